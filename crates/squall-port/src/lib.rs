@@ -1,0 +1,198 @@
+//! Ports move batches of octets and know nothing else: [`TxQueue`] takes frames, [`RxQueue`] gives them.
+//!
+//! Here are the trait and the ports that need no operating system: [`null`], [`loopback`] and [`pcap`]. Frames never
+//! hold the FCS. Ports do not know what is in a frame, nor when it is due: the engine hands them what is to leave now.
+#![forbid(unsafe_code)]
+
+use std::{io, ops::Range};
+
+use squall_units::{MacAddr, Nanos};
+
+/// Frames in a batch at most: enough to hoist dispatch, few enough to stay in L1.
+pub const BATCH: usize = 64;
+
+/// What a port is and can do: plain data.
+#[derive(Clone, Debug)]
+pub struct PortFacts {
+    /// As in the address: `af_packet`.
+    pub kind: &'static str,
+    /// The whole address.
+    pub address: String,
+    /// Largest frame, octets without FCS.
+    pub max_frame: u32,
+    /// Link speed, if there is one. A veth has none that means anything.
+    pub speed_bps: Option<u64>,
+    pub mac: Option<MacAddr>,
+    pub tx_queues: u32,
+    pub rx_queues: u32,
+    pub timestamps: Timestamps,
+    /// The port has no time of its own: it may run on virtual time (files).
+    pub virtual_time: bool,
+    /// Frames in one hand-over to the kernel that still leave close together; the engine's batch limit.
+    pub batch: usize,
+}
+
+/// Where the receive instants come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timestamps {
+    None,
+    /// Read by the receiving process after the frame came.
+    Process,
+    /// Software stamp in the kernel's receive path.
+    Kernel,
+    /// By the NIC.
+    Hardware,
+    /// The sender's due instant (virtual time).
+    Virtual,
+}
+
+/// A port as opened from an address. Queues are opened once each and move to their worker.
+pub trait Port: Send {
+    fn facts(&self) -> &PortFacts;
+    /// `max_frame`: the largest frame that will be sent, octets without FCS.
+    fn open_tx(&mut self, queue: u32, max_frame: u32) -> io::Result<Box<dyn TxQueue>>;
+    fn open_rx(&mut self, queue: u32) -> io::Result<Box<dyn RxQueue>>;
+    /// What the interface itself has counted, for the audit; `None` where there is no interface.
+    fn interface_counters(&self) -> Option<InterfaceCounters> {
+        None
+    }
+}
+
+/// The interface's own counters (`/sys/class/net/*/statistics`), absolute.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InterfaceCounters {
+    pub tx_packets: u64,
+    pub tx_octets: u64,
+    pub tx_dropped: u64,
+    pub tx_errors: u64,
+    pub rx_packets: u64,
+    pub rx_octets: u64,
+    pub rx_dropped: u64,
+    pub rx_errors: u64,
+}
+
+/// One direction of one queue of a port.
+pub trait TxQueue: Send {
+    /// At most `want` (and [`BATCH`]) frames to fill; fewer or none when the queue is full. Frames lent earlier and not
+    /// sent are forgotten.
+    fn lend(&mut self, want: usize) -> TxBatch<'_>;
+
+    /// Sends the next `n` of the lent frames, in order, and says how many the port has taken for good. Fewer: the queue
+    /// is full, call again for the rest. An error is that of the first frame not yet taken, which is dropped: the
+    /// next call goes on behind it.
+    fn send(&mut self, n: usize) -> Result<usize, SendError>;
+
+    /// Waits until what was sent is out (completions, file buffers). Called once, at the end.
+    fn finish(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A frame that did not leave, or a port that is gone.
+#[derive(Debug, thiserror::Error)]
+pub enum SendError {
+    /// This frame cannot be sent; the next may. The text is the counter's reason: `too_long`, `no_buffer`.
+    #[error("frame not sent: {0}")]
+    Frame(&'static str),
+    /// The port is of no further use.
+    #[error("port lost: {0}")]
+    Port(#[from] io::Error),
+}
+
+/// Frames to be filled: equal slots in one stretch of memory.
+pub struct TxBatch<'a> {
+    /// `stride * meta.len()` octets. Slots keep their content from use to use: see [`TxMeta::owner`].
+    pub base: &'a mut [u8],
+    pub stride: usize,
+    pub meta: &'a mut [TxMeta],
+}
+
+/// Beside each slot.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TxMeta {
+    /// Frame length in octets, without FCS, at most the stride. Set by the filler.
+    pub len: u32,
+    /// Whose content is in the slot: the filler's mark, kept by the port from use to use; 0 when fresh.
+    pub owner: u32,
+    /// The filler's second mark, kept likewise.
+    pub mark: u32,
+    /// The instant at which the frame is due. Files record it; hardware may launch by it.
+    pub due: Nanos,
+}
+
+impl TxBatch<'_> {
+    /// A batch of no frames.
+    pub fn empty() -> Self {
+        Self { base: &mut [], stride: 1, meta: &mut [] }
+    }
+
+    pub fn len(&self) -> usize {
+        self.meta.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.meta.is_empty()
+    }
+
+    /// Sets frame `i` to `len` octets due at `due` and gives them.
+    ///
+    /// # Panics
+    /// If `i` is not lent or `len` is more than the stride.
+    pub fn frame(&mut self, i: usize, len: usize, due: Nanos) -> &mut [u8] {
+        assert!(len <= self.stride, "frame longer than the slot that was asked for");
+        self.meta[i].len = len as u32;
+        self.meta[i].due = due;
+        &mut self.base[i * self.stride..][..len]
+    }
+}
+
+pub trait RxQueue: Send {
+    /// What has come since the last call, perhaps nothing; never waits. The next call takes the frames back.
+    fn receive(&mut self) -> io::Result<RxBatch<'_>>;
+
+    /// Frames that came and were lost before [`RxQueue::receive`], so far, by reason.
+    fn drops(&mut self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+
+    /// A descriptor that poll(2) can wait on, where there is one.
+    fn poll_fd(&self) -> Option<i32> {
+        None
+    }
+}
+
+/// Received frames.
+#[derive(Clone, Copy)]
+pub struct RxBatch<'a> {
+    pub base: &'a [u8],
+    pub frames: &'a [RxFrame],
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RxFrame {
+    /// Of the first octet in [`RxBatch::base`].
+    pub offset: usize,
+    /// Octets present.
+    pub len: u32,
+    /// Octets the frame had on the wire, without FCS.
+    pub wire_len: u32,
+    /// Arrival on the engine's clock (`CLOCK_MONOTONIC`), by the port's [`Timestamps`].
+    pub time: Nanos,
+}
+
+impl RxFrame {
+    fn range(&self) -> Range<usize> {
+        self.offset..self.offset + self.len as usize
+    }
+}
+
+impl<'a> RxBatch<'a> {
+    pub fn empty() -> Self {
+        Self { base: &[], frames: &[] }
+    }
+
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&'a [u8], &'a RxFrame)> + use<'a> {
+        let base = self.base;
+        self.frames.iter().map(move |f| (&base[f.range()], f))
+    }
+}

@@ -1,0 +1,179 @@
+//! The intent as values. How it is written is in `source`.
+
+use std::sync::Arc;
+
+use squall_units::{Nanos, Rate};
+use squall_wire::Packet;
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Profile {
+    /// File name, or `<python>`, `<command line>`: what diagnostics call it.
+    pub origin: String,
+    pub ports: Vec<Port>,
+    pub streams: Vec<Stream>,
+    /// Feeds every random choice. Same profile, same seed: same octets.
+    pub seed: u64,
+    pub stop: Stop,
+}
+
+/// When the whole run ends; the first that is reached. Nothing set: when every stream has ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stop {
+    pub duration: Option<Nanos>,
+    pub packets: Option<u64>,
+    /// Octets of frames with FCS.
+    pub octets: Option<u64>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Port {
+    pub name: String,
+    /// `af_packet:veth-a,queue=0`: see the address syntax in the guide.
+    pub address: String,
+    pub at: At,
+}
+
+/// Where something stands in its source: for errors found later than parsing. 1-based; 0: no place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct At {
+    pub line: u32,
+    pub column: u32,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stream {
+    pub name: String,
+    /// Index into [`Profile::ports`].
+    pub port: usize,
+    pub group: Option<String>,
+    pub packet: PacketSource,
+    pub size: SizeLaw,
+    pub rate: Rate,
+    pub departures: Departures,
+    pub mode: Mode,
+    /// From the start of the run, or from the end of the stream that named this one as `next`.
+    pub start_delay: Nanos,
+    /// `false`: waits until another stream's `next` names it.
+    pub self_start: bool,
+    pub next: Option<Next>,
+    /// Carries the signature: loss, order, delay are measured at the receiver.
+    pub latency: bool,
+    pub late: Late,
+    pub vary: Vec<Vary>,
+    pub at: At,
+    /// Places of `packet`, `size`, `rate`.
+    pub packet_at: At,
+    pub size_at: At,
+    pub rate_at: At,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum PacketSource {
+    /// Layers as text; headers are checked by parsing, lengths by the plan.
+    Layers(Packet),
+    /// The octets of a frame without FCS: from hex, or from Python.
+    Octets(Arc<[u8]>),
+    /// `capture.pcap#3`: frame 3, from 1, of a capture.
+    Capture { path: String, number: u64 },
+}
+
+/// Frame lengths, octets with FCS.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SizeLaw {
+    /// As long as the packet is (at least 64).
+    Natural,
+    Fixed(u32),
+    /// One after the other, over and over.
+    List(Vec<u32>),
+    /// From the first to the second by the third, over and over.
+    Range { min: u32, max: u32, step: u32 },
+    Uniform { min: u32, max: u32 },
+    /// Rounded, drawn again until within min..=max.
+    Normal { mean: f64, sd: f64, min: u32, max: u32 },
+    /// Drawn at random in proportion to the weights.
+    Weights(Vec<(u32, u32)>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    Continuous,
+    /// So many frames, then done.
+    Burst(u64),
+    /// `bursts` times `packets` frames; `gap` from the last frame's departure of one burst (plus its own
+    /// inter-departure gap) to the first of the next.
+    Bursts { bursts: u64, packets: u64, gap: Nanos },
+}
+
+/// What starts when this stream has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Next {
+    /// Index into [`Profile::streams`]; may be the stream itself.
+    pub stream: usize,
+    /// How often this arrow may be taken in all; `None`: for ever.
+    pub times: Option<u64>,
+}
+
+/// Law of the gaps between departures; the mean is what the rate says.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Departures {
+    Constant,
+    /// Poisson departures.
+    Exponential,
+    /// Mean times 1-spread ..= 1+spread; 0 < spread <= 1.
+    Uniform { spread: f64 },
+    /// `sd` as a share of the mean; negative draws count as 0.
+    Normal { sd: f64 },
+    /// Shape above 1; scale follows from the mean.
+    Pareto { shape: f64 },
+    Weibull { shape: f64 },
+    Gamma { shape: f64 },
+    /// Constant gaps while on, silence while off; the rate is that of the on time.
+    OnOff { on: Nanos, off: Nanos },
+    /// Gaps in nanoseconds, one a line, over and over; scaled so that their mean is what the rate says, unless the
+    /// rate is `max`.
+    File { path: String },
+}
+
+/// What to do with a frame whose instant has passed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Late {
+    /// Send late ones as fast as the port goes until the schedule is met again.
+    #[default]
+    CatchUp,
+    /// Skip those that are more than one gap late; they count as not sent, reason `late`.
+    Drop,
+    /// Shift the rest of the schedule.
+    Stretch,
+}
+
+/// One field that changes from frame to frame.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Vary {
+    pub field: FieldRef,
+    pub op: Op,
+    pub at: At,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum FieldRef {
+    /// `ipv4.src`, `vlan[1].id`; see [`squall_wire::Frame::field`].
+    Name(String),
+    /// `mask` selects bits of the `octets`-octet big-endian number at `offset` (from the frame's first octet).
+    Offset { offset: usize, octets: usize, mask: u64 },
+}
+
+/// How values follow each other. Each is a function of the frame's index in its stream, so any core can compute it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Op {
+    /// From `init` by `step`, wrapping within `min..=max`. A decrement has a negative step.
+    Step { min: u128, max: u128, init: u128, step: i128 },
+    /// One after the other, over and over. From a list or a file.
+    List { values: Vec<u128>, init: usize },
+    /// Uniform over `min..=max`; with `limit`, that many draws, then the same again. `seed` apart from the profile's.
+    Random { min: u128, max: u128, limit: Option<u64>, seed: Option<u64> },
+    /// Drawn in proportion to the weights.
+    Weighted { values: Vec<(u128, u32)> },
+    /// As [`Op::Step`] or [`Op::List`], but advances by one only when the variable of `vary[of]` (lower index, itself
+    /// a step or list or dependent) wraps. A tuple generator (addresses x ports) is two of these.
+    After { of: usize, then: Box<Op> },
+}

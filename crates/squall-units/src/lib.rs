@@ -1,0 +1,19 @@
+//! Quantities with their units, and their text forms: in goes `"10 Mpps"`, out comes a [`Rate`], and back.
+//!
+//! Knows nothing else of Squall. Arithmetic that decides when a frame leaves is integer arithmetic.
+#![forbid(unsafe_code)]
+
+mod addr;
+mod parse;
+mod rate;
+mod time;
+
+pub use addr::MacAddr;
+pub use parse::{UnitError, parse_count, parse_octets};
+pub use rate::{Rate, RateUnit};
+pub use time::{Nanos, Picos};
+
+/// Octets that a link spends on a frame beside the frame: preamble 7, SFD 1, inter-packet gap 12 (IEEE 802.3 §4.2.7).
+pub const L1_OVERHEAD: u32 = 20;
+/// Frame check sequence, octets. Profiles and reports count it (RFC 2544 §9), buffers do not hold it.
+pub const FCS_LEN: u32 = 4;

@@ -1,0 +1,77 @@
+//! Instants and durations.
+
+use std::{fmt, ops, str::FromStr};
+
+use crate::UnitError;
+
+/// Nanoseconds: an instant on the engine's clock (`CLOCK_MONOTONIC`, or virtual time from 0), or a duration.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Nanos(pub u64);
+
+/// Picoseconds since the start of a run, 0 to 213 days: the resolution in which departures are computed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Picos(pub u64);
+
+impl Nanos {
+    pub const ZERO: Self = Self(0);
+    pub const SECOND: Self = Self(1_000_000_000);
+
+    /// Rounds to the nearest nanosecond; negative and NaN become 0.
+    pub fn from_secs_f64(secs: f64) -> Self {
+        Self((secs * 1e9).round() as u64)
+    }
+
+    pub fn as_secs_f64(self) -> f64 {
+        self.0 as f64 / 1e9
+    }
+
+    pub fn saturating_sub(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+}
+
+impl ops::Add for Nanos {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self(self.0 + other.0)
+    }
+}
+
+impl ops::Sub for Nanos {
+    type Output = Self;
+    /// # Panics
+    /// In debug builds, if `other` is later than `self`.
+    fn sub(self, other: Self) -> Self {
+        Self(self.0 - other.0)
+    }
+}
+
+impl Picos {
+    pub const SECOND: Self = Self(1_000_000_000_000);
+
+    pub fn as_nanos(self) -> Nanos {
+        Nanos(self.0 / 1000)
+    }
+}
+
+impl From<Nanos> for Picos {
+    /// Saturates at 213 days.
+    fn from(n: Nanos) -> Self {
+        Self(n.0.saturating_mul(1000))
+    }
+}
+
+impl FromStr for Nanos {
+    type Err = UnitError;
+    /// `"10s"`, `"1.5 ms"`, `"250us"`, `"3 ns"`, `"2 min"`, `"1 h"`, `"1h30m"`; a bare number is seconds.
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        crate::parse::duration(text)
+    }
+}
+
+impl fmt::Display for Nanos {
+    /// The largest unit that leaves at least 1, at most three decimals: `1.5 ms`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        crate::parse::print_duration(self.0, f)
+    }
+}

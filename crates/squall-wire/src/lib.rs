@@ -1,0 +1,15 @@
+//! Packets: headers as tables, a text form in, octets out, and back.
+//!
+//! In goes `"eth/ipv4(dst=48.0.0.1)/udp(dport=53)"` ([`Packet::parse`]) or the octets of any frame
+//! ([`Frame::dissect`]); out comes a [`Frame`]: octets, and the places where lengths and checksums live, so that a
+//! field program can keep them right. Frames here never hold the FCS. Knows nothing of time, ports or streams.
+#![forbid(unsafe_code)]
+
+pub mod checksum;
+mod frame;
+mod header;
+mod packet;
+
+pub use frame::{ChecksumField, ChecksumKind, FieldAt, FieldError, Frame, LayerAt, LengthField};
+pub use header::{FieldDef, FieldKind, HeaderDef, headers};
+pub use packet::{BuildError, Layer, Packet, SyntaxError};

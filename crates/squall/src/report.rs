@@ -1,0 +1,216 @@
+//! The result of a run: what the table, the JSON, the HTML and Python show. Units live in names.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The version of this structure.
+pub const SCHEMA: &str = "squall-report/1";
+
+/// A finished run (or a running one, so far).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Report {
+    /// `squall-report/1`.
+    pub schema: String,
+    /// The command line, or `python`.
+    pub command: String,
+    pub squall_version: String,
+    /// RFC 3339, UTC.
+    pub started: String,
+    /// First departure due to last frame out, at the engine's clock.
+    pub duration_s: f64,
+    pub seed: u64,
+    pub host: Host,
+    /// Whether the figures can be trusted, and if not, why.
+    pub verdict: Verdict,
+    pub ports: Vec<PortReport>,
+    pub streams: Vec<StreamReport>,
+    pub series: Vec<Sample>,
+    pub cpu: Cpu,
+    pub memory: Memory,
+    /// What the user should know: a fallback taken, a clamp applied.
+    pub notes: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Host {
+    pub name: String,
+    pub os: String,
+    pub kernel: String,
+    pub cpu_model: String,
+    pub cpus: u32,
+}
+
+/// The generator's audit of itself.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Verdict {
+    /// The generator kept to its schedule and no counter disagrees with another.
+    pub valid: bool,
+    /// `generator-bound: ...`, `counters differ: ...`
+    pub reasons: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PortReport {
+    pub name: String,
+    pub address: String,
+    /// `none`, `process`, `kernel`, `hardware`, `virtual`: where receive instants come from.
+    pub timestamps: String,
+    pub tx: TxReport,
+    pub rx: RxReport,
+    /// What the interface counted during the run, where there is one.
+    pub interface: Option<InterfaceReport>,
+}
+
+/// Frames that the port took for good. Octets are L2, FCS included.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TxReport {
+    pub packets: u64,
+    pub octets: u64,
+    pub pps: f64,
+    pub bps_l1: f64,
+    pub bps_l2: f64,
+    pub errors: u64,
+    /// Frames that were due and did not leave, by reason.
+    pub not_sent: BTreeMap<String, u64>,
+    /// Time during which the port took no frames though some were due.
+    pub blocked_s: f64,
+    /// Order-independent hash over all frames' octets, hexadecimal; only when asked for.
+    pub fingerprint: Option<String>,
+}
+
+/// Frames that reached the process. Octets are L2, FCS included.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RxReport {
+    pub packets: u64,
+    pub octets: u64,
+    pub pps: f64,
+    pub bps_l1: f64,
+    pub bps_l2: f64,
+    /// Frames without our signature (of streams without `latency`, or foreign).
+    pub unsigned_packets: u64,
+    /// Frames lost between the interface and the process, by reason.
+    pub drops: BTreeMap<String, u64>,
+    pub fingerprint: Option<String>,
+    /// Gaps between consecutive frames.
+    pub arrival_gap_ns: Option<Distribution>,
+}
+
+/// Counters of the interface itself, without FCS, difference over the run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct InterfaceReport {
+    pub tx_packets: u64,
+    pub tx_octets: u64,
+    pub tx_dropped: u64,
+    pub tx_errors: u64,
+    pub rx_packets: u64,
+    pub rx_octets: u64,
+    pub rx_dropped: u64,
+    pub rx_errors: u64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct StreamReport {
+    pub name: String,
+    /// The port that sends it.
+    pub port: String,
+    pub group: Option<String>,
+    pub tx_packets: u64,
+    pub tx_octets: u64,
+    /// Mean over the stream's own active time.
+    pub tx_pps: f64,
+    /// Rate that was asked for, frames a second; absent for `max`.
+    pub asked_pps: Option<f64>,
+    pub not_sent: BTreeMap<String, u64>,
+    /// Actual minus due instant of departure; early frames do not exist.
+    pub departure_error_ns: Option<Distribution>,
+    /// The receiver's view; only of streams with `latency`.
+    pub rx: Option<StreamRx>,
+}
+
+/// Measured at the receiver from signatures.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct StreamRx {
+    /// Ports it was seen on.
+    pub ports: Vec<String>,
+    pub packets: u64,
+    pub octets: u64,
+    /// Sent and never seen, duplicates not counted as seen (RFC 7680).
+    pub lost: u64,
+    /// lost / sent, 0 to 1.
+    pub loss_ratio: f64,
+    /// RFC 5560.
+    pub duplicates: u64,
+    /// Type-P-Reordered (RFC 4737 §3): sequence below the next expected.
+    pub reordered: u64,
+    /// Largest reordering extent (RFC 4737 §4.2.1), packets.
+    pub max_reordering_extent: u64,
+    /// One-way delay (RFC 7679), both ends on one clock.
+    pub latency_ns: Option<Distribution>,
+    /// Selection function: consecutive sequence numbers (RFC 3393); magnitude.
+    pub ipdv_ns: Option<Distribution>,
+    pub arrival_gap_ns: Option<Distribution>,
+}
+
+/// Summary and histogram of nanoseconds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Distribution {
+    pub count: u64,
+    pub min: u64,
+    pub mean: f64,
+    pub stddev: f64,
+    pub p50: u64,
+    pub p90: u64,
+    pub p99: u64,
+    pub p999: u64,
+    pub max: u64,
+    /// Non-empty bins, ascending: `[lower edge, upper edge, count]`, upper exclusive.
+    pub bins: Vec<(u64, u64, u64)>,
+}
+
+/// One instant of the series; counters since the sample before.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Sample {
+    /// Since the start.
+    pub t_s: f64,
+    pub ports: Vec<PortSample>,
+    pub streams: Vec<StreamSample>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PortSample {
+    pub name: String,
+    pub tx_pps: f64,
+    pub tx_bps_l1: f64,
+    pub tx_bps_l2: f64,
+    pub rx_pps: f64,
+    pub rx_bps_l1: f64,
+    pub rx_bps_l2: f64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct StreamSample {
+    pub name: String,
+    pub tx_pps: f64,
+    pub rx_pps: f64,
+    /// Lost so far (in flight counts as lost until it arrives).
+    pub lost: u64,
+    /// Of the samples since the last sample.
+    pub latency_p50_ns: Option<u64>,
+    pub latency_p99_ns: Option<u64>,
+    pub late_p99_ns: Option<u64>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Cpu {
+    pub user_s: f64,
+    pub system_s: f64,
+    /// CPU seconds per million frames sent and received.
+    pub per_mpkt_s: Option<f64>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Memory {
+    pub peak_rss_octets: u64,
+}
