@@ -8,6 +8,8 @@ use std::{io, ops::Range};
 
 use squall_units::{MacAddr, Nanos};
 
+pub use squall_units::TxMeta;
+
 /// Frames in a batch at most: enough to hoist dispatch, few enough to stay in L1.
 pub const BATCH: usize = 64;
 
@@ -105,19 +107,6 @@ pub struct TxBatch<'a> {
     pub base: &'a mut [u8],
     pub stride: usize,
     pub meta: &'a mut [TxMeta],
-}
-
-/// Beside each slot.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct TxMeta {
-    /// Frame length in octets, without FCS, at most the stride. Set by the filler.
-    pub len: u32,
-    /// Whose content is in the slot: the filler's mark, kept by the port from use to use; 0 when fresh.
-    pub owner: u32,
-    /// The filler's second mark, kept likewise.
-    pub mark: u32,
-    /// The instant at which the frame is due. Files record it; hardware may launch by it.
-    pub due: Nanos,
 }
 
 impl TxBatch<'_> {

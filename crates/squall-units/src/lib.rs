@@ -6,11 +6,13 @@
 mod addr;
 mod parse;
 mod rate;
+mod slot;
 mod time;
 
 pub use addr::MacAddr;
 pub use parse::{UnitError, parse_count, parse_octets};
 pub use rate::{Rate, RateUnit};
+pub use slot::TxMeta;
 pub use time::{Nanos, Picos};
 
 /// Octets that a link spends on a frame beside the frame: preamble 7, SFD 1, inter-packet gap 12 (IEEE 802.3 §4.2.7).

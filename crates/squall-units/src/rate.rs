@@ -67,7 +67,7 @@ impl Rate {
     }
 }
 
-fn gcd(a: u128, b: u128) -> u128 {
+pub(crate) fn gcd(a: u128, b: u128) -> u128 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
@@ -80,7 +80,7 @@ impl FromStr for Rate {
 }
 
 impl fmt::Display for Rate {
-    /// A form that [`Rate::from_str`] reads back to the same value.
+    /// A form that [`Rate::from_str`] reads back to the same value; with a precision (`{:.1}`), rounded.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         crate::parse::print_rate(self, f)
     }

@@ -70,7 +70,8 @@ impl FromStr for Nanos {
 }
 
 impl fmt::Display for Nanos {
-    /// The largest unit that leaves at least 1, at most three decimals: `1.5 ms`.
+    /// Exact: the largest unit that leaves at least 1 and needs at most three decimals, `1.5 ms`. With a precision,
+    /// rounded: `{:.1}`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         crate::parse::print_duration(self.0, f)
     }
