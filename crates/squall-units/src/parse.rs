@@ -344,9 +344,31 @@ mod tests {
     #[test]
     fn what_is_no_rate_is_refused() {
         for text in [
-            "", " ", "-1 pps", "+1", "NaN", "inf", "pps", "10 xpps", "10 k", "10 pps l1", "10 MBps", "1..5 pps", "1. pps",
-            "_1", "1_ pps", "1/0 pps", "1/ pps", "1e40", "99999999999999999999 pps", "20000000000 Gbps", "10 %l1", "1e",
-            "0.00000000000000000001 pps", "max pps", "5 µpps",
+            "",
+            " ",
+            "-1 pps",
+            "+1",
+            "NaN",
+            "inf",
+            "pps",
+            "10 xpps",
+            "10 k",
+            "10 pps l1",
+            "10 MBps",
+            "1..5 pps",
+            "1. pps",
+            "_1",
+            "1_ pps",
+            "1/0 pps",
+            "1/ pps",
+            "1e40",
+            "99999999999999999999 pps",
+            "20000000000 Gbps",
+            "10 %l1",
+            "1e",
+            "0.00000000000000000001 pps",
+            "max pps",
+            "5 µpps",
         ] {
             assert!(text.parse::<Rate>().is_err(), "{text:?} was read as {:?}", text.parse::<Rate>());
         }
@@ -359,8 +381,17 @@ mod tests {
     #[test]
     fn rates_print_in_the_largest_prefix_that_stays_short() {
         for text in [
-            "10 Mpps", "33.3 pps", "1.5 Gbps l1", "1234.567 kpps", "0.000000001 pps", "1000/3 pps", "30 %", "max",
-            "0 pps", "150000 %", "999 bps",
+            "10 Mpps",
+            "33.3 pps",
+            "1.5 Gbps l1",
+            "1234.567 kpps",
+            "0.000000001 pps",
+            "1000/3 pps",
+            "30 %",
+            "max",
+            "0 pps",
+            "150000 %",
+            "999 bps",
         ] {
             assert_eq!(text.parse::<Rate>().unwrap().to_string(), text);
         }
@@ -386,7 +417,6 @@ mod tests {
             ("1 h 30 m 0.5 s", 5_400_500_000_000),
             ("0.4 ns", 0),
             ("0.5 ns", 1),
-            ("1/1".split('/').next().unwrap(), 1_000_000_000),
         ] {
             assert_eq!(nanos(text), ns, "{text}");
         }
@@ -434,9 +464,17 @@ mod tests {
         for text in ["02:00:5e:00:00:fb", "02-00-5E-00-00-FB", "0200.5e00.00fb", "2:0:5e:0:0:fb"] {
             assert_eq!(mac(text).unwrap(), MacAddr([2, 0, 0x5e, 0, 0, 0xfb]), "{text}");
         }
-        for text in ["", ":", "02:00:5e:00:00", "02:00:5e:00:00:fb:00", "02:00-5e:00:00:fb", "0200.5e00.fb", "02005e0000fb",
-            "02:00:5e:00:00:xx", "+2:0:0:0:0:0"]
-        {
+        for text in [
+            "",
+            ":",
+            "02:00:5e:00:00",
+            "02:00:5e:00:00:fb:00",
+            "02:00-5e:00:00:fb",
+            "0200.5e00.fb",
+            "02005e0000fb",
+            "02:00:5e:00:00:xx",
+            "+2:0:0:0:0:0",
+        ] {
             assert!(mac(text).is_err(), "{text:?}");
         }
     }
