@@ -1,1 +1,58 @@
-fn main() {}
+//! Checks and generators of the repository: `cargo xtask TASK`.
+//!
+//! Each check returns what it found wrong as lines for a person; none of them changes a file.
+
+#![forbid(unsafe_code)]
+
+mod layers;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+usage: cargo xtask TASK
+
+  layers               who may depend on whom, and which crates may hold unsafe code
+  tidy                 no unfinished marks, no paths of one machine, no dead links in the documents
+";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let root = root();
+    let found = match args[..] {
+        ["layers"] => layers::check(&root),
+        ["tidy"] => tidy::check(&root),
+        ["help" | "--help" | "-h"] => {
+            print!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        _ => {
+            eprint!("cargo xtask {}: no such task\n{USAGE}", args.join(" "));
+            return ExitCode::from(2);
+        }
+    };
+    match found {
+        Ok(wrong) if wrong.is_empty() => {
+            println!("xtask {}: ok", args.join(" "));
+            ExitCode::SUCCESS
+        }
+        Ok(wrong) => {
+            for line in &wrong {
+                eprintln!("{line}\n");
+            }
+            eprintln!("xtask {}: {} found", args.join(" "), wrong.len());
+            ExitCode::FAILURE
+        }
+        Err(why) => {
+            eprintln!("xtask {}: {why}", args.join(" "));
+            ExitCode::from(3)
+        }
+    }
+}
+
+/// The repository, whatever the directory `cargo xtask` was called in.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the repository").to_path_buf()
+}

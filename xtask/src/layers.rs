@@ -1,0 +1,317 @@
+//! Who may know whom. The table is the one of docs/architecture.md, a row of it a row here.
+//!
+//! It is read against `cargo metadata`: direct dependencies, normal and build. Tests may use what they like.
+
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+
+struct Row {
+    number: u8,
+    crates: &'static [&'static str],
+    /// Crates of Squall this row may depend on, besides `rows_below`.
+    may_use: &'static [&'static str],
+    /// All crates of the rows under this number as well.
+    rows_below: u8,
+    /// External crates this row must not use, and why.
+    must_not: &'static [(&'static str, &'static [&'static str])],
+    /// What its code must not call (tests aside), and why.
+    must_not_call: &'static [(&'static str, &'static [&'static str])],
+}
+
+const SYSTEM: (&str, &[&str]) = (
+    "system calls and sockets belong to the ports (row 4)",
+    &["libc", "nix", "rustix", "socket2", "mio", "io-uring", "rtnetlink", "aya", "libbpf-rs", "xsk-rs", "libloading"],
+);
+const RUNTIME: (&str, &[&str]) = (
+    "threads and executors belong to the engine",
+    &["tokio", "async-std", "smol", "rayon", "crossbeam", "crossbeam-channel", "rtrb", "parking_lot"],
+);
+const CLOCK: (&str, &[&str]) =
+    ("time comes in as an argument, so that a test can hold the clock", &["quanta", "chrono", "jiff", "time"]);
+const HTTP: (&str, &[&str]) =
+    ("HTTP belongs to the server", &["axum", "hyper", "tonic", "reqwest", "ureq", "tower", "tower-http"]);
+const PYTHON: (&str, &[&str]) = ("Python belongs to squall-py", &["pyo3", "numpy"]);
+const COMMAND_LINE: (&str, &[&str]) = (
+    "the command line belongs to squall-cli",
+    &["clap", "clap_complete", "clap_mangen", "ratatui", "crossterm", "indicatif"],
+);
+const TOML: (&str, &[&str]) =
+    ("profiles are read by squall-profile and squall-import", &["toml", "toml_edit", "serde-saphyr", "serde_yaml"]);
+
+const NOW: (&str, &[&str]) = (
+    "time comes in as an argument (`now: Nanos`), so that a test can hold the clock",
+    &["Instant::now", "SystemTime::now", "thread::sleep"],
+);
+const THREADS: (&str, &[&str]) =
+    ("threads belong to the engine", &["thread::spawn", "thread::scope", "thread::Builder"]);
+const SOCKETS: (&str, &[&str]) =
+    ("sockets belong to the ports", &["TcpStream", "TcpListener", "UdpSocket", "UnixStream", "UnixListener"]);
+
+const TABLE: &[Row] = &[
+    Row {
+        number: 0,
+        crates: &["squall-units", "squall-wire"],
+        may_use: &[],
+        rows_below: 0,
+        must_not: &[SYSTEM, RUNTIME, CLOCK, HTTP, PYTHON, COMMAND_LINE, TOML],
+        must_not_call: &[NOW, THREADS, SOCKETS],
+    },
+    Row {
+        number: 1,
+        crates: &["squall-pcap", "squall-stats", "squall-program", "squall-profile"],
+        may_use: &[],
+        rows_below: 1,
+        must_not: &[SYSTEM, RUNTIME, CLOCK, HTTP, PYTHON, COMMAND_LINE],
+        must_not_call: &[NOW, THREADS, SOCKETS],
+    },
+    Row {
+        number: 2,
+        crates: &["squall-plan", "squall-import", "squall-tcp", "squall-host", "squall-measure"],
+        may_use: &[],
+        rows_below: 2,
+        must_not: &[SYSTEM, RUNTIME, CLOCK, HTTP, PYTHON, COMMAND_LINE],
+        must_not_call: &[NOW, THREADS, SOCKETS],
+    },
+    Row {
+        number: 3,
+        crates: &["squall-port"],
+        // The capture format for the pcap port; programs, profiles and headers stay unknown: it moves octets.
+        may_use: &["squall-units", "squall-pcap"],
+        rows_below: 0,
+        must_not: &[SYSTEM, HTTP, PYTHON, COMMAND_LINE, TOML],
+        must_not_call: &[SOCKETS],
+    },
+    Row {
+        number: 4,
+        crates: &["squall-port-linux", "squall-port-dpdk"],
+        may_use: &["squall-port", "squall-units"],
+        rows_below: 0,
+        must_not: &[HTTP, PYTHON, COMMAND_LINE, TOML],
+        must_not_call: &[],
+    },
+    Row {
+        number: 4,
+        crates: &["squall-engine"],
+        may_use: &[],
+        rows_below: 4,
+        must_not: &[HTTP, PYTHON, COMMAND_LINE, TOML],
+        must_not_call: &[SOCKETS],
+    },
+    Row {
+        number: 5,
+        crates: &["squall"],
+        may_use: &[],
+        rows_below: 5,
+        must_not: &[HTTP, PYTHON, COMMAND_LINE],
+        must_not_call: &[],
+    },
+    Row {
+        number: 6,
+        crates: &["squall-server"],
+        may_use: &["squall"],
+        rows_below: 0,
+        must_not: &[PYTHON, COMMAND_LINE],
+        must_not_call: &[],
+    },
+    Row {
+        number: 6,
+        crates: &["squall-py"],
+        may_use: &["squall"],
+        rows_below: 0,
+        must_not: &[HTTP, COMMAND_LINE, TOML, SYSTEM],
+        must_not_call: &[],
+    },
+    Row {
+        number: 7,
+        crates: &["squall-cli"],
+        may_use: &["squall", "squall-server"],
+        rows_below: 0,
+        must_not: &[HTTP, PYTHON, TOML],
+        must_not_call: &[],
+    },
+];
+
+/// The only crates that may hold unsafe code.
+const UNSAFE_ALLOWED: &[&str] = &["squall-port-linux", "squall-port-dpdk", "squall-py"];
+
+pub fn check(root: &Path) -> Result<Vec<String>, String> {
+    let packages = packages(root)?;
+    let mut wrong = vec![];
+    for package in &packages {
+        if !UNSAFE_ALLOWED.contains(&package.name.as_str()) {
+            wrong.extend(without_forbid(package)?);
+        }
+        if package.name == "xtask" {
+            continue;
+        }
+        match TABLE.iter().find(|row| row.crates.contains(&package.name.as_str())) {
+            Some(row) => {
+                wrong.extend(package.dependencies.iter().filter_map(|to| wrong_arrow(row, &package.name, to)));
+                wrong.extend(wrong_calls(row, package)?);
+            }
+            None => wrong.push(format!(
+                "{}: this crate is in no row of the layers\n  expected: a row in xtask/src/layers.rs and in docs/architecture.md",
+                package.name
+            )),
+        }
+    }
+    Ok(wrong)
+}
+
+struct Package {
+    name: String,
+    dependencies: Vec<String>,
+    /// The root file of each library and binary.
+    roots: Vec<String>,
+}
+
+fn packages(root: &Path) -> Result<Vec<Package>, String> {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["metadata", "--no-deps", "--format-version=1", "--offline"])
+        .current_dir(root)
+        .output()
+        .map_err(|e| format!("cargo metadata does not start: {e}"))?;
+    if !output.status.success() {
+        return Err(format!("cargo metadata failed:\n{}", String::from_utf8_lossy(&output.stderr)));
+    }
+    let metadata: Value = serde_json::from_slice(&output.stdout).map_err(|e| format!("cargo metadata: {e}"))?;
+    metadata["packages"].as_array().ok_or("cargo metadata lists no packages")?.iter().map(package).collect()
+}
+
+fn package(value: &Value) -> Result<Package, String> {
+    let text = |value: &Value| value.as_str().map(String::from).ok_or("cargo metadata: a name is no string");
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let dependencies = list(&value["dependencies"]);
+    let targets = list(&value["targets"]);
+    let is_root = |target: &&Value| {
+        list(&target["kind"])
+            .iter()
+            .any(|kind| matches!(kind.as_str(), Some("lib" | "cdylib" | "rlib" | "bin" | "proc-macro")))
+    };
+    Ok(Package {
+        name: text(&value["name"])?,
+        dependencies: dependencies
+            .iter()
+            .filter(|d| d["kind"] != "dev")
+            .map(|d| text(&d["name"]))
+            .collect::<Result<_, _>>()?,
+        roots: targets.iter().filter(is_root).map(|t| text(&t["src_path"])).collect::<Result<_, _>>()?,
+    })
+}
+
+fn wrong_arrow(row: &Row, from: &str, to: &str) -> Option<String> {
+    if to == "squall" || to.starts_with("squall-") || to == "xtask" {
+        let below = |r: &Row| r.number < row.rows_below && r.crates.contains(&to);
+        if row.may_use.contains(&to) || TABLE.iter().any(below) {
+            return None;
+        }
+        let mut may: Vec<&str> = row.may_use.to_vec();
+        may.extend(TABLE.iter().filter(|r| r.number < row.rows_below).flat_map(|r| r.crates));
+        let may = if may.is_empty() { "no crate of Squall".into() } else { may.join(", ") };
+        return Some(format!(
+            "{from} -> {to}: an arrow the layers do not allow\n  {from} is in row {} and may use: {may}",
+            row.number
+        ));
+    }
+    let (why, _) = row.must_not.iter().find(|(_, names)| names.contains(&to))?;
+    Some(format!("{from} -> {to}: a row {} crate must not use {to}\n  {why}", row.number))
+}
+
+/// Calls that a row must not make, in the code before the tests of each file.
+fn wrong_calls(row: &Row, package: &Package) -> Result<Vec<String>, String> {
+    let mut wrong = vec![];
+    for root in &package.roots {
+        let folder = Path::new(root).parent().ok_or("a crate root without a folder")?;
+        for file in rust_files(folder)? {
+            let text = std::fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
+            let code = text.lines().take_while(|line| !line.contains("#[cfg(test)]"));
+            for (number, line) in code.enumerate().filter(|(_, line)| !line.trim_start().starts_with("//")) {
+                for (why, calls) in row.must_not_call {
+                    for call in calls.iter().filter(|call| line.contains(*call)) {
+                        let at = format!("{}:{}", file.display(), number + 1);
+                        wrong.push(format!("{at}: `{call}` in {} (row {})\n  {why}", package.name, row.number));
+                    }
+                }
+            }
+        }
+    }
+    Ok(wrong)
+}
+
+fn rust_files(folder: &Path) -> Result<Vec<std::path::PathBuf>, String> {
+    let mut files = vec![];
+    for entry in std::fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))? {
+        let path = entry.map_err(|e| format!("{}: {e}", folder.display()))?.path();
+        if path.is_dir() {
+            files.extend(rust_files(&path)?);
+        } else if path.extension().is_some_and(|e| e == "rs") && !path.ends_with("tests.rs") {
+            files.push(path);
+        }
+    }
+    Ok(files)
+}
+
+fn without_forbid(package: &Package) -> Result<Vec<String>, String> {
+    let mut wrong = vec![];
+    for root in &package.roots {
+        let text = std::fs::read_to_string(root).map_err(|e| format!("{root}: {e}"))?;
+        if !text.lines().any(|line| line.trim() == "#![forbid(unsafe_code)]") {
+            wrong.push(format!(
+                "{root}: no #![forbid(unsafe_code)]\n  only {} may hold unsafe code",
+                UNSAFE_ALLOWED.join(", ")
+            ));
+        }
+    }
+    Ok(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdict(from: &str, to: &str) -> Option<String> {
+        wrong_arrow(TABLE.iter().find(|row| row.crates.contains(&from)).expect("in the table"), from, to)
+    }
+
+    #[test]
+    fn arrows_point_down() {
+        for (from, to) in [
+            ("squall-program", "squall-wire"),
+            ("squall-plan", "squall-stats"),
+            ("squall-port", "squall-pcap"),
+            ("squall-engine", "squall-port"),
+            ("squall", "squall-port-linux"),
+            ("squall", "squall-engine"),
+            ("squall-cli", "squall"),
+            ("squall-port-linux", "libc"),
+            ("squall-profile", "toml"),
+        ] {
+            assert_eq!(verdict(from, to), None, "{from} -> {to}");
+        }
+    }
+
+    #[test]
+    fn arrows_up_across_and_out_are_named() {
+        for (from, to) in [
+            ("squall-units", "squall-wire"),
+            ("squall-stats", "squall-program"),
+            ("squall-port", "squall-wire"),
+            ("squall-port-linux", "squall-program"),
+            ("squall-engine", "squall-port-linux"),
+            ("squall-engine", "squall"),
+            ("squall-cli", "squall-engine"),
+            ("squall-py", "squall-server"),
+            ("squall-measure", "tokio"),
+            ("squall-wire", "libc"),
+            ("squall-engine", "toml"),
+            ("squall", "clap"),
+        ] {
+            assert!(
+                verdict(from, to).is_some_and(|line| line.starts_with(&format!("{from} -> {to}"))),
+                "{from} -> {to}"
+            );
+        }
+    }
+}
