@@ -4,7 +4,16 @@
 //! hold the FCS. Ports do not know what is in a frame, nor when it is due: the engine hands them what is to leave now.
 #![forbid(unsafe_code)]
 
+mod address;
+pub mod fault;
+pub mod loopback;
+pub mod null;
+mod slots;
+
 use std::{io, ops::Range};
+
+pub use address::{Address, AddressError};
+pub use slots::{Slots, stride};
 
 use squall_units::{MacAddr, Nanos};
 
@@ -12,6 +21,22 @@ pub use squall_units::TxMeta;
 
 /// Frames in a batch at most: enough to hoist dispatch, few enough to stay in L1.
 pub const BATCH: usize = 64;
+
+/// The port at `address`; `None` if its kind is not one of this crate. Bad addresses are [`io::ErrorKind::InvalidInput`].
+pub fn open(address: &Address) -> io::Result<Option<Box<dyn Port>>> {
+    match address.kind() {
+        "null" => null::open(address).map(Some),
+        "loop" => loopback::open(address).map(Some),
+        _ => Ok(None),
+    }
+}
+
+/// The engine's clock: `CLOCK_MONOTONIC`.
+#[inline]
+pub fn monotonic() -> Nanos {
+    let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Nanos(t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64)
+}
 
 /// What a port is and can do: plain data.
 #[derive(Clone, Debug)]
@@ -32,6 +57,38 @@ pub struct PortFacts {
     pub virtual_time: bool,
     /// Frames in one hand-over to the kernel that still leave close together; the engine's batch limit.
     pub batch: usize,
+}
+
+impl PortFacts {
+    /// Whether transmit queue `queue` may be opened for frames of `max_frame` octets.
+    pub fn check_tx(&self, queue: u32, max_frame: u32) -> io::Result<()> {
+        if max_frame > self.max_frame {
+            return Err(self.refuse(format!(
+                "frames of {max_frame} octets (without FCS) do not fit, expected at most {}",
+                self.max_frame
+            )));
+        }
+        self.check_queue(queue, self.tx_queues, "transmit")
+    }
+
+    pub fn check_rx(&self, queue: u32) -> io::Result<()> {
+        self.check_queue(queue, self.rx_queues, "receive")
+    }
+
+    pub fn already_open(&self, queue: u32) -> io::Error {
+        self.refuse(format!("queue {queue} is open already"))
+    }
+
+    fn check_queue(&self, queue: u32, queues: u32, which: &str) -> io::Result<()> {
+        if queue >= queues {
+            return Err(self.refuse(format!("{which} queue {queue}, expected one below {queues}")));
+        }
+        Ok(())
+    }
+
+    fn refuse(&self, problem: String) -> io::Error {
+        AddressError { address: self.address.clone(), problem }.into()
+    }
 }
 
 /// Where the receive instants come from.

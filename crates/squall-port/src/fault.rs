@@ -1,0 +1,315 @@
+//! Faults on purpose, for the tests of every counter of loss: a layer over any port.
+//!
+//! Keys of an address (`loop:0,drop=0.01,seed=7`). The value is a probability, or `1/n`: exactly every nth frame.
+//! What this port receives: `drop`, `dup`, `reorder` (the frame comes one later), `corrupt` (one bit), and `delay=NS`
+//! (added to each arrival instant, nothing is held). What it sends: `full` (the queue takes no more in this call),
+//! `refuse` (the frame is not sent: reason `fault`). `seed` seeds all of them.
+
+use std::{io, str::FromStr};
+
+use crate::{
+    Address, AddressError, BATCH, InterfaceCounters, Nanos, Port, PortFacts, RxBatch, RxFrame, RxQueue, SendError,
+    Slots, TxBatch, TxQueue,
+};
+
+/// Which faults, and how often.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Faults {
+    pub drop: Chance,
+    pub dup: Chance,
+    pub reorder: Chance,
+    pub corrupt: Chance,
+    pub delay: Nanos,
+    pub full: Chance,
+    pub refuse: Chance,
+    pub seed: u64,
+}
+
+/// How often something happens.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Chance {
+    #[default]
+    Never,
+    Probability(f64),
+    /// Exactly every nth time; at least 1.
+    EveryNth(u64),
+}
+
+impl FromStr for Chance {
+    type Err = ();
+    /// `0.01`, `1/100`.
+    fn from_str(text: &str) -> Result<Self, ()> {
+        if let Some(n) = text.strip_prefix("1/") {
+            return n.parse().ok().filter(|&n| n > 0).map(Self::EveryNth).ok_or(());
+        }
+        let p = text.parse().ok().filter(|p| (0.0..=1.0).contains(p)).ok_or(())?;
+        Ok(if p == 0.0 { Self::Never } else { Self::Probability(p) })
+    }
+}
+
+impl Faults {
+    pub const KEYS: &'static [&'static str] = &["drop", "dup", "reorder", "corrupt", "delay", "full", "refuse", "seed"];
+
+    /// Takes the keys out of `address`.
+    pub fn take(address: &mut Address) -> Result<Self, AddressError> {
+        let mut chance =
+            |key| address.take(key, "a probability from 0 to 1, or 1/n for every nth").map(Option::unwrap_or_default);
+        Ok(Self {
+            drop: chance("drop")?,
+            dup: chance("dup")?,
+            reorder: chance("reorder")?,
+            corrupt: chance("corrupt")?,
+            full: chance("full")?,
+            refuse: chance("refuse")?,
+            delay: Nanos(address.take("delay", "nanoseconds")?.unwrap_or(0)),
+            seed: address.take("seed", "a number")?.unwrap_or(0),
+        })
+    }
+
+    /// The port with these faults; itself if there are none.
+    pub fn wrap(self, port: Box<dyn Port>) -> Box<dyn Port> {
+        if (Self { seed: 0, ..self }) == Self::default() { port } else { Box::new(FaultPort { port, faults: self }) }
+    }
+
+    fn on_rx(&self) -> bool {
+        (self.drop, self.dup, self.reorder, self.corrupt) != Default::default() || self.delay != Nanos::ZERO
+    }
+
+    fn on_tx(&self) -> bool {
+        (self.full, self.refuse) != Default::default()
+    }
+}
+
+struct FaultPort {
+    port: Box<dyn Port>,
+    faults: Faults,
+}
+
+impl Port for FaultPort {
+    fn facts(&self) -> &PortFacts {
+        self.port.facts()
+    }
+
+    fn open_tx(&mut self, queue: u32, max_frame: u32) -> io::Result<Box<dyn TxQueue>> {
+        let inner = self.port.open_tx(queue, max_frame)?;
+        let slots = Slots::new(BATCH, max_frame as usize);
+        let f = self.faults;
+        let die = |salt| Die::new(f.seed, queue, salt);
+        Ok(if f.on_tx() {
+            Box::new(FaultTx { inner, slots, next: 0, lent: 0, full: die(1).of(f.full), refuse: die(2).of(f.refuse) })
+        } else {
+            inner
+        })
+    }
+
+    fn open_rx(&mut self, queue: u32) -> io::Result<Box<dyn RxQueue>> {
+        let inner = self.port.open_rx(queue)?;
+        let f = self.faults;
+        let die = |salt| Die::new(f.seed, queue, salt);
+        Ok(if f.on_rx() {
+            Box::new(FaultRx {
+                inner,
+                drop: die(3).of(f.drop),
+                dup: die(4).of(f.dup),
+                reorder: die(5).of(f.reorder),
+                corrupt: die(6).of(f.corrupt),
+                delay: f.delay,
+                held: None,
+                empty_calls: 0,
+                octets: Vec::new(),
+                frames: Vec::new(),
+            })
+        } else {
+            inner
+        })
+    }
+
+    fn interface_counters(&self) -> Option<InterfaceCounters> {
+        self.port.interface_counters()
+    }
+}
+
+/// Has slots of its own, so that a refused frame need not pass through the queue below.
+struct FaultTx {
+    inner: Box<dyn TxQueue>,
+    slots: Slots,
+    next: usize,
+    lent: usize,
+    full: Die,
+    refuse: Die,
+}
+
+impl TxQueue for FaultTx {
+    fn lend(&mut self, want: usize) -> TxBatch<'_> {
+        self.next = 0;
+        self.lent = want.min(BATCH);
+        self.slots.batch(0, self.lent)
+    }
+
+    fn send(&mut self, n: usize) -> Result<usize, SendError> {
+        assert!(n <= self.lent, "more frames sent than lent");
+        for taken in 0..n {
+            if self.full.hits() {
+                return Ok(taken);
+            }
+            if self.refuse.hits() {
+                if taken == 0 {
+                    self.pass();
+                    return Err(SendError::Frame("fault"));
+                }
+                self.refuse.again();
+                return Ok(taken);
+            }
+            match self.forward() {
+                Ok(true) => self.pass(),
+                Ok(false) => return Ok(taken),
+                // Told at the next call, when it is the first.
+                Err(_) if taken > 0 => return Ok(taken),
+                Err(error) => {
+                    self.pass();
+                    return Err(error);
+                }
+            }
+        }
+        Ok(n)
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        self.inner.finish()
+    }
+}
+
+impl FaultTx {
+    fn pass(&mut self) {
+        self.next += 1;
+        self.lent -= 1;
+    }
+
+    /// Sends the next frame; false when the queue below is full.
+    fn forward(&mut self) -> Result<bool, SendError> {
+        let (octets, meta) = self.slots.frame(self.next);
+        let mut batch = self.inner.lend(1);
+        if batch.is_empty() {
+            return Ok(false);
+        }
+        batch.frame(0, octets.len(), meta.due).copy_from_slice(octets);
+        Ok(self.inner.send(1)? == 1)
+    }
+}
+
+struct FaultRx {
+    inner: Box<dyn RxQueue>,
+    drop: Die,
+    dup: Die,
+    reorder: Die,
+    corrupt: Die,
+    delay: Nanos,
+    /// Comes after the next frame.
+    held: Option<(Vec<u8>, RxFrame)>,
+    empty_calls: u32,
+    octets: Vec<u8>,
+    frames: Vec<RxFrame>,
+}
+
+/// Empty calls after which a held frame comes though none followed it.
+const PATIENCE: u32 = 1000;
+
+impl RxQueue for FaultRx {
+    fn receive(&mut self) -> io::Result<RxBatch<'_>> {
+        self.octets.clear();
+        self.frames.clear();
+        let mut deliver = |octets: &[u8], frame: RxFrame| {
+            self.frames.push(RxFrame { offset: self.octets.len(), ..frame });
+            self.octets.extend_from_slice(octets);
+        };
+        let batch = self.inner.receive()?;
+        for (octets, frame) in batch.iter() {
+            let mut frame = RxFrame { time: frame.time + self.delay, ..*frame };
+            if self.drop.hits() {
+                continue;
+            }
+            let mut changed;
+            let mut octets = octets;
+            if self.corrupt.hits() && !octets.is_empty() {
+                changed = octets.to_vec();
+                let bit = self.corrupt.random() as usize % (8 * changed.len());
+                changed[bit / 8] ^= 1 << (bit % 8);
+                octets = &changed;
+            }
+            if self.reorder.hits() && self.held.is_none() {
+                self.held = Some((octets.to_vec(), frame));
+                continue;
+            }
+            deliver(octets, frame);
+            if self.dup.hits() {
+                deliver(octets, frame);
+            }
+            if let Some((late, mut late_frame)) = self.held.take() {
+                frame.time = frame.time.max(late_frame.time);
+                late_frame.time = frame.time;
+                deliver(&late, late_frame);
+            }
+        }
+        self.empty_calls = if batch.frames.is_empty() { self.empty_calls + 1 } else { 0 };
+        if self.empty_calls >= PATIENCE
+            && let Some((late, frame)) = self.held.take()
+        {
+            deliver(&late, frame);
+        }
+        Ok(RxBatch { base: &self.octets, frames: &self.frames })
+    }
+
+    fn drops(&mut self) -> Vec<(&'static str, u64)> {
+        self.inner.drops()
+    }
+
+    fn poll_fd(&self) -> Option<i32> {
+        self.inner.poll_fd()
+    }
+}
+
+/// Decides, the same way for the same seed.
+struct Die {
+    chance: Chance,
+    state: u64,
+    turns: u64,
+    again: bool,
+}
+
+impl Die {
+    fn new(seed: u64, queue: u32, salt: u64) -> Self {
+        Self { chance: Chance::Never, state: seed ^ u64::from(queue) << 32 ^ salt << 56, turns: 0, again: false }
+    }
+
+    fn of(self, chance: Chance) -> Self {
+        Self { chance, ..self }
+    }
+
+    /// The next call hits.
+    fn again(&mut self) {
+        self.again = true;
+    }
+
+    fn hits(&mut self) -> bool {
+        if std::mem::take(&mut self.again) {
+            return true;
+        }
+        match self.chance {
+            Chance::Never => false,
+            Chance::Probability(p) => ((self.random() >> 11) as f64) < p * (1u64 << 53) as f64,
+            Chance::EveryNth(n) => {
+                self.turns += 1;
+                self.turns.is_multiple_of(n)
+            }
+        }
+    }
+
+    /// SplitMix64.
+    fn random(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}

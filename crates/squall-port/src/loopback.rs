@@ -1,0 +1,284 @@
+//! `loop:NAME`: two ports opened with the same address are the ends of one link in memory; one alone is a link to itself.
+//!
+//! Queue i of one end sends to queue i of the other. A full ring is a full queue: nothing is lost between the ends. As on
+//! a wire, frames towards an end on which nobody listens are gone.
+//!
+//! Options: `queues=N`, `ring=FRAMES` (in flight a queue), `max_frame=OCTETS`, `virtual` (run on virtual time), and the
+//! keys of [`crate::fault`]. Both ends must agree on all but the faults.
+//!
+//! The arrival instant is `CLOCK_MONOTONIC` read by the sender once in [`TxQueue::send`], so the delay of the receiving
+//! thread is not in it; with `virtual` it is the instant at which the frame was due.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use rtrb::{Consumer, Producer, RingBuffer};
+
+use crate::{
+    Address, AddressError, BATCH, Nanos, Port, PortFacts, RxBatch, RxFrame, RxQueue, SendError, Slots, Timestamps,
+    TxBatch, TxQueue, fault::Faults, monotonic,
+};
+
+pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
+    let mut a = address.clone();
+    let shape = Shape {
+        queues: a.take_in("queues", 1..=256, 64)?,
+        ring: a.take_in("ring", 1..=1 << 24, 4096)? as usize,
+        max_frame: a.take_in("max_frame", 14..=65_535, 65_535)?,
+        virtual_time: a.take_flag("virtual")?.unwrap_or(false),
+    };
+    let faults = Faults::take(&mut a)?;
+    a.finish(&[&["queues", "ring", "max_frame", "virtual"], Faults::KEYS].concat())?;
+
+    let (link, end) = join(address, &shape)?;
+    let facts = PortFacts {
+        kind: "loop",
+        address: address.to_string(),
+        max_frame: shape.max_frame,
+        speed_bps: None,
+        mac: None,
+        tx_queues: shape.queues,
+        rx_queues: shape.queues,
+        timestamps: if shape.virtual_time { Timestamps::Virtual } else { Timestamps::Process },
+        virtual_time: shape.virtual_time,
+        batch: BATCH,
+    };
+    let port = Box::new(LoopPort { facts, link, end });
+    Ok(faults.wrap(port))
+}
+
+/// What both ends must agree on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Shape {
+    queues: u32,
+    ring: usize,
+    max_frame: u32,
+    virtual_time: bool,
+}
+
+struct Link {
+    shape: Shape,
+    state: Mutex<LinkState>,
+}
+
+#[derive(Default)]
+struct LinkState {
+    has_second: bool,
+    /// A queue was opened: who is at the other end is settled.
+    settled: bool,
+    /// By (sending end, queue): the ends not yet opened.
+    channels: BTreeMap<(usize, u32), (Option<Sender>, Option<Receiver>)>,
+}
+
+impl Link {
+    fn lock(&self) -> MutexGuard<'_, LinkState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Links by name whose second end may still come.
+static LINKS: Mutex<BTreeMap<String, Weak<Link>>> = Mutex::new(BTreeMap::new());
+
+/// The link of that name and which end of it is ours.
+fn join(address: &Address, shape: &Shape) -> Result<(Arc<Link>, usize), AddressError> {
+    let mut links = LINKS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(link) = links.get(address.name()).and_then(Weak::upgrade) {
+        let mut state = link.lock();
+        if !state.settled && !state.has_second {
+            if link.shape != *shape {
+                return Err(address.error(format!("the first end was opened with other options: {:?}", link.shape)));
+            }
+            state.has_second = true;
+            drop(state);
+            links.remove(address.name());
+            return Ok((link, 1));
+        }
+    }
+    let link = Arc::new(Link { shape: *shape, state: Mutex::default() });
+    links.insert(address.name().to_owned(), Arc::downgrade(&link));
+    Ok((link, 0))
+}
+
+struct LoopPort {
+    facts: PortFacts,
+    link: Arc<Link>,
+    end: usize,
+}
+
+impl LoopPort {
+    /// Takes our half out of the channel that end `from` sends on.
+    fn channel<T>(
+        &self,
+        from: impl FnOnce(&LinkState) -> usize,
+        queue: u32,
+        half: impl FnOnce(&mut (Option<Sender>, Option<Receiver>)) -> Option<T>,
+    ) -> io::Result<T> {
+        let mut state = self.link.lock();
+        state.settled = true;
+        let from = from(&state);
+        let ring = self.link.shape.ring;
+        let halves = state.channels.entry((from, queue)).or_insert_with(|| {
+            let (sender, receiver) = channel(ring);
+            (Some(sender), Some(receiver))
+        });
+        half(halves).ok_or_else(|| self.facts.already_open(queue))
+    }
+}
+
+impl Port for LoopPort {
+    fn facts(&self) -> &PortFacts {
+        &self.facts
+    }
+
+    fn open_tx(&mut self, queue: u32, max_frame: u32) -> io::Result<Box<dyn TxQueue>> {
+        self.facts.check_tx(queue, max_frame)?;
+        let sender = self.channel(|_| self.end, queue, |halves| halves.0.take())?;
+        Ok(Box::new(LoopTx {
+            slots: Slots::new(BATCH, max_frame as usize),
+            next: 0,
+            lent: 0,
+            max_frame: self.facts.max_frame,
+            virtual_time: self.facts.virtual_time,
+            sender,
+        }))
+    }
+
+    fn open_rx(&mut self, queue: u32) -> io::Result<Box<dyn RxQueue>> {
+        self.facts.check_rx(queue)?;
+        let other_end = |state: &LinkState| if state.has_second { 1 - self.end } else { self.end };
+        let receiver = self.channel(other_end, queue, |halves| halves.1.take())?;
+        receiver.listening.store(true, Ordering::Release);
+        Ok(Box::new(receiver))
+    }
+}
+
+/// Frames packed tightly, on their way to the other end or coming back to be filled again.
+#[derive(Default)]
+struct Parcel {
+    octets: Vec<u8>,
+    frames: Vec<RxFrame>,
+}
+
+struct Sender {
+    parcels: Producer<Parcel>,
+    returned: Consumer<Parcel>,
+    /// The last one back is the first to go: its memory is still in the cache.
+    idle: Vec<Parcel>,
+    in_flight: usize,
+    capacity: usize,
+    listening: Arc<AtomicBool>,
+}
+
+struct Receiver {
+    parcels: Consumer<Parcel>,
+    returned: Producer<Parcel>,
+    current: Option<Parcel>,
+    listening: Arc<AtomicBool>,
+}
+
+fn channel(capacity: usize) -> (Sender, Receiver) {
+    // A parcel holds a frame at least, so neither ring can be full while at most `capacity` frames are in flight.
+    let (parcels, parcels_rx) = RingBuffer::new(capacity);
+    let (returned_tx, returned) = RingBuffer::new(capacity);
+    let listening = Arc::new(AtomicBool::new(false));
+    let sender = Sender { parcels, returned, idle: Vec::new(), in_flight: 0, capacity, listening: listening.clone() };
+    (sender, Receiver { parcels: parcels_rx, returned: returned_tx, current: None, listening })
+}
+
+impl Sender {
+    /// Frames that may be sent now.
+    #[inline]
+    fn room(&mut self) -> usize {
+        while let Ok(parcel) = self.returned.pop() {
+            self.in_flight -= parcel.frames.len();
+            // Single frames need many parcels, and each has once grown to a whole batch: let the surplus go.
+            if self.idle.len() <= self.capacity / BATCH + 8 {
+                self.idle.push(parcel);
+            }
+        }
+        self.capacity - self.in_flight
+    }
+
+    fn empty_parcel(&mut self) -> Parcel {
+        let mut parcel = self.idle.pop().unwrap_or_default();
+        parcel.octets.clear();
+        parcel.frames.clear();
+        parcel
+    }
+
+    fn push(&mut self, parcel: Parcel) {
+        self.in_flight += parcel.frames.len();
+        self.parcels.push(parcel).ok().expect("the ring has a place for each frame in flight");
+    }
+}
+
+struct LoopTx {
+    slots: Slots,
+    /// Slots `next..next + lent` are lent and not sent.
+    next: usize,
+    lent: usize,
+    max_frame: u32,
+    virtual_time: bool,
+    sender: Sender,
+}
+
+impl TxQueue for LoopTx {
+    #[inline]
+    fn lend(&mut self, want: usize) -> TxBatch<'_> {
+        self.next = 0;
+        self.lent = want.min(BATCH).min(self.sender.room());
+        self.slots.batch(0, self.lent)
+    }
+
+    fn send(&mut self, n: usize) -> Result<usize, SendError> {
+        assert!(n <= self.lent, "more frames sent than lent");
+        // At most what `lend` found room for, so there is room.
+        let listening = self.sender.listening.load(Ordering::Acquire);
+        let now = if self.virtual_time || n == 0 { Nanos::ZERO } else { monotonic() };
+        let mut parcel = self.sender.empty_parcel();
+        let mut taken = 0;
+        for i in self.next..self.next + n {
+            let (octets, meta) = self.slots.frame(i);
+            if meta.len > self.max_frame {
+                break;
+            }
+            let time = if self.virtual_time { meta.due } else { now };
+            parcel.frames.push(RxFrame { offset: parcel.octets.len(), len: meta.len, wire_len: meta.len, time });
+            parcel.octets.extend_from_slice(octets);
+            taken += 1;
+        }
+        let too_long = taken == 0 && n > 0;
+        let done = taken + usize::from(too_long);
+        self.next += done;
+        self.lent -= done;
+        if taken > 0 && listening {
+            self.sender.push(parcel);
+        } else {
+            self.sender.idle.push(parcel);
+        }
+        if too_long { Err(SendError::Frame("too_long")) } else { Ok(taken) }
+    }
+}
+
+impl RxQueue for Receiver {
+    fn receive(&mut self) -> io::Result<RxBatch<'_>> {
+        if let Some(parcel) = self.current.take() {
+            // Fails only when the sender is gone, and nobody needs it back.
+            let _ = self.returned.push(parcel);
+        }
+        self.current = self.parcels.pop().ok();
+        Ok(self.current.as_ref().map_or(RxBatch::empty(), |p| RxBatch { base: &p.octets, frames: &p.frames }))
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        self.listening.store(false, Ordering::Release);
+    }
+}
