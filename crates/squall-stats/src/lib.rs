@@ -1,1 +1,23 @@
+//! Numbers about frames: what goes in is a value, a sequence number, a delay or the octets of a frame; what comes out
+//! is a distribution, loss, reordering, delay variation or a fingerprint.
+//!
+//! All of it is arithmetic: no clock, no thread, no I/O, and no allocation once a stream has shown its range. Units are
+//! nanoseconds where time is meant. Nothing here knows what a frame is: `squall-measure` takes frames apart.
+//!
+//! | | |
+//! |---|---|
+//! | [`Histogram`] | values of any size, quantiles within 1/128 |
+//! | [`SequenceTracker`] | loss (RFC 7680), duplicates (RFC 5560), reordering (RFC 4737), loss periods (RFC 3357) |
+//! | [`DelayTracker`] | one-way delay (RFC 7679), IPDV (RFC 3393), jitter (RFC 3550), arrival gaps |
+//! | [`Fingerprint`] | a hash of a set of frames, whatever their order |
 #![forbid(unsafe_code)]
+
+mod delay;
+mod fingerprint;
+mod histogram;
+mod sequence;
+
+pub use delay::DelayTracker;
+pub use fingerprint::Fingerprint;
+pub use histogram::Histogram;
+pub use sequence::{LossPeriods, Observation, SequenceCounts, SequenceTracker};

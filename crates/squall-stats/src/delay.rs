@@ -1,0 +1,160 @@
+//! One-way delay and what follows from it.
+
+use crate::Histogram;
+
+/// Delay, delay variation and arrival gaps of one stream at one receiver.
+///
+/// Give it the first copy of each frame only, in order of arrival: RFC 7679 measures that, and duplicates would count
+/// twice. The two clocks need not agree for variation, jitter and gaps; for the delay itself they must, and where they do not
+/// so badly that it comes out negative, the sample is counted apart instead of being bent.
+///
+/// ```
+/// let mut t = squall_stats::DelayTracker::new();
+/// t.observe(0, 5_000, 105_000);
+/// t.observe(1, 5_200, 205_200);
+/// assert_eq!((t.delay().max(), t.ipdv().max(), t.gap().max()), (5_200, 200, 100_200));
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct DelayTracker {
+    delay: Histogram,
+    ipdv: Histogram,
+    gap: Histogram,
+    negative: u64,
+    most_negative: i64,
+    /// Sixteen times the jitter, as in RFC 3550 appendix A.8, which keeps it in integers.
+    jitter_16: u64,
+    last: Option<Last>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Last {
+    seq: u32,
+    delay_ns: i64,
+    arrival_ns: u64,
+}
+
+impl DelayTracker {
+    pub const fn new() -> Self {
+        Self {
+            delay: Histogram::new(),
+            ipdv: Histogram::new(),
+            gap: Histogram::new(),
+            negative: 0,
+            most_negative: 0,
+            jitter_16: 0,
+            last: None,
+        }
+    }
+
+    /// A frame with sequence number `seq` arrived at `arrival_ns` of the receiver's clock, `delay_ns` after it was sent.
+    #[inline]
+    pub fn observe(&mut self, seq: u32, delay_ns: i64, arrival_ns: u64) {
+        match u64::try_from(delay_ns) {
+            Ok(delay) => self.delay.record(delay),
+            Err(_) => {
+                self.negative += 1;
+                self.most_negative = self.most_negative.min(delay_ns);
+            }
+        }
+        if let Some(last) = self.last {
+            let variation = delay_ns.abs_diff(last.delay_ns);
+            if seq == last.seq.wrapping_add(1) {
+                self.ipdv.record(variation);
+            }
+            self.jitter_16 = self.jitter_16.saturating_add(variation) - (self.jitter_16.saturating_add(8) >> 4);
+            self.gap.record(arrival_ns.saturating_sub(last.arrival_ns));
+        }
+        self.last = Some(Last { seq, delay_ns, arrival_ns });
+    }
+
+    /// One-way delay (RFC 7679), ns; without the negative samples.
+    pub fn delay(&self) -> &Histogram {
+        &self.delay
+    }
+
+    /// Magnitude of the IP packet delay variation (RFC 3393), ns. The selection function takes frames with consecutive
+    /// sequence numbers that arrived one after the other.
+    pub fn ipdv(&self) -> &Histogram {
+        &self.ipdv
+    }
+
+    /// Gaps between arrivals, ns; 0 where the receiver's clock stepped back.
+    pub fn gap(&self) -> &Histogram {
+        &self.gap
+    }
+
+    /// Smoothed interarrival jitter (RFC 3550 §6.4.1), ns, over all frames in order of arrival.
+    pub fn jitter_ns(&self) -> f64 {
+        self.jitter_16 as f64 / 16.0
+    }
+
+    /// Samples whose delay was below zero: the clocks of the two ends differ.
+    pub fn negative(&self) -> u64 {
+        self.negative
+    }
+
+    /// The lowest of those, ns; 0 if there was none.
+    pub fn most_negative_ns(&self) -> i64 {
+        self.most_negative
+    }
+
+    /// Adds another worker's samples. The jitter, a running value, becomes the larger of the two.
+    pub fn merge(&mut self, other: &Self) {
+        self.delay.merge(&other.delay);
+        self.ipdv.merge(&other.ipdv);
+        self.gap.merge(&other.gap);
+        self.negative += other.negative;
+        self.most_negative = self.most_negative.min(other.most_negative);
+        self.jitter_16 = self.jitter_16.max(other.jitter_16);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn negative_delays_are_counted_apart_and_still_give_variation() {
+        let mut t = DelayTracker::new();
+        for (seq, delay) in [-500, -300, 100, i64::MIN].into_iter().enumerate() {
+            t.observe(seq as u32, delay, 1_000 * seq as u64);
+        }
+        assert_eq!((t.negative(), t.most_negative_ns()), (3, i64::MIN));
+        assert_eq!((t.delay().count(), t.delay().max()), (1, 100));
+        assert_eq!((t.ipdv().count(), t.ipdv().min(), t.ipdv().max()), (3, 200, (1 << 63) + 100));
+    }
+
+    #[test]
+    fn variation_is_of_consecutive_numbers_only_also_across_the_wrap() {
+        let mut t = DelayTracker::new();
+        for (seq, delay) in [(u32::MAX - 1, 10), (u32::MAX, 20), (0, 40), (2, 1_000), (1, 1_100), (2, 1_105)] {
+            t.observe(seq, delay, 0);
+        }
+        assert_eq!(t.ipdv().bins().map(|b| b.0).collect::<Vec<_>>(), [5, 10, 20]);
+    }
+
+    #[test]
+    fn jitter_follows_rfc_3550() {
+        let mut t = DelayTracker::new();
+        let mut jitter = 0.0;
+        let mut last = 0i64;
+        for seq in 0..1000u32 {
+            let delay = 1_000_000 + i64::from(seq.wrapping_mul(2_654_435_761) >> 12);
+            t.observe(seq, delay, 0);
+            if seq > 0 {
+                jitter += ((delay - last).abs() as f64 - jitter) / 16.0;
+            }
+            last = delay;
+        }
+        assert!((t.jitter_ns() - jitter).abs() < 2.0, "{} {jitter}", t.jitter_ns());
+    }
+
+    #[test]
+    fn a_clock_that_steps_back_gives_a_gap_of_zero() {
+        let mut t = DelayTracker::new();
+        t.observe(0, 1, 1_000);
+        t.observe(1, 1, 900);
+        t.observe(2, 1, 1_400);
+        assert_eq!(t.gap().bins().map(|b| (b.0, b.2)).collect::<Vec<_>>(), [(0, 1), (500 / 2 * 2, 1)]);
+    }
+}

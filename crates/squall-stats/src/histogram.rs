@@ -1,0 +1,426 @@
+//! A log-linear histogram in the manner of HDR: each octave is cut into 128 equal bins.
+
+/// Bins in an octave, and so the inverse of the largest relative error.
+const BINS: usize = 128;
+/// Octave 0 holds 0..128, octave k the values from 64·2^k up to twice that; 57 is the last of a `u64`.
+const OCTAVES: usize = 58;
+
+/// How often which value was seen. Values below 256 are exact, larger ones within 1/128; count, minimum, maximum, sum and
+/// sum of squares are exact for all.
+///
+/// Memory grows by the octave (1 KiB) as values show up in it: an unused histogram holds none, the delays of a quiet link
+/// four or five.
+///
+/// ```
+/// let mut h = squall_stats::Histogram::new();
+/// for delay_ns in [4_000, 4_100, 5_000, 90_000] {
+///     h.record(delay_ns);
+/// }
+/// assert_eq!((h.min(), h.max(), h.mean()), (4_000, 90_000, 25_775.0));
+/// assert_eq!(h.quantile(0.5), 4_127); // the highest value that shares a bin with 4,100
+/// ```
+#[derive(PartialEq, Eq)]
+pub struct Histogram {
+    /// Where an octave's bins are in `bins`: in units of `BINS`, plus one; 0 is nowhere yet.
+    block_of: [u8; OCTAVES],
+    bins: Vec<u64>,
+    count: u64,
+    /// `u64::MAX` while empty.
+    min: u64,
+    max: u64,
+    sum: u128,
+    /// Saturates, which takes e.g. 2^48 values of 18 minutes each; `stddev` then falls back on the bins.
+    sum_of_squares: u128,
+}
+
+impl Histogram {
+    pub const fn new() -> Self {
+        Self { block_of: [0; OCTAVES], bins: Vec::new(), count: 0, min: u64::MAX, max: 0, sum: 0, sum_of_squares: 0 }
+    }
+
+    #[inline]
+    pub fn record(&mut self, value: u64) {
+        *self.bin_mut(value) += 1;
+        self.count += 1;
+        self.min = self.min.min(value);
+        self.max = self.max.max(value);
+        self.sum += u128::from(value);
+        self.sum_of_squares = self.sum_of_squares.saturating_add(u128::from(value) * u128::from(value));
+    }
+
+    /// Records `value` as if seen `n` times.
+    #[inline]
+    pub fn record_n(&mut self, value: u64, n: u64) {
+        if n == 0 {
+            return;
+        }
+        *self.bin_mut(value) += n;
+        self.count += n;
+        self.min = self.min.min(value);
+        self.max = self.max.max(value);
+        self.sum += u128::from(value) * u128::from(n);
+        let squares = (u128::from(value) * u128::from(value)).saturating_mul(u128::from(n));
+        self.sum_of_squares = self.sum_of_squares.saturating_add(squares);
+    }
+
+    /// Adds what `other` has seen.
+    pub fn merge(&mut self, other: &Self) {
+        for octave in other.octaves() {
+            let at = self.block(octave);
+            for (mine, theirs) in self.bins[at..at + BINS].iter_mut().zip(other.octave(octave)) {
+                *mine += theirs;
+            }
+        }
+        self.count += other.count;
+        self.min = self.min.min(other.min);
+        self.max = self.max.max(other.max);
+        self.sum += other.sum;
+        self.sum_of_squares = self.sum_of_squares.saturating_add(other.sum_of_squares);
+    }
+
+    /// What was recorded after `earlier`, a copy of this histogram made before: percentiles of an interval.
+    ///
+    /// Count, mean and standard deviation are exact. Minimum and maximum are those of the outermost bins (they were not
+    /// kept for the interval), clamped to the whole's.
+    pub fn delta_since(&self, earlier: &Self) -> Self {
+        if earlier.is_empty() {
+            return self.clone();
+        }
+        let mut delta = Self::new();
+        for octave in self.octaves() {
+            let before = earlier.octave(octave);
+            let grown = |i: usize, now: u64| now.saturating_sub(before.get(i).copied().unwrap_or(0));
+            if self.octave(octave).iter().enumerate().all(|(i, &now)| grown(i, now) == 0) {
+                continue;
+            }
+            let at = delta.block(octave);
+            for (i, &now) in self.octave(octave).iter().enumerate() {
+                delta.bins[at + i] = grown(i, now);
+            }
+        }
+        delta.count = self.count.saturating_sub(earlier.count);
+        delta.sum = self.sum.saturating_sub(earlier.sum);
+        delta.sum_of_squares = self.sum_of_squares.saturating_sub(earlier.sum_of_squares);
+        let (first, last) = (delta.bins().next(), delta.bins().last());
+        if let (Some((lower, ..)), Some((_, upper, _))) = (first, last) {
+            (delta.min, delta.max) = (lower.max(self.min), highest(upper).min(self.max));
+        }
+        delta
+    }
+
+    /// The value that a share `q` (0 to 1) of what was seen does not exceed: the highest that shares a bin with it, at
+    /// most the maximum. 0 of nothing.
+    pub fn quantile(&self, q: f64) -> u64 {
+        if q <= 0.0 {
+            return self.min();
+        }
+        let rank = ((q * self.count as f64).ceil() as u64).clamp(1, self.count.max(1));
+        let mut seen = 0;
+        for (_, upper, n) in self.bins() {
+            seen += n;
+            if seen >= rank {
+                return highest(upper).min(self.max);
+            }
+        }
+        self.max
+    }
+
+    /// 0 of nothing.
+    pub fn mean(&self) -> f64 {
+        if self.count == 0 { 0.0 } else { self.sum as f64 / self.count as f64 }
+    }
+
+    /// Of the population (divided by the count). 0 of nothing.
+    pub fn stddev(&self) -> f64 {
+        if self.count == 0 {
+            return 0.0;
+        }
+        if self.sum_of_squares == u128::MAX {
+            return self.stddev_of_bins();
+        }
+        // In integers to the end: as floats, the two terms of nanoseconds since some epoch cancel to nothing.
+        // With sum = n·mean + rest, sum²/n = n·mean² + 2·mean·rest + rest²/n.
+        let n = u128::from(self.count);
+        let (mean, rest) = (self.sum / n, self.sum % n);
+        let whole = self.sum_of_squares.saturating_sub(n * mean * mean).saturating_sub(2 * mean * rest);
+        ((whole as f64 - rest as f64 / n as f64 * rest as f64).max(0.0) / n as f64).sqrt()
+    }
+
+    /// 0 of nothing.
+    pub fn min(&self) -> u64 {
+        if self.count == 0 { 0 } else { self.min }
+    }
+
+    /// 0 of nothing.
+    pub fn max(&self) -> u64 {
+        self.max
+    }
+
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    pub fn sum(&self) -> u128 {
+        self.sum
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Non-empty bins, ascending: (lowest value, highest value + 1, count). The last bin of all ends at `u64::MAX`.
+    pub fn bins(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
+        self.octaves().flat_map(move |octave| {
+            self.octave(octave).iter().enumerate().filter(|(_, n)| **n > 0).map(move |(i, &n)| {
+                let (lower, upper) = edges(octave, i);
+                (lower, upper, n)
+            })
+        })
+    }
+
+    /// Forgets all values; keeps the memory.
+    pub fn clear(&mut self) {
+        let (block_of, mut bins) = (self.block_of, std::mem::take(&mut self.bins));
+        bins.fill(0);
+        *self = Self { block_of, bins, ..Self::new() };
+    }
+
+    #[inline]
+    fn bin_mut(&mut self, value: u64) -> &mut u64 {
+        // `| 127` sends all of octave 0 to one top bit, so that there is no branch for it.
+        let octave = (value | 127).ilog2() as usize - 6;
+        let bin = (value >> octave.saturating_sub(1)) as usize % BINS;
+        let at = self.block(octave);
+        &mut self.bins[at + bin]
+    }
+
+    /// The index in `bins` of the octave's first.
+    #[inline]
+    fn block(&mut self, octave: usize) -> usize {
+        match self.block_of[octave] {
+            0 => self.grow(octave),
+            block => (block as usize - 1) * BINS,
+        }
+    }
+
+    #[cold]
+    fn grow(&mut self, octave: usize) -> usize {
+        let at = self.bins.len();
+        // Exactly: with thousands of streams, the doubling of `resize` alone would waste most.
+        self.bins.reserve_exact(BINS);
+        self.bins.resize(at + BINS, 0);
+        self.block_of[octave] = (at / BINS) as u8 + 1;
+        at
+    }
+
+    fn octaves(&self) -> impl Iterator<Item = usize> + use<> {
+        let block_of = self.block_of;
+        (0..OCTAVES).filter(move |&octave| block_of[octave] > 0)
+    }
+
+    /// The octave's bins; none if it was never touched.
+    fn octave(&self, octave: usize) -> &[u64] {
+        match self.block_of[octave] {
+            0 => &[],
+            block => &self.bins[(block as usize - 1) * BINS..][..BINS],
+        }
+    }
+
+    fn stddev_of_bins(&self) -> f64 {
+        let mean = self.mean();
+        let squares = |(lower, upper, n): (u64, u64, u64)| {
+            let distance = (lower as f64 + (upper - lower) as f64 / 2.0) - mean;
+            distance * distance * n as f64
+        };
+        (self.bins().map(squares).sum::<f64>() / self.count as f64).sqrt()
+    }
+}
+
+/// Lowest value and highest + 1 of a bin.
+fn edges(octave: usize, bin: usize) -> (u64, u64) {
+    let shift = octave.saturating_sub(1);
+    let first = if octave == 0 { bin } else { BINS + bin };
+    let lower = (first as u64) << shift;
+    (lower, lower.saturating_add(1 << shift))
+}
+
+/// The highest value of a bin that ends at `upper`; the last of all holds `u64::MAX` itself.
+fn highest(upper: u64) -> u64 {
+    if upper == u64::MAX { upper } else { upper - 1 }
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clone for Histogram {
+    fn clone(&self) -> Self {
+        Self { bins: self.bins.clone(), ..*self }
+    }
+
+    /// Keeps the memory it has: a snapshot taken every 100 ms allocates once.
+    fn clone_from(&mut self, source: &Self) {
+        let mut bins = std::mem::take(&mut self.bins);
+        bins.clone_from(&source.bins);
+        *self = Self { bins, ..*source };
+    }
+}
+
+impl std::fmt::Debug for Histogram {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Histogram")
+            .field("count", &self.count)
+            .field("min", &self.min())
+            .field("p50", &self.quantile(0.5))
+            .field("p99", &self.quantile(0.99))
+            .field("max", &self.max)
+            .field("bins", &self.bins().collect::<Vec<_>>())
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::{collection::vec, prelude::*};
+
+    use super::*;
+
+    fn of(values: &[u64]) -> Histogram {
+        let mut h = Histogram::new();
+        values.iter().for_each(|&v| h.record(v));
+        h
+    }
+
+    /// All magnitudes alike, up to an hour of nanoseconds and beyond.
+    fn value() -> impl Strategy<Value = u64> {
+        (any::<u64>(), 0..64u32).prop_map(|(v, shift)| v >> shift)
+    }
+
+    #[test]
+    fn every_value_is_in_its_bin_and_no_bin_is_wider_than_a_128th() {
+        let near_edges = (0..64).flat_map(|bit| (0..4).map(move |d| (1u64 << bit).wrapping_add(d).wrapping_sub(2)));
+        for v in near_edges.chain(0..1000).chain([u64::MAX, u64::MAX - 1]) {
+            assert_eq!((of(&[v]).quantile(0.5), of(&[v]).min()), (v, v));
+            let (lower, upper, n) = of(&[v]).bins().next().unwrap();
+            assert!(n == 1 && lower <= v && (v < upper || v == u64::MAX), "{v} in {lower}..{upper}");
+            assert!(upper - lower == 1 || (upper - lower) as f64 <= lower as f64 / 128.0, "{v} in {lower}..{upper}");
+        }
+    }
+
+    #[test]
+    fn bins_meet_without_gap_or_overlap() {
+        let mut expected = 0;
+        for octave in 0..OCTAVES {
+            for bin in 0..BINS {
+                let (lower, upper) = edges(octave, bin);
+                assert_eq!(lower, expected);
+                expected = upper;
+            }
+        }
+        assert_eq!(expected, u64::MAX);
+    }
+
+    #[test]
+    fn an_unused_histogram_is_small_and_a_used_one_grows_by_the_octave() {
+        assert!(size_of::<Histogram>() <= 160, "{}", size_of::<Histogram>());
+        let h = of(&[1000, 1010, 1020]);
+        assert_eq!((Histogram::new().bins.capacity(), h.bins.capacity()), (0, BINS));
+    }
+
+    #[test]
+    fn nothing_recorded_is_all_zeros() {
+        let h = Histogram::new();
+        assert_eq!((h.min(), h.max(), h.quantile(0.5), h.mean(), h.stddev()), (0, 0, 0, 0.0, 0.0));
+        assert_eq!(h.bins().count(), 0);
+    }
+
+    #[test]
+    fn a_small_spread_far_from_zero_keeps_its_deviation() {
+        let epoch = 1_763_735_249_000_000_000;
+        let h = of(&[epoch - 10, epoch + 10, epoch - 10, epoch + 10]);
+        assert_eq!(h.stddev(), 10.0);
+    }
+
+    #[test]
+    fn squares_beyond_128_bits_still_give_a_deviation() {
+        let mut h = of(&[0, 0]);
+        h.record_n(u64::MAX, 2);
+        let half = u64::MAX as f64 / 2.0;
+        assert!((h.stddev() / half - 1.0).abs() < 1.0 / 128.0, "{}", h.stddev());
+    }
+
+    #[test]
+    fn clear_forgets_and_clone_from_copies() {
+        let mut h = of(&[1, 1_000_000]);
+        h.clear();
+        assert!(h.is_empty() && h.bins().count() == 0 && h.min() == 0);
+        h.record(7);
+        assert_eq!((h.min(), h.max(), h.count()), (7, 7, 1));
+        let mut copy = of(&[5; 20]);
+        copy.clone_from(&h);
+        assert_eq!(copy, h);
+    }
+
+    proptest! {
+        #[test]
+        fn quantiles_are_those_of_the_sorted_values_within_a_128th(
+            mut values in vec(value(), 1..300), q in prop_oneof![0.0..=1.0, Just(0.5), Just(0.999), Just(1.0)],
+        ) {
+            let h = of(&values);
+            values.sort_unstable();
+            let q: f64 = q;
+            let rank = ((q * values.len() as f64).ceil() as usize).clamp(1, values.len());
+            let exact = values[rank - 1];
+            let got = h.quantile(q);
+            prop_assert!(got >= exact && got - exact <= exact / 128, "{got} for {exact}");
+            prop_assert_eq!((h.min(), h.max()), (values[0], values[values.len() - 1]));
+            prop_assert_eq!(h.count(), values.len() as u64);
+            prop_assert_eq!(h.sum(), values.iter().map(|&v| u128::from(v)).sum::<u128>());
+            prop_assert_eq!(h.quantile(1.0), h.max());
+            prop_assert_eq!(h.bins().map(|b| b.2).sum::<u64>(), h.count());
+            prop_assert!(h.bins().is_sorted());
+        }
+
+        #[test]
+        fn mean_and_deviation_are_those_of_the_values(values in vec(0..1u64 << 40, 1..300)) {
+            let n = values.len() as f64;
+            let mean = values.iter().map(|&v| v as f64).sum::<f64>() / n;
+            let deviation = (values.iter().map(|&v| (v as f64 - mean).powi(2)).sum::<f64>() / n).sqrt();
+            let h = of(&values);
+            prop_assert!((h.mean() - mean).abs() <= mean * 1e-12);
+            prop_assert!((h.stddev() - deviation).abs() <= deviation * 1e-9 + 1e-3, "{} {deviation}", h.stddev());
+        }
+
+        #[test]
+        fn merging_is_recording_both(a in vec(value(), 0..100), b in vec(value(), 0..100)) {
+            let mut merged = of(&a);
+            merged.merge(&of(&b));
+            let both = of(&[a, b].concat());
+            prop_assert!(merged.bins().eq(both.bins()));
+            prop_assert_eq!((merged.count(), merged.min(), merged.max()), (both.count(), both.min(), both.max()));
+            prop_assert_eq!((merged.sum(), merged.stddev()), (both.sum(), both.stddev()));
+        }
+
+        #[test]
+        fn recording_n_is_recording_n_times(v in value(), n in 0..50u64) {
+            let mut h = Histogram::new();
+            h.record_n(v, n);
+            prop_assert_eq!(h, of(&vec![v; n as usize]));
+        }
+
+        #[test]
+        fn a_delta_holds_what_came_since(a in vec(0..1u64 << 50, 0..100), b in vec(0..1u64 << 50, 0..100)) {
+            let earlier = of(&a);
+            let mut now = earlier.clone();
+            b.iter().for_each(|&v| now.record(v));
+            let (delta, expected) = (now.delta_since(&earlier), of(&b));
+            prop_assert!(delta.bins().eq(expected.bins()));
+            prop_assert_eq!((delta.count(), delta.sum()), (expected.count(), expected.sum()));
+            prop_assert_eq!(delta.stddev(), expected.stddev());
+            prop_assert!(delta.min() <= expected.min() && delta.max() >= expected.max());
+            prop_assert!(delta.max() - expected.max() <= expected.max() / 128);
+        }
+    }
+}

@@ -1,0 +1,504 @@
+//! Loss, duplicates and reordering from sequence numbers, one stream at one receiver.
+
+/// Sequence numbers whose arrival is remembered singly: 512 octets, and at 10 Mpps the last 0.4 ms.
+const WINDOW: u64 = 4096;
+/// Gaps whose opening is remembered, for the extent of what comes late.
+const GAPS: usize = 40;
+/// Added to the first number, so that one from before the first is still above zero.
+const BASE: u64 = 1 << 32;
+
+/// What became of the frames of one stream, whose sender numbers them 0, 1, 2 ... modulo 2^32.
+///
+/// Frames that come in order cost a comparison and a bit. The last 4096 numbers are remembered exactly, so a frame that
+/// old is told from its duplicate; an older one is counted as `too_old`, of which one cannot say which it is.
+/// Memory is 1 KiB, taken at the first frame.
+///
+/// ```
+/// use squall_stats::{Observation, SequenceTracker};
+/// let mut t = SequenceTracker::new();
+/// assert_eq!(t.observe(0), Observation::InOrder);
+/// assert_eq!(t.observe(2), Observation::Ahead { missing: 1 });
+/// assert_eq!(t.observe(3), Observation::InOrder);
+/// assert_eq!(t.observe(1), Observation::Reordered { extent: 2 });
+/// assert_eq!(t.observe(1), Observation::Duplicate);
+/// assert_eq!(t.lost(10), 6); // the sender says it sent 10
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct SequenceTracker {
+    counts: SequenceCounts,
+    /// The next expected number (RFC 4737's NextExp), unwrapped, plus [`BASE`]; 0 before the first frame.
+    next: u64,
+    /// The lowest number that counts, plus [`BASE`].
+    first: u64,
+    memory: Option<Box<Memory>>,
+    lost: LossPeriods,
+}
+
+/// What a frame was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Observation {
+    /// The next expected one, or the first of all.
+    InOrder,
+    /// Beyond the next expected one: `missing` frames are late or lost.
+    Ahead { missing: u32 },
+    /// Type-P-Reordered (RFC 4737 §3): below the next expected one. `extent` (§4.2.1): how many frames ago the first
+    /// one passed it.
+    Reordered { extent: u64 },
+    /// A further copy (RFC 5560).
+    Duplicate,
+    /// Below the window: late or a duplicate, nobody knows.
+    TooOld,
+}
+
+impl Observation {
+    /// The first copy of a frame, to be measured.
+    pub fn is_new(self) -> bool {
+        matches!(self, Self::InOrder | Self::Ahead { .. } | Self::Reordered { .. })
+    }
+}
+
+/// Frames, by what they were. `received` = `unique` + `duplicates` + `too_old`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SequenceCounts {
+    pub received: u64,
+    /// First copies.
+    pub unique: u64,
+    /// Further copies (RFC 5560: duplicates, each copy counted).
+    pub duplicates: u64,
+    /// First copies below the next expected number (RFC 4737 §3).
+    pub reordered: u64,
+    /// Older than the 4096 numbers remembered: late or duplicates. Not among `unique`, so loss may be less by that many.
+    pub too_old: u64,
+    /// The largest reordering extent (RFC 4737 §4.2.1), in frames. A lower bound where more than 40 gaps
+    /// were opened before the late frame came.
+    pub max_reordering_extent: u64,
+}
+
+impl SequenceCounts {
+    /// Adds what another receiver of the same stream saw, where the two share the frames between them.
+    pub fn merge(&mut self, other: &Self) {
+        self.received += other.received;
+        self.unique += other.unique;
+        self.duplicates += other.duplicates;
+        self.reordered += other.reordered;
+        self.too_old += other.too_old;
+        self.max_reordering_extent = self.max_reordering_extent.max(other.max_reordering_extent);
+    }
+}
+
+/// Runs of consecutive losses (RFC 3357 §4: Type-P-One-Way-Loss-Period).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LossPeriods {
+    /// Number of periods.
+    pub periods: u64,
+    /// Frames lost in all of them.
+    pub lost: u64,
+    /// Frames in the longest.
+    pub longest: u64,
+    /// Smallest distance between two losses of different periods, in sequence numbers; 0 with fewer than two periods.
+    pub min_distance: u64,
+    /// Length of the period in progress, and the number behind its last loss; 0 before the first.
+    run: u64,
+    end: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Memory {
+    /// A bit per number, at the number modulo [`WINDOW`]. Those before the first are ones: nobody misses them.
+    seen: [u64; WINDOW as usize / 64],
+    /// The newest gaps, a ring.
+    gaps: [Gap; GAPS],
+    newest: u32,
+}
+
+/// Numbers that were passed over, and when.
+#[derive(Clone, Copy, Debug, Default)]
+struct Gap {
+    /// The lowest number, and how many from there; modulo 2^32.
+    from: u32,
+    len: u32,
+    /// Unique frames before the one that opened the gap, modulo 2^32.
+    opened: u32,
+}
+
+impl SequenceTracker {
+    /// Takes the first frame that comes for the first of the stream: for a receiver that may have started later.
+    pub const fn new() -> Self {
+        Self { counts: ZERO, next: 0, first: 0, memory: None, lost: LossPeriods::new() }
+    }
+
+    /// Expects `first` as the first number: what is missing before the first frame to come counts as missing.
+    pub const fn expecting(first: u32) -> Self {
+        let at = BASE + first as u64;
+        Self { counts: ZERO, next: at, first: at, memory: None, lost: LossPeriods::new() }
+    }
+
+    /// Takes note of a frame with number `seq`.
+    #[inline]
+    pub fn observe(&mut self, seq: u32) -> Observation {
+        self.counts.received += 1;
+        if seq == self.next as u32
+            && let Some(memory) = &mut self.memory
+        {
+            let (word, bit) = memory.slot(self.next);
+            // The bit is still that of the number that leaves the window; zero: it never came.
+            if *word & bit == 0 {
+                self.lost.add(self.next - WINDOW, 1);
+                *word |= bit;
+            }
+            self.next += 1;
+            self.counts.unique += 1;
+            return Observation::InOrder;
+        }
+        self.observe_other(seq)
+    }
+
+    pub fn counts(&self) -> SequenceCounts {
+        self.counts
+    }
+
+    /// Of `sent` frames, those that never came (RFC 7680); duplicates do not make up for them.
+    pub fn lost(&self, sent: u64) -> u64 {
+        sent.saturating_sub(self.counts.unique)
+    }
+
+    /// Numbers below the highest seen that have not come: lost so far, or late.
+    pub fn missing_so_far(&self) -> u64 {
+        (self.next - self.first).saturating_sub(self.counts.unique)
+    }
+
+    /// The highest number seen, unwrapped: 2^32 + 3 is number 3 after one wrap.
+    pub fn highest(&self) -> Option<u64> {
+        (self.counts.unique > 0).then(|| self.next - 1 - BASE)
+    }
+
+    /// The loss periods up to the highest number seen; what is late counts as lost until it comes (but once it is
+    /// too old, for good).
+    pub fn loss_periods(&self) -> LossPeriods {
+        let mut lost = self.lost;
+        if let Some(memory) = &self.memory {
+            for seq in self.next.saturating_sub(WINDOW).max(self.first)..self.next {
+                if !memory.has_seen(seq) {
+                    lost.add(seq, 1);
+                }
+            }
+        }
+        lost
+    }
+
+    #[cold]
+    fn observe_other(&mut self, seq: u32) -> Observation {
+        if self.memory.is_none() {
+            self.memory = Some(Box::new(Memory::new()));
+            if self.next == 0 {
+                self.next = BASE + u64::from(seq);
+                self.first = self.next;
+            }
+        }
+        // Half of the number space is ahead, half behind.
+        match seq.wrapping_sub(self.next as u32) as i32 {
+            ahead @ 0.. => self.observe_ahead(ahead as u64),
+            behind => self.observe_behind(u64::from(behind.unsigned_abs())),
+        }
+    }
+
+    fn observe_ahead(&mut self, missing: u64) -> Observation {
+        let memory = self.memory.as_mut().expect("made by observe_other");
+        let seq = self.next + missing;
+        // All that leaves the window by `seq` entering it ...
+        for leaving in self.next..(self.next + WINDOW).min(seq + 1) {
+            if !memory.has_seen(leaving) {
+                self.lost.add(leaving - WINDOW, 1);
+            }
+            memory.forget(leaving);
+        }
+        // ... and what never was in it.
+        if missing >= WINDOW {
+            self.lost.add(self.next, missing + 1 - WINDOW);
+        }
+        memory.see(seq);
+        if missing > 0 {
+            memory.open_gap(Gap { from: self.next as u32, len: missing as u32, opened: self.counts.unique as u32 });
+        }
+        self.next = seq + 1;
+        self.counts.unique += 1;
+        if missing == 0 { Observation::InOrder } else { Observation::Ahead { missing: missing as u32 } }
+    }
+
+    fn observe_behind(&mut self, behind: u64) -> Observation {
+        let memory = self.memory.as_mut().expect("made by observe_other");
+        let seq = self.next - behind;
+        if behind > WINDOW {
+            self.counts.too_old += 1;
+            return Observation::TooOld;
+        }
+        if seq < self.first {
+            // The stream began earlier than we thought: those between are missing, and were passed by our first frame.
+            for between in seq..self.first {
+                memory.forget(between);
+            }
+            memory.open_gap_at_start(Gap { from: seq as u32, len: (self.first - seq) as u32, opened: 0 });
+            self.first = seq;
+        }
+        if memory.has_seen(seq) {
+            self.counts.duplicates += 1;
+            return Observation::Duplicate;
+        }
+        memory.see(seq);
+        let extent = u64::from((self.counts.unique as u32).wrapping_sub(memory.passed_at(seq as u32)));
+        self.counts.unique += 1;
+        self.counts.reordered += 1;
+        self.counts.max_reordering_extent = self.counts.max_reordering_extent.max(extent);
+        Observation::Reordered { extent }
+    }
+}
+
+const ZERO: SequenceCounts =
+    SequenceCounts { received: 0, unique: 0, duplicates: 0, reordered: 0, too_old: 0, max_reordering_extent: 0 };
+
+impl LossPeriods {
+    const fn new() -> Self {
+        Self { periods: 0, lost: 0, longest: 0, min_distance: 0, run: 0, end: 0 }
+    }
+
+    /// Takes `n` losses from `seq` on, above all earlier ones.
+    #[cold]
+    fn add(&mut self, seq: u64, n: u64) {
+        if self.end == seq {
+            self.run += n;
+        } else {
+            // RFC 3357 §3: the distance between a loss and the one before it.
+            let distance = seq + 1 - self.end;
+            if self.periods > 0 && (self.min_distance == 0 || distance < self.min_distance) {
+                self.min_distance = distance;
+            }
+            self.periods += 1;
+            self.run = n;
+        }
+        self.lost += n;
+        self.longest = self.longest.max(self.run);
+        self.end = seq + n;
+    }
+}
+
+impl Memory {
+    fn new() -> Self {
+        Self { seen: [u64::MAX; WINDOW as usize / 64], gaps: [Gap::default(); GAPS], newest: 0 }
+    }
+
+    #[inline]
+    fn slot(&mut self, seq: u64) -> (&mut u64, u64) {
+        (&mut self.seen[(seq % WINDOW / 64) as usize], 1 << (seq % 64))
+    }
+
+    fn has_seen(&self, seq: u64) -> bool {
+        self.seen[(seq % WINDOW / 64) as usize] & 1 << (seq % 64) != 0
+    }
+
+    fn see(&mut self, seq: u64) {
+        let (word, bit) = self.slot(seq);
+        *word |= bit;
+    }
+
+    fn forget(&mut self, seq: u64) {
+        let (word, bit) = self.slot(seq);
+        *word &= !bit;
+    }
+
+    fn open_gap(&mut self, gap: Gap) {
+        self.newest = (self.newest + 1) % GAPS as u32;
+        self.gaps[self.newest as usize] = gap;
+    }
+
+    /// Puts the oldest gap of all behind the others, if there is room.
+    fn open_gap_at_start(&mut self, gap: Gap) {
+        let oldest = (self.newest as usize + 1) % GAPS;
+        match (0..GAPS).map(|i| (oldest + i) % GAPS).take_while(|&i| self.gaps[i].len == 0).last() {
+            Some(free) => self.gaps[free] = gap,
+            None => {}
+        }
+    }
+
+    /// The number of unique frames before the one that passed `seq`. If that was forgotten: before the oldest gap known.
+    fn passed_at(&self, seq: u32) -> u32 {
+        let newest_first = (0..GAPS).map(|i| &self.gaps[(self.newest as usize + GAPS - i) % GAPS]);
+        let known = newest_first.take_while(|gap| gap.len > 0);
+        let mut passed_at = 0;
+        for gap in known {
+            passed_at = gap.opened;
+            if seq.wrapping_sub(gap.from) < gap.len {
+                break;
+            }
+        }
+        passed_at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use proptest::{collection::vec, prelude::*};
+
+    use super::*;
+    use Observation::*;
+
+    fn of(seqs: impl IntoIterator<Item = u32>) -> SequenceTracker {
+        let mut t = SequenceTracker::new();
+        seqs.into_iter().for_each(|seq| {
+            t.observe(seq);
+        });
+        t
+    }
+
+    #[test]
+    fn extents_are_those_of_rfc_4737() {
+        // RFC 4737 §7.1: 4 comes after 8; §4.2.1: e = i - j.
+        let mut t = of([1, 2, 3, 5, 6, 7, 8]);
+        assert_eq!(t.observe(4), Reordered { extent: 4 });
+        assert_eq!(t.observe(9), InOrder);
+        // §7.3: a block of three comes late.
+        let mut t = of([1, 2, 3, 7, 8, 9, 10]);
+        let late = [4, 5, 6, 11].map(|seq| t.observe(seq));
+        assert_eq!(late, [Reordered { extent: 4 }, Reordered { extent: 5 }, Reordered { extent: 6 }, InOrder]);
+        assert_eq!((t.counts().reordered, t.counts().max_reordering_extent), (3, 6));
+    }
+
+    #[test]
+    fn duplicates_are_not_reordered_and_do_not_hide_loss() {
+        let t = of([0, 1, 1, 3, 3, 3, 0]);
+        assert_eq!((t.counts().received, t.counts().unique, t.counts().duplicates), (7, 3, 4));
+        assert_eq!((t.counts().reordered, t.lost(4), t.missing_so_far()), (0, 1, 1));
+    }
+
+    #[test]
+    fn numbers_wrap() {
+        let mut t = of([u32::MAX - 1, u32::MAX]);
+        assert_eq!(
+            [t.observe(0), t.observe(2), t.observe(1)],
+            [InOrder, Ahead { missing: 1 }, Reordered { extent: 1 }]
+        );
+        assert_eq!((t.highest(), t.missing_so_far()), (Some((1 << 32) + 2), 0));
+    }
+
+    #[test]
+    fn a_stream_may_begin_out_of_order_even_below_zero() {
+        let mut t = of([0]);
+        assert_eq!(t.observe(u32::MAX - 1), Reordered { extent: 1 });
+        assert_eq!((t.missing_so_far(), t.highest()), (1, Some(0)));
+        assert_eq!(t.observe(u32::MAX), Reordered { extent: 2 });
+        assert_eq!(t.observe(u32::MAX), Duplicate);
+        assert_eq!((t.missing_so_far(), t.counts().unique), (0, 3));
+    }
+
+    #[test]
+    fn a_receiver_that_knows_the_start_misses_the_first_frames() {
+        let mut t = SequenceTracker::expecting(0);
+        assert_eq!((t.highest(), t.missing_so_far()), (None, 0));
+        assert_eq!(t.observe(3), Ahead { missing: 3 });
+        assert_eq!((t.missing_so_far(), t.loss_periods().periods, t.lost(4)), (3, 1, 3));
+        assert_eq!(t.observe(1), Reordered { extent: 1 });
+    }
+
+    #[test]
+    fn what_is_older_than_the_window_is_counted_apart() {
+        let mut t = of((0..10_000).filter(|&seq| seq != 5_000));
+        assert_eq!(t.observe(10_000 - 4097), TooOld);
+        assert_eq!(t.observe(10_000 - 4096), Duplicate);
+        assert_eq!(t.observe(5_000), TooOld);
+        assert_eq!((t.counts().too_old, t.counts().duplicates, t.missing_so_far()), (2, 1, 1));
+    }
+
+    #[test]
+    fn loss_periods_are_told_apart_in_the_window_and_behind_it() {
+        let lost = |seq: u32| (10..13).contains(&seq) || seq == 20 || (5_000..15_000).contains(&seq) || seq == 29_990;
+        let t = of((0..30_000).filter(|&seq| !lost(seq)));
+        let p = t.loss_periods();
+        assert_eq!((p.periods, p.lost, p.longest, p.min_distance), (4, 10_005, 10_000, 8));
+        assert_eq!(p.lost, t.missing_so_far());
+    }
+
+    #[test]
+    fn a_jump_over_the_window_forgets_it() {
+        let mut t = of([0, 1, 1_000_000_000]);
+        assert_eq!(t.missing_so_far(), 999_999_998);
+        assert_eq!(t.loss_periods().longest, 999_999_998);
+        assert_eq!(t.observe(1_000_000_000 - 4095), Reordered { extent: 1 });
+        assert_eq!(t.observe(1), TooOld);
+    }
+
+    #[test]
+    fn many_gaps_make_the_extent_a_lower_bound() {
+        let mut t = of((0..2_000).filter(|seq| seq % 10 != 5));
+        assert_eq!(t.observe(1_995), Reordered { extent: 4 });
+        // 40 gaps ago is 400 numbers ago, of which 360 came.
+        let Reordered { extent } = t.observe(5) else { panic!("5 is new") };
+        assert!((350..=1_800).contains(&extent), "{extent}");
+    }
+
+    #[test]
+    fn it_is_small() {
+        assert!(size_of::<Memory>() <= 1024, "{}", size_of::<Memory>());
+        assert!(size_of::<SequenceTracker>() <= 128, "{}", size_of::<SequenceTracker>());
+    }
+
+    /// RFC 4737, RFC 5560 and RFC 3357 word by word, with all memory in the world.
+    fn reference(arrivals: &[u64]) -> (SequenceCounts, Vec<u64>) {
+        let (mut counts, mut order) = (SequenceCounts::default(), Vec::new());
+        for &seq in arrivals {
+            counts.received += 1;
+            if order.contains(&seq) {
+                counts.duplicates += 1;
+                continue;
+            }
+            counts.unique += 1;
+            if let Some(j) = order.iter().position(|&earlier| earlier > seq) {
+                counts.reordered += 1;
+                counts.max_reordering_extent = counts.max_reordering_extent.max((order.len() - j) as u64);
+            }
+            order.push(seq);
+        }
+        (counts, order)
+    }
+
+    proptest! {
+        #[test]
+        fn all_counts_are_those_of_the_definitions(start in any::<u32>(), jitter in vec((0..30u64, 0..10u8), 1..150)) {
+            // Numbers in order, some delayed by a few places, some lost, some doubled.
+            let mut arrivals = Vec::new();
+            for (i, &(delay, fate)) in jitter.iter().enumerate() {
+                let due = i as u64 * 4;
+                for copy in 0..[0, 2][usize::from(fate == 1)].max(u64::from(fate > 1)) {
+                    arrivals.push((due + if fate < 5 { delay + 7 * copy } else { 0 }, i as u64));
+                }
+            }
+            arrivals.sort_by_key(|a| a.0);
+            let arrivals: Vec<u64> = arrivals.into_iter().map(|a| a.1).collect();
+            let t = of(arrivals.iter().map(|&seq| start.wrapping_add(seq as u32)));
+            let (expected, order) = reference(&arrivals);
+            prop_assert_eq!(t.counts(), expected);
+            let Some((&low, &high)) = order.iter().min().zip(order.iter().max()) else { return Ok(()) };
+            let came: HashSet<u64> = order.into_iter().collect();
+            let missing: Vec<u64> = (low..high).filter(|seq| !came.contains(seq)).collect();
+            prop_assert_eq!(t.missing_so_far(), missing.len() as u64);
+            let periods = t.loss_periods();
+            prop_assert_eq!(periods.lost, missing.len() as u64);
+            let starts = missing.iter().filter(|&&seq| seq == low || came.contains(&(seq - 1))).count();
+            prop_assert_eq!(periods.periods, starts as u64);
+            prop_assert_eq!(t.highest().map(|h| h as u32), Some(start.wrapping_add(high as u32)));
+        }
+
+        #[test]
+        fn no_input_breaks_the_sums(seqs in vec(prop_oneof![any::<u32>(), 0..10_000u32], 0..400), start in any::<bool>()) {
+            let mut t = if start { SequenceTracker::expecting(0) } else { SequenceTracker::new() };
+            let new = seqs.iter().filter(|&&seq| t.observe(seq).is_new()).count() as u64;
+            let c = t.counts();
+            prop_assert_eq!(c.received, seqs.len() as u64);
+            prop_assert_eq!(c.unique + c.duplicates + c.too_old, c.received);
+            prop_assert_eq!(new, c.unique);
+            let periods = t.loss_periods();
+            prop_assert_eq!(periods.lost, t.missing_so_far());
+            prop_assert!(periods.longest <= periods.lost && periods.periods <= periods.lost);
+        }
+    }
+}
