@@ -1,0 +1,40 @@
+# The commands of this repository. `make demo` and `make test` need nothing but this folder and a Rust toolchain:
+# each first installs what it lacks, or says what is missing and how to get it.
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test bench docs fmt lint fuzz generate
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: ## a private lab, traffic both ways for ten seconds, a live table and squall-report.html
+	@scripts/setup rust
+	cargo run --release --package squall-cli --bin squall -- demo
+
+test: ## every check and test (what the CI runs)
+	@scripts/setup rust python system
+	@scripts/test
+
+bench: ## speed, rate accuracy and the peers beside us; figures go to benches/runs/
+	@scripts/setup rust python peers
+	@scripts/bench
+
+docs: ## the generated references and the API documentation
+	@scripts/setup rust
+	cargo xtask generate
+	cargo doc --no-deps --workspace --exclude squall-py
+
+fmt: ## format all Rust code
+	cargo fmt --all
+	cargo fmt --all --manifest-path fuzz/Cargo.toml
+
+lint: ## formatting, clippy, layers, tidiness, generated files
+	@scripts/setup rust
+	@scripts/test fmt clippy layers tidy generated
+
+fuzz: ## fuzz each target for SECONDS (60): make fuzz SECONDS=600 TARGETS=dissect
+	@scripts/setup rust
+	@scripts/fuzz $(or $(SECONDS),60) $(TARGETS)
+
+generate: ## write schemas, references, man pages and completions anew
+	cargo xtask generate
