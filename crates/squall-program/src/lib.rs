@@ -1,1 +1,24 @@
+//! Template + field operations + departure times -> frames, without allocation.
+//!
+//! In goes a [`Spec`] (a frame, what varies in it, its lengths); out comes a [`Program`] that writes batches of frames
+//! into slots of memory, and a [`Timeline`] that says when each is due. Both are functions of the frame's index in its
+//! stream, so any worker can make any frame. Does not know ports, clocks or threads.
 #![forbid(unsafe_code)]
+
+mod build;
+mod departures;
+mod fill;
+mod law;
+mod rng;
+pub mod signature;
+mod sizes;
+
+pub use build::{Program, ProgramError, Spec, VarSpec};
+pub use departures::{Gap, GapLaw, Pattern, Timeline};
+pub use fill::{Cursor, Places, Run, Scratch};
+pub use law::Law;
+pub use rng::mix;
+pub use sizes::Sizes;
+
+/// Frames filled in one call at most.
+pub const BATCH: usize = 64;

@@ -1,0 +1,345 @@
+//! From a frame and what varies in it to a program: all that can be computed before the first frame leaves.
+
+use std::ops::Range;
+
+use squall_wire::{ChecksumField, ChecksumKind, Frame, LengthField, checksum};
+
+use crate::{Law, Sizes, signature};
+
+/// What a stream's frames are.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    /// Built at the longest length that `sizes` gives.
+    pub frame: Frame,
+    pub sizes: Sizes,
+    pub vars: Vec<VarSpec>,
+    /// The stream's number in the signature, if it carries one.
+    pub signature: Option<u16>,
+}
+
+/// A field that changes from frame to frame.
+#[derive(Clone, Debug)]
+pub struct VarSpec {
+    /// Offset of the most significant bit from the start of the frame.
+    pub bit: usize,
+    /// 1 to 64, or 65 to 128 and then whole octets.
+    pub bits: usize,
+    pub law: Law,
+    /// The law advances once in so many frames: 1, or the period of the variable that this one depends on.
+    pub every: u64,
+}
+
+/// Why there is no such program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProgramError {
+    /// Variable `index` ends at octet `end`, behind the shortest frame.
+    OutsideFrame { index: usize, end: usize, shortest: usize },
+    /// Variables that write the same bits.
+    Overlap { first: usize, second: usize },
+    /// Variable `index` has values that need more bits than its field has.
+    TooWide { index: usize, bits: usize, value: u128 },
+    /// Variable `index` is of a width or alignment that is not supported.
+    Unaligned { index: usize },
+    /// Variable `index` is partly inside what a checksum covers.
+    Straddles { index: usize },
+    /// The shortest frame has `free` octets behind its headers and variables; the signature needs 16.
+    NoRoomForSignature { free: usize },
+    /// The shortest frame is shorter than its headers.
+    TooShort { need: usize, shortest: usize },
+}
+
+/// Fills frames. A value: the same on every worker and port.
+#[derive(Clone, Debug)]
+pub struct Program {
+    pub(crate) template: Box<[u8]>,
+    pub(crate) sizes: Sizes,
+    pub(crate) vars: Box<[Var]>,
+    pub(crate) lengths: Box<[LengthField]>,
+    pub(crate) sums: Box<[Sum]>,
+    pub(crate) signature: Option<u16>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Var {
+    pub law: Law,
+    pub every: u64,
+    pub place: Place,
+    pub adds: Box<[Add]>,
+}
+
+/// Where a value is written, offsets in octets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Place {
+    Octets1(usize),
+    Octets2(usize),
+    Octets4(usize),
+    Octets6(usize),
+    Octets8(usize),
+    /// `octets` (at most 8) big-endian octets, of which `mask` is replaced by the value shifted left by `shift`.
+    Bits { offset: usize, octets: usize, shift: u32, mask: u64 },
+    /// Up to 16 whole octets.
+    Wide { offset: usize, octets: usize },
+}
+
+/// A value's part in a checksum: the value times 2^shift, modulo 2^16 - 1.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Add {
+    pub sum: usize,
+    pub shift: u32,
+}
+
+/// A checksum as `base + per_octet * len + tail[len] + what varies`, unfolded.
+#[derive(Clone, Debug)]
+pub(crate) struct Sum {
+    pub at: usize,
+    pub udp: bool,
+    pub base: u64,
+    pub per_octet: u64,
+    /// Sum of the payload for each frame length from `tail_from`; empty where it is always the same.
+    pub tail: Box<[u16]>,
+    pub tail_from: usize,
+    /// The signature is covered; its words are shifted when it lies at an odd distance from `from`.
+    pub signed: bool,
+    pub from: usize,
+    /// Sums that cover this one.
+    pub adds: Box<[Add]>,
+}
+
+impl Program {
+    /// # Errors
+    /// See [`ProgramError`]; the caller knows the names.
+    pub fn build(spec: Spec) -> Result<Self, ProgramError> {
+        let Spec { frame, sizes, vars, signature } = spec;
+        let (shortest, longest) = sizes.range();
+        let (shortest, longest) = (shortest as usize, longest as usize);
+        assert_eq!(frame.bytes.len(), longest, "the frame is built at its longest length");
+        let variable = shortest != longest;
+        let written: Vec<Range<usize>> = vars.iter().map(|v| v.bit..v.bit + v.bits).collect();
+        check(&frame, &vars, &written, shortest, signature.is_some())?;
+
+        // A variable on a checksum or a length means that the user wants it otherwise than right.
+        let free = |at: usize| !written.iter().any(|w| w.start < at * 8 + 16 && at * 8 < w.end);
+        let lengths: Vec<LengthField> = frame.lengths.iter().copied().filter(|l| free(l.at)).collect();
+        let fields: Vec<&ChecksumField> = frame.checksums.iter().filter(|c| free(c.at)).collect();
+
+        // What does not vary: the template with everything that does set to 0.
+        let mut still = frame.bytes.clone();
+        for w in &written {
+            for bit in w.clone() {
+                still[bit / 8] &= !(0x80 >> (bit % 8));
+            }
+        }
+        for field in &fields {
+            still[field.at..field.at + 2].fill(0);
+        }
+        if variable {
+            for l in &lengths {
+                still[l.at..l.at + 2].fill(0);
+            }
+        }
+        if signature.is_some() && !variable {
+            still[longest - signature::LEN..].fill(0);
+        }
+
+        let covered = |range: Range<usize>, c: &ChecksumField| covers(c, &frame, range);
+        let mut sums = Vec::new();
+        for (i, c) in fields.iter().enumerate() {
+            let mut adds = Vec::new();
+            for (sum, outer) in fields.iter().enumerate().skip(i + 1) {
+                if covered(c.at..c.at + 2, outer) == Some(true) {
+                    adds.push(Add { sum, shift: shift_of((c.at + 2) * 8, outer.from) });
+                }
+            }
+            sums.push(Sum::build(c, &frame, &still, &lengths, shortest, signature.is_some(), adds));
+        }
+        let mut program_vars = Vec::new();
+        for (index, (v, w)) in vars.into_iter().zip(&written).enumerate() {
+            let octets = w.start / 8..w.end.div_ceil(8);
+            let mut adds = Vec::new();
+            for (sum, c) in fields.iter().enumerate() {
+                match covered(octets.clone(), c) {
+                    Some(true) => adds.push(Add { sum, shift: shift_of(w.end, c.from) }),
+                    Some(false) => {}
+                    None => return Err(ProgramError::Straddles { index }),
+                }
+            }
+            let place = Place::of(w).ok_or(ProgramError::Unaligned { index })?;
+            program_vars.push(Var { law: v.law, every: v.every.max(1), place, adds: adds.into() });
+        }
+        Ok(Self {
+            template: frame.bytes.into(),
+            sizes,
+            vars: program_vars.into(),
+            lengths: if variable { lengths.into() } else { Box::default() },
+            sums: sums.into(),
+            signature,
+        })
+    }
+
+    pub fn sizes(&self) -> &Sizes {
+        &self.sizes
+    }
+
+    /// The longest frame, octets without FCS.
+    pub fn max_len(&self) -> u32 {
+        self.template.len() as u32
+    }
+
+    /// The stream's number in the signature.
+    pub fn signature(&self) -> Option<u16> {
+        self.signature
+    }
+
+    pub fn variables(&self) -> usize {
+        self.vars.len()
+    }
+}
+
+fn check(
+    frame: &Frame,
+    vars: &[VarSpec],
+    written: &[Range<usize>],
+    shortest: usize,
+    signed: bool,
+) -> Result<(), ProgramError> {
+    if shortest < frame.payload.min(frame.bytes.len() - frame.trailer) {
+        return Err(ProgramError::TooShort { need: frame.payload, shortest });
+    }
+    let mut used = frame.payload;
+    for (index, (v, w)) in vars.iter().zip(written).enumerate() {
+        let end = w.end.div_ceil(8);
+        if end > shortest {
+            return Err(ProgramError::OutsideFrame { index, end, shortest });
+        }
+        used = used.max(end);
+        if let Some(first) = written[..index].iter().position(|o| o.start < w.end && w.start < o.end) {
+            return Err(ProgramError::Overlap { first, second: index });
+        }
+        let value = v.law.max();
+        if v.bits < 128 && value >> v.bits != 0 {
+            return Err(ProgramError::TooWide { index, bits: v.bits, value });
+        }
+    }
+    let free = shortest.saturating_sub(used);
+    if signed && (free < signature::LEN || frame.trailer > 0) {
+        return Err(ProgramError::NoRoomForSignature { free: if frame.trailer > 0 { 0 } else { free } });
+    }
+    Ok(())
+}
+
+/// Whether `octets` are summed by `c`: `None` when only a part is.
+fn covers(c: &ChecksumField, frame: &Frame, octets: Range<usize>) -> Option<bool> {
+    let end = c.to.unwrap_or(frame.bytes.len() - frame.trailer);
+    let mut inside = false;
+    for range in c.pseudo.iter().cloned().chain([c.from..end]) {
+        if range.start <= octets.start && octets.end <= range.end {
+            inside = true;
+        } else if range.start < octets.end && octets.start < range.end {
+            return None;
+        }
+    }
+    Some(inside)
+}
+
+/// The power of two, modulo 2^16 - 1, that the least significant bit of a field ending at bit `end` has in a sum over
+/// 16-bit words from octet `from`.
+fn shift_of(end: usize, from: usize) -> u32 {
+    let last = (end - 1) / 8;
+    let within = 7 - (end - 1) % 8;
+    (if (last as isize - from as isize).rem_euclid(2) == 1 { within } else { within + 8 }) as u32
+}
+
+impl Place {
+    fn of(bits: &Range<usize>) -> Option<Self> {
+        let (offset, octets) = (bits.start / 8, bits.end.div_ceil(8) - bits.start / 8);
+        if bits.start.is_multiple_of(8) && bits.end.is_multiple_of(8) {
+            return Some(match octets {
+                1 => Self::Octets1(offset),
+                2 => Self::Octets2(offset),
+                4 => Self::Octets4(offset),
+                6 => Self::Octets6(offset),
+                8 => Self::Octets8(offset),
+                3..=7 => Self::Bits { offset, octets, shift: 0, mask: u64::MAX >> (64 - 8 * octets) },
+                9..=16 => Self::Wide { offset, octets },
+                _ => return None,
+            });
+        }
+        let shift = (8 - bits.end % 8) % 8;
+        let width = bits.len();
+        (octets <= 8 && width < 64)
+            .then(|| Self::Bits { offset, octets, shift: shift as u32, mask: ((1 << width) - 1) << shift })
+    }
+}
+
+impl Sum {
+    fn build(
+        c: &ChecksumField,
+        frame: &Frame,
+        still: &[u8],
+        lengths: &[LengthField],
+        shortest: usize,
+        signed: bool,
+        adds: Vec<Add>,
+    ) -> Self {
+        let longest = frame.bytes.len();
+        let variable = shortest != longest;
+        let end_at = |len: usize| c.to.unwrap_or(len - frame.trailer);
+        let mut base: u64 = c.pseudo.iter().map(|r| checksum::sum(&still[r.clone()])).sum();
+        let mut per_octet = 0;
+        let mut taken = 0u64;
+        if let Some(protocol) = c.protocol {
+            base += u64::from(protocol);
+            match c.to {
+                Some(to) => base += (to - c.from) as u64,
+                None => {
+                    per_octet += 1;
+                    taken += (c.from + frame.trailer) as u64;
+                }
+            }
+        }
+        if variable {
+            for l in lengths.iter().filter(|l| covers(c, frame, l.at..l.at + 2) == Some(true)) {
+                let shift = shift_of((l.at + 2) * 8, c.from);
+                per_octet += 1 << shift;
+                taken += (l.from as u64) << shift;
+            }
+        }
+        let signed = signed && c.to.is_none();
+        let tail_end = |len: usize| end_at(len) - if signed { signature::LEN } else { 0 };
+        base += checksum::sum(&still[c.from..tail_end(shortest)]);
+        // As many multiples of 2^16 - 1 as keep it above 0; none where nothing is taken away, because a sum of nothing but
+        // zeros must stay 0.
+        base = base + taken.next_multiple_of(65_535) - taken;
+        let mut tail = Vec::new();
+        if variable && c.to.is_none() {
+            let mut running = 0u64;
+            for len in shortest..=longest {
+                if len > shortest {
+                    let octet = tail_end(len) - 1;
+                    running += u64::from(still[octet]) << if (octet - c.from).is_multiple_of(2) { 8 } else { 0 };
+                }
+                tail.push(checksum::fold(running));
+            }
+            if tail.iter().all(|&t| t == 0) {
+                tail.clear();
+            }
+        }
+        Self {
+            at: c.at,
+            udp: c.kind == ChecksumKind::Udp,
+            base,
+            per_octet,
+            tail: tail.into(),
+            tail_from: shortest,
+            signed,
+            from: c.from,
+            adds: adds.into(),
+        }
+    }
+
+    #[inline]
+    pub fn start(&self, len: usize) -> u64 {
+        let tail = if self.tail.is_empty() { 0 } else { u64::from(self.tail[len - self.tail_from]) };
+        self.base + self.per_octet * len as u64 + tail
+    }
+}

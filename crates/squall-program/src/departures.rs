@@ -1,0 +1,378 @@
+//! When frames are due: t0 + k·gap in integer arithmetic, so that nothing drifts (10^10 frames later is still exact).
+
+use std::{f64::consts::PI, sync::Arc};
+
+use squall_units::{L1_OVERHEAD, Picos};
+
+use crate::rng::{mix, normal, unit};
+
+/// The nominal gap behind a frame, as an exact fraction of picoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gap {
+    /// No gap: as fast as the port goes.
+    Zero,
+    /// `num / den` picoseconds a frame.
+    PerFrame { num: u64, den: u64 },
+    /// `num / den` picoseconds for each of the frame's octets plus `extra` (FCS, and on L1 preamble and gap).
+    PerOctet { num: u64, den: u64, extra: u32 },
+}
+
+/// How gaps spread around the nominal one; the mean is the nominal one.
+#[derive(Clone, Debug, PartialEq)]
+pub enum GapLaw {
+    Constant,
+    Exponential,
+    /// Nominal times `1 - spread ..= 1 + spread`.
+    Uniform { spread: f64 },
+    /// `sd` as a share of the nominal gap; negative draws count as 0.
+    Normal { sd: f64 },
+    Pareto { shape: f64 },
+    Weibull { shape: f64 },
+    Gamma { shape: f64 },
+    /// Nominal gaps for `on`, silence for `off`, both above 0.
+    OnOff { on: Picos, off: Picos },
+    /// Multiples of the nominal gap, over and over.
+    List(Arc<[f64]>),
+}
+
+/// Bursts: `bursts` times `packets` frames, `gap` behind each burst beside the frames' own gap. Continuous sending is
+/// one burst of `u64::MAX`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pattern {
+    pub bursts: u64,
+    pub packets: u64,
+    pub gap: Picos,
+}
+
+impl Pattern {
+    pub const CONTINUOUS: Self = Self { bursts: 1, packets: u64::MAX, gap: Picos(0) };
+
+    /// Frames in all; `None` without end.
+    pub fn total(&self) -> Option<u64> {
+        (self.packets != u64::MAX).then(|| self.packets.saturating_mul(self.bursts))
+    }
+}
+
+/// The departures of one stream, one after the other.
+#[derive(Clone, Debug)]
+pub struct Timeline {
+    gap: Gap,
+    law: GapLaw,
+    pattern: Pattern,
+    seed: u64,
+    /// Index of the next gap.
+    k: u64,
+    /// Due instant of the next frame, whole picoseconds and a fraction of `den`.
+    due: u64,
+    fraction: u64,
+    left: u64,
+    bursts_left: u64,
+    on_since: u64,
+}
+
+impl Gap {
+    /// From a rate of `num / den` frames a second.
+    pub fn from_pps(num: u64, den: u64) -> Self {
+        let (n, d) = reduced(u128::from(den) * 1_000_000_000_000, u128::from(num));
+        Self::PerFrame { num: n, den: d }
+    }
+
+    /// From a rate of `num / den` bits a second, counting FCS, and on layer 1 preamble and gap too.
+    pub fn from_bps(num: u64, den: u64, layer1: bool) -> Self {
+        let (n, d) = reduced(u128::from(den) * 8_000_000_000_000, u128::from(num));
+        Self::PerOctet { num: n, den: d, extra: 4 + if layer1 { L1_OVERHEAD } else { 0 } }
+    }
+
+    /// The gap behind a frame of `len` octets without FCS, as a fraction of picoseconds.
+    #[inline]
+    fn behind(self, len: u32) -> (u64, u64) {
+        match self {
+            Self::Zero => (0, 1),
+            Self::PerFrame { num, den } => (num, den),
+            Self::PerOctet { num, den, extra } => (num * u64::from(len + extra), den),
+        }
+    }
+
+    /// The fraction of a gap that is the same behind every frame of `len`: spares a division a frame.
+    pub fn fixed(self, len: u32) -> Self {
+        let (num, den) = self.behind(len);
+        if self == Self::Zero { self } else { Self::PerFrame { num, den } }
+    }
+
+    /// Seconds behind a frame of `len` octets without FCS.
+    pub fn seconds(self, len: f64) -> f64 {
+        match self {
+            Self::Zero => 0.0,
+            Self::PerFrame { num, den } => num as f64 / den as f64 / 1e12,
+            Self::PerOctet { num, den, extra } => num as f64 / den as f64 / 1e12 * (len + f64::from(extra)),
+        }
+    }
+}
+
+/// `n / d` in lowest terms that leave room for a frame's octets in 64 bits: what is cut off is below 2^-40 of the value.
+fn reduced(mut n: u128, mut d: u128) -> (u64, u64) {
+    fn gcd(a: u128, b: u128) -> u128 {
+        if b == 0 { a } else { gcd(b, a % b) }
+    }
+    let g = gcd(n, d).max(1);
+    (n, d) = (n / g, d / g);
+    while n >> 49 != 0 && d > 1 << 40 || n >> 63 != 0 {
+        (n, d) = (n >> 1, (d >> 1).max(1));
+    }
+    while d >> 62 != 0 {
+        (n, d) = ((n >> 1).max(1), d >> 1);
+    }
+    (n as u64, d as u64)
+}
+
+impl Timeline {
+    /// The first frame is due at `start`. `seed` feeds random laws.
+    pub fn new(gap: Gap, law: GapLaw, pattern: Pattern, seed: u64, start: Picos) -> Self {
+        Self {
+            gap,
+            law,
+            pattern,
+            seed,
+            k: 0,
+            due: start.0,
+            fraction: 0,
+            left: pattern.packets,
+            bursts_left: pattern.bursts,
+            on_since: start.0,
+        }
+    }
+
+    /// When the next frame is due; `None` when the last has left, and [`Timeline::end`] is the stream's end.
+    #[inline]
+    pub fn due(&self) -> Option<Picos> {
+        (self.left != 0).then_some(Picos(self.due))
+    }
+
+    /// One gap behind the last frame.
+    pub fn end(&self) -> Picos {
+        Picos(self.due)
+    }
+
+    /// No gaps: frames are due as soon as the port takes them.
+    #[inline]
+    pub fn is_unpaced(&self) -> bool {
+        self.gap == Gap::Zero
+    }
+
+    /// Goes on to the frame behind the one that was due, which had `len` octets without FCS.
+    #[inline]
+    pub fn advance(&mut self, len: u32) {
+        let (num, den) = self.gap.behind(len);
+        if self.law == GapLaw::Constant {
+            self.add(num, den);
+        } else {
+            self.advance_by_law(num, den);
+        }
+        self.left = self.left.wrapping_sub(u64::from(self.left != u64::MAX));
+        if self.left == 0 {
+            self.next_burst();
+        }
+    }
+
+    #[inline]
+    fn add(&mut self, num: u64, den: u64) {
+        // Most gaps are whole picoseconds: 64-bit division is the dearest instruction here.
+        if den == 1 {
+            self.due += num;
+            return;
+        }
+        let (whole, rest) = if num < den { (0, num) } else { (num / den, num % den) };
+        self.due += whole;
+        self.fraction += rest;
+        if self.fraction >= den {
+            self.fraction -= den;
+            self.due += 1;
+        }
+    }
+
+    fn next_burst(&mut self) {
+        self.bursts_left = self.bursts_left.wrapping_sub(u64::from(self.bursts_left != u64::MAX));
+        if self.bursts_left != 0 {
+            self.left = self.pattern.packets;
+            self.due += self.pattern.gap.0;
+        }
+    }
+
+    fn advance_by_law(&mut self, num: u64, den: u64) {
+        let nominal = num as f64 / den as f64;
+        let (seed, k) = (self.seed, self.k);
+        let u = || unit(mix(seed, k));
+        let factor = match &self.law {
+            GapLaw::Constant => 1.0,
+            GapLaw::OnOff { on, off } => {
+                let (on, off) = (on.0, off.0);
+                self.add(num, den);
+                while self.due - self.on_since >= on {
+                    self.due += off;
+                    self.on_since += on + off;
+                }
+                return;
+            }
+            GapLaw::Exponential => -u().ln(),
+            GapLaw::Uniform { spread } => 1.0 + spread * (2.0 * u() - 1.0),
+            GapLaw::Normal { sd } => (1.0 + sd * normal(seed, k)).max(0.0),
+            // Scale (shape-1)/shape gives mean 1.
+            GapLaw::Pareto { shape } => (shape - 1.0) / shape * u().powf(-1.0 / shape),
+            GapLaw::Weibull { shape } => (-u().ln()).powf(1.0 / shape) / gamma(1.0 + 1.0 / shape),
+            GapLaw::Gamma { shape } => gamma_draw(*shape, seed, k) / shape,
+            GapLaw::List(gaps) => gaps[(k % gaps.len() as u64) as usize],
+        };
+        self.k += 1;
+        self.due += (nominal * factor).round() as u64;
+    }
+
+    /// Changes the rate from the next gap on.
+    pub fn set_gap(&mut self, gap: Gap) {
+        self.gap = gap;
+        self.fraction = 0;
+    }
+
+    /// Moves what is still to come by `by` (a pause, a stretch).
+    pub fn shift(&mut self, by: Picos) {
+        self.due += by.0;
+        self.on_since += by.0;
+    }
+
+    /// Moves the next frame to `due` (an unpaced stream follows the port).
+    pub fn set_due(&mut self, due: Picos) {
+        self.due = due.0;
+    }
+
+    /// Frames that the current burst still has.
+    pub fn left_in_burst(&self) -> u64 {
+        self.left
+    }
+}
+
+/// Lanczos' approximation, g = 7, relative error below 1e-13 for x above 0.5.
+fn gamma(x: f64) -> f64 {
+    const C: [f64; 9] = [
+        0.999_999_999_999_809_9,
+        676.520_368_121_885_1,
+        -1_259.139_216_722_402_8,
+        771.323_428_777_653_1,
+        -176.615_029_162_140_6,
+        12.507_343_278_686_905,
+        -0.138_571_095_265_720_12,
+        9.984_369_578_019_572e-6,
+        1.505_632_735_149_311_6e-7,
+    ];
+    if x < 0.5 {
+        return PI / ((PI * x).sin() * gamma(1.0 - x));
+    }
+    let x = x - 1.0;
+    let t = x + 7.5;
+    let series = C.iter().enumerate().skip(1).fold(C[0], |sum, (i, c)| sum + c / (x + i as f64));
+    (2.0 * PI).sqrt() * t.powf(x + 0.5) * (-t).exp() * series
+}
+
+/// Gamma law of scale 1 (Marsaglia and Tsang 2000); each try has draws of its own, so frame `k` needs none before it.
+fn gamma_draw(shape: f64, seed: u64, k: u64) -> f64 {
+    if shape < 1.0 {
+        return gamma_draw(shape + 1.0, seed, k) * unit(mix(!seed, k)).powf(1.0 / shape);
+    }
+    let d = shape - 1.0 / 3.0;
+    let c = 1.0 / (9.0 * d).sqrt();
+    for attempt in 0.. {
+        let seed = mix(seed, attempt);
+        let x = normal(seed, k);
+        let v = (1.0 + c * x).powi(3);
+        if v > 0.0 && unit(mix(!seed, k)).ln() < 0.5 * x * x + d - d * v + d * v.ln() {
+            return d * v;
+        }
+    }
+    unreachable!("every try is accepted with a chance above 0.9")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(gap: Gap, law: GapLaw) -> Timeline {
+        Timeline::new(gap, law, Pattern::CONTINUOUS, 42, Picos(0))
+    }
+
+    #[test]
+    fn ten_thousand_million_frames_later_nothing_has_drifted() {
+        // 3 pps: a third of a second is no whole number of picoseconds.
+        let mut t = line(Gap::from_pps(3, 1), GapLaw::Constant);
+        for k in 0..30_000u64 {
+            assert_eq!(t.due().map(|d| d.0), Some((u128::from(k) * 1_000_000_000_000 / 3) as u64));
+            t.advance(60);
+        }
+        // The step is the same for ever: frame 3n is due at n seconds, whatever n.
+        t.due = 3_000_000_000_000_000_000;
+        t.fraction = 0;
+        (0..3).for_each(|_| t.advance(60));
+        assert_eq!(t.due, 3_000_001_000_000_000_000);
+    }
+
+    #[test]
+    fn a_bit_rate_counts_the_octets_of_its_layer() {
+        // 64-octet frames (60 without FCS) at 10 Gb/s L1: 14.88 Mpps, 67.2 ns apart.
+        let mut t = line(Gap::from_bps(10_000_000_000, 1, true), GapLaw::Constant);
+        t.advance(60);
+        assert_eq!(t.due, 67_200);
+        let mut t = line(Gap::from_bps(10_000_000_000, 1, false), GapLaw::Constant);
+        t.advance(60);
+        assert_eq!(t.due, 51_200);
+    }
+
+    #[test]
+    fn bursts_are_spaced_by_their_gap_and_end() {
+        let pattern = Pattern { bursts: 2, packets: 3, gap: Picos(1_000) };
+        let mut t = Timeline::new(Gap::PerFrame { num: 10, den: 1 }, GapLaw::Constant, pattern, 0, Picos(5));
+        let mut dues = Vec::new();
+        while let Some(due) = t.due() {
+            dues.push(due.0);
+            t.advance(60);
+        }
+        assert_eq!(dues, [5, 15, 25, 1035, 1045, 1055]);
+        assert_eq!(t.end(), Picos(1065));
+    }
+
+    #[test]
+    fn every_law_keeps_the_mean() {
+        for law in [
+            GapLaw::Exponential,
+            GapLaw::Uniform { spread: 0.5 },
+            GapLaw::Normal { sd: 0.2 },
+            GapLaw::Pareto { shape: 3.0 },
+            GapLaw::Weibull { shape: 0.8 },
+            GapLaw::Weibull { shape: 2.0 },
+            GapLaw::Gamma { shape: 0.5 },
+            GapLaw::Gamma { shape: 4.0 },
+            GapLaw::List([0.5, 1.5].into()),
+        ] {
+            let mut t = line(Gap::from_pps(1_000_000, 1), law.clone());
+            let n = 400_000u64;
+            (0..n).for_each(|_| t.advance(60));
+            let mean = t.due as f64 / n as f64;
+            assert!((mean / 1e6 - 1.0).abs() < 0.01, "{law:?}: {mean} ps");
+        }
+    }
+
+    #[test]
+    fn on_and_off_times_alternate() {
+        let law = GapLaw::OnOff { on: Picos(30), off: Picos(100) };
+        let mut t = line(Gap::PerFrame { num: 10, den: 1 }, law);
+        let dues: Vec<_> = (0..7)
+            .map(|_| {
+                let due = t.due;
+                t.advance(60);
+                due
+            })
+            .collect();
+        assert_eq!(dues, [0, 10, 20, 130, 140, 150, 260]);
+    }
+
+    #[test]
+    fn gamma_function_knows_its_values() {
+        assert!((gamma(5.0) - 24.0).abs() < 1e-9 && (gamma(0.5) - PI.sqrt()).abs() < 1e-12);
+    }
+}

@@ -1,0 +1,185 @@
+//! How the values of a variable follow each other: each a function of the frame's index.
+
+use std::sync::Arc;
+
+use crate::rng::{Alias, below, mix};
+
+/// The values of a variable, as numbers of up to 128 bits.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Law {
+    /// `first + ((start + k) mod count) · step`, modulo 2^128. `count` 0 stands for 2^64.
+    Step { first: u128, step: i128, count: u64, start: u64 },
+    /// `values[(start + k) mod len]`.
+    List { values: Arc<[u128]>, start: u64 },
+    /// Uniform over `min .. min + count`; `count` 0 stands for 2^64. With `limit`, the draws repeat after so many.
+    Random { min: u128, count: u64, limit: Option<u64>, seed: u64 },
+    /// In proportion to the weights.
+    Weighted { values: Arc<[u128]>, alias: Alias, seed: u64 },
+}
+
+impl Law {
+    /// # Panics
+    /// If no weight is above 0.
+    pub fn weighted(values: &[(u128, u32)], seed: u64) -> Self {
+        let alias = Alias::new(&values.iter().map(|v| f64::from(v.1)).collect::<Vec<_>>());
+        Self::Weighted { values: values.iter().map(|v| v.0).collect(), alias, seed }
+    }
+
+    /// After how many values the sequence begins again; `None`: it does not.
+    pub fn period(&self) -> Option<u64> {
+        match self {
+            Self::Step { count: 0, .. } | Self::Weighted { .. } => None,
+            Self::Step { count, .. } => Some(*count),
+            Self::List { values, .. } => Some(values.len() as u64),
+            Self::Random { limit, .. } => *limit,
+        }
+    }
+
+    /// Value `k`.
+    #[inline]
+    pub fn at(&self, k: u64) -> u128 {
+        match self {
+            Self::Step { first, step, count, start } => {
+                let i = start.wrapping_add(k);
+                let i = if *count == 0 { i } else { sum_mod(*start, k, *count) };
+                first.wrapping_add(step.wrapping_mul(i128::from(i)) as u128)
+            }
+            Self::List { values, start } => {
+                let n = values.len() as u64;
+                values[sum_mod(*start, k, n) as usize]
+            }
+            Self::Random { min, count, limit, seed } => {
+                let k = limit.map_or(k, |limit| k % limit);
+                min.wrapping_add(u128::from(below(mix(*seed, k), *count)))
+            }
+            Self::Weighted { values, alias, seed } => values[alias.draw(mix(*seed, k))],
+        }
+    }
+
+    /// Largest value, for the check against the field's width.
+    pub fn max(&self) -> u128 {
+        let largest = |values: &[u128]| values.iter().copied().max().unwrap_or(0);
+        match self {
+            Self::Step { first, step, count, .. } => {
+                let last = i128::from(count.wrapping_sub(1));
+                (*first).max(first.wrapping_add(step.wrapping_mul(last) as u128))
+            }
+            Self::List { values, .. } | Self::Weighted { values, .. } => largest(values),
+            Self::Random { min, count, .. } => min.wrapping_add(u128::from(count.wrapping_sub(1))),
+        }
+    }
+
+    /// Where a worker that begins at value `k` stands: what [`Law::fill`] carries from call to call.
+    pub(crate) fn seek(&self, k: u64) -> u64 {
+        match self {
+            Self::Step { start, count: 0, .. } => start.wrapping_add(k),
+            Self::Step { start, count, .. } => sum_mod(*start, k, *count),
+            Self::List { start, values } => sum_mod(*start, k, values.len() as u64),
+            Self::Random { limit: Some(limit), .. } => k % limit,
+            _ => k,
+        }
+    }
+
+    /// Writes the low 64 bits of every `by`-th value from where `place` stands. Each law's own loop, so that each is
+    /// tight; no division, so that a call for one value is cheap too.
+    #[inline]
+    pub(crate) fn fill(&self, place: &mut u64, by: u64, out: &mut [u64]) {
+        let mut i = *place;
+        match self {
+            Self::Step { first, step, count, .. } => {
+                let (first, step) = (*first as u64, *step as u64);
+                let by = if by == 1 || *count == 0 { by } else { by % count };
+                for v in out {
+                    *v = first.wrapping_add(step.wrapping_mul(i));
+                    i = add_mod(i, by, *count);
+                }
+            }
+            Self::List { values, .. } => {
+                let n = values.len() as u64;
+                let by = if by == 1 { by } else { by % n };
+                for v in out {
+                    *v = values[i as usize] as u64;
+                    i = add_mod(i, by, n);
+                }
+            }
+            Self::Random { min, count, limit: None, seed } => {
+                let min = *min as u64;
+                for v in out {
+                    *v = min.wrapping_add(below(mix(*seed, i), *count));
+                    i = i.wrapping_add(by);
+                }
+            }
+            Self::Random { min, count, limit: Some(limit), seed } => {
+                let (min, by) = (*min as u64, if by == 1 { by } else { by % limit });
+                for v in out {
+                    *v = min.wrapping_add(below(mix(*seed, i), *count));
+                    i = add_mod(i, by, *limit);
+                }
+            }
+            Self::Weighted { values, alias, seed } => {
+                for v in out {
+                    *v = values[alias.draw(mix(*seed, i))] as u64;
+                    i = i.wrapping_add(by);
+                }
+            }
+        }
+        *place = i;
+    }
+}
+
+/// `(a + b) mod n`, without overflow.
+fn sum_mod(a: u64, b: u64, n: u64) -> u64 {
+    ((u128::from(a) + u128::from(b)) % u128::from(n)) as u64
+}
+
+/// `i + by`, both below `n` (or `by` 1 of `n` 1), wrapped once; `n` 0 stands for 2^64.
+#[inline]
+fn add_mod(i: u64, by: u64, n: u64) -> u64 {
+    let (sum, over) = i.overflowing_add(by);
+    if n != 0 && (over || sum >= n) { sum.wrapping_sub(n) } else { sum }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_begins_again_after_its_count() {
+        let law = Law::Step { first: 1, step: 3, count: 4, start: 2 };
+        assert_eq!((0..6).map(|k| law.at(k)).collect::<Vec<_>>(), [7, 10, 1, 4, 7, 10]);
+        let down = Law::Step { first: 10, step: -5, count: 3, start: 0 };
+        assert_eq!((0..4).map(|k| down.at(k)).collect::<Vec<_>>(), [10, 5, 0, 10]);
+    }
+
+    #[test]
+    fn a_limit_makes_random_draws_repeat() {
+        let law = Law::Random { min: 5, count: 1000, limit: Some(3), seed: 1 };
+        let v: Vec<_> = (0..9).map(|k| law.at(k)).collect();
+        assert_eq!(v[..3], v[3..6]);
+        assert_ne!(v[0], v[1]);
+    }
+
+    #[test]
+    fn filling_equals_asking_one_by_one() {
+        let laws = [
+            Law::Step { first: 9, step: -2, count: 5, start: 3 },
+            Law::Step { first: u128::MAX, step: 7, count: 0, start: 11 },
+            Law::List { values: [3, 1, 4, 1, 5].into(), start: 2 },
+            Law::Random { min: 100, count: 37, limit: None, seed: 8 },
+            Law::Random { min: 0, count: 0, limit: Some(10), seed: 8 },
+            Law::weighted(&[(1, 1), (2, 3)], 6),
+        ];
+        for law in laws {
+            for (k, by) in [(0, 1), (17, 1), (1, 2), (u32::MAX.into(), 3)] {
+                let mut out = [0; 64];
+                let mut place = law.seek(k);
+                let (a, b) = out.split_at_mut(40);
+                law.fill(&mut place, by, a);
+                law.fill(&mut place, by, b);
+                for (j, v) in out.iter().enumerate() {
+                    assert_eq!(*v, law.at(k + by * j as u64) as u64, "{law:?} {k} {by} {j}");
+                }
+            }
+        }
+    }
+}

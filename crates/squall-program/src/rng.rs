@@ -1,0 +1,97 @@
+//! Random numbers by index: draw `k` needs no draw before it, so workers can share a stream.
+
+/// A uniform 64-bit number, a function of `seed` and `k` (splitmix64: Steele, Lea, Flood 2014).
+#[inline]
+pub fn mix(seed: u64, k: u64) -> u64 {
+    let mut z = seed.wrapping_add(k.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// Uniform over `0..n`; the bias is below n / 2^64. `n` 0 stands for 2^64.
+#[inline]
+pub fn below(random: u64, n: u64) -> u64 {
+    if n == 0 { random } else { ((u128::from(random) * u128::from(n)) >> 64) as u64 }
+}
+
+/// Uniform over 0 < x <= 1, 53 bits.
+#[inline]
+pub fn unit(random: u64) -> f64 {
+    ((random >> 11) + 1) as f64 * (1.0 / (1u64 << 53) as f64)
+}
+
+/// A standard normal draw (Box and Muller 1958) from index `k`.
+pub fn normal(seed: u64, k: u64) -> f64 {
+    let (u, v) = (unit(mix(seed, 2 * k)), unit(mix(seed, 2 * k + 1)));
+    (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
+}
+
+/// Draws in proportion to weights: Walker's alias method, two look-ups a draw.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Alias {
+    /// Chance of staying, as a fraction of 2^32, and where to go else.
+    cells: Vec<(u32, u32)>,
+}
+
+impl Alias {
+    /// # Panics
+    /// If `weights` is empty or sums to nothing: the builder has checked.
+    pub fn new(weights: &[f64]) -> Self {
+        let total: f64 = weights.iter().sum();
+        assert!(total > 0.0, "weights were checked to have a sum");
+        let n = weights.len();
+        let mut share: Vec<f64> = weights.iter().map(|w| w / total * n as f64).collect();
+        let (mut small, mut large): (Vec<usize>, Vec<usize>) = (0..n).partition(|&i| share[i] < 1.0);
+        let mut cells = vec![(u32::MAX, 0); n];
+        for (i, cell) in cells.iter_mut().enumerate() {
+            cell.1 = i as u32;
+        }
+        while let (Some(s), Some(&l)) = (small.pop(), large.last()) {
+            cells[s] = ((share[s] * 4_294_967_296.0) as u32, l as u32);
+            share[l] -= 1.0 - share[s];
+            if share[l] < 1.0 {
+                large.pop();
+                small.push(l);
+            }
+        }
+        Self { cells }
+    }
+
+    #[inline]
+    pub fn draw(&self, random: u64) -> usize {
+        let i = below(random, self.cells.len() as u64) as usize;
+        let (stay, other) = self.cells[i];
+        // The low bits are independent enough of the high ones that chose the cell.
+        if (random as u32) < stay || stay == u32::MAX { i } else { other as usize }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn alias_draws_in_proportion_to_the_weights() {
+        let alias = Alias::new(&[7.0, 4.0, 1.0, 0.0]);
+        let mut seen = [0u32; 4];
+        for k in 0..120_000 {
+            seen[alias.draw(mix(1, k))] += 1;
+        }
+        for (got, want) in seen.iter().zip([70_000.0, 40_000.0, 10_000.0, 0.0]) {
+            assert!((f64::from(*got) - want).abs() < 900.0, "{seen:?}");
+        }
+    }
+
+    #[test]
+    fn normal_draws_have_mean_0_and_deviation_1() {
+        let n = 100_000;
+        let (mut sum, mut squares) = (0.0, 0.0);
+        for k in 0..n {
+            let x = normal(7, k);
+            sum += x;
+            squares += x * x;
+        }
+        assert!((sum / n as f64).abs() < 0.02 && (squares / n as f64 - 1.0).abs() < 0.03);
+    }
+}

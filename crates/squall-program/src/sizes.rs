@@ -1,0 +1,107 @@
+//! Frame lengths by index.
+
+use std::sync::Arc;
+
+use crate::rng::{Alias, below, mix};
+
+/// The law of lengths, octets without FCS.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sizes(Kind);
+
+#[derive(Clone, Debug, PartialEq)]
+enum Kind {
+    Fixed(u32),
+    /// One after the other, over and over.
+    List(Arc<[u32]>),
+    Uniform { min: u32, count: u64, seed: u64 },
+    Drawn { sizes: Arc<[u32]>, alias: Alias, seed: u64 },
+}
+
+impl Sizes {
+    pub fn fixed(len: u32) -> Self {
+        Self(Kind::Fixed(len))
+    }
+
+    /// # Panics
+    /// If `sizes` is empty.
+    pub fn list(sizes: impl Into<Arc<[u32]>>) -> Self {
+        let sizes = sizes.into();
+        assert!(!sizes.is_empty(), "a list of sizes was checked not to be empty");
+        Self(if sizes.len() == 1 { Kind::Fixed(sizes[0]) } else { Kind::List(sizes) })
+    }
+
+    pub fn uniform(min: u32, max: u32, seed: u64) -> Self {
+        Self(Kind::Uniform { min, count: u64::from(max - min) + 1, seed })
+    }
+
+    /// In proportion to the weights.
+    ///
+    /// # Panics
+    /// If there are no weights above 0.
+    pub fn weighted(weights: &[(u32, f64)], seed: u64) -> Self {
+        let alias = Alias::new(&weights.iter().map(|w| w.1).collect::<Vec<_>>());
+        Self(Kind::Drawn { sizes: weights.iter().map(|w| w.0).collect(), alias, seed })
+    }
+
+    /// Whole lengths in `min..=max`, distributed as a normal law cut off there.
+    pub fn normal(mean: f64, sd: f64, min: u32, max: u32, seed: u64) -> Self {
+        let weight = |len: u32| (-0.5 * ((f64::from(len) - mean) / sd).powi(2)).exp();
+        // A mean far outside would leave nothing but zeros: keep the nearest length possible.
+        let nearest = (mean.round().clamp(f64::from(min), f64::from(max))) as u32;
+        let weights: Vec<_> =
+            (min..=max).map(|len| (len, weight(len) + if len == nearest { f64::MIN_POSITIVE } else { 0.0 })).collect();
+        Self::weighted(&weights, seed)
+    }
+
+    /// Length of frame `k`.
+    #[inline]
+    pub fn at(&self, k: u64) -> u32 {
+        match &self.0 {
+            Kind::Fixed(len) => *len,
+            Kind::List(sizes) => sizes[(k % sizes.len() as u64) as usize],
+            Kind::Uniform { min, count, seed } => min + below(mix(*seed, k), *count) as u32,
+            Kind::Drawn { sizes, alias, seed } => sizes[alias.draw(mix(*seed, k))],
+        }
+    }
+
+    /// The one length, if there is but one.
+    #[inline]
+    pub fn only(&self) -> Option<u32> {
+        if let Kind::Fixed(len) = self.0 { Some(len) } else { None }
+    }
+
+    pub fn range(&self) -> (u32, u32) {
+        let ends = |sizes: &[u32]| (*sizes.iter().min().unwrap_or(&0), *sizes.iter().max().unwrap_or(&0));
+        match &self.0 {
+            Kind::Fixed(len) => (*len, *len),
+            Kind::List(sizes) | Kind::Drawn { sizes, .. } => ends(sizes),
+            Kind::Uniform { min, count, .. } => (*min, min + (count - 1) as u32),
+        }
+    }
+
+    /// Mean length, octets without FCS.
+    pub fn mean(&self) -> f64 {
+        match &self.0 {
+            Kind::Fixed(len) => f64::from(*len),
+            Kind::List(sizes) => sizes.iter().map(|&s| f64::from(s)).sum::<f64>() / sizes.len() as f64,
+            Kind::Uniform { min, count, .. } => f64::from(*min) + (*count - 1) as f64 / 2.0,
+            // Drawn lengths are few or smooth: a sample is exact enough for planning, and needs no second law.
+            Kind::Drawn { .. } => (0..4096).map(|k| f64::from(self.at(k))).sum::<f64>() / 4096.0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn normal_sizes_stay_within_their_range_and_near_their_mean() {
+        let sizes = Sizes::normal(500.0, 100.0, 60, 1514, 9);
+        let drawn: Vec<u32> = (0..10_000).map(|k| sizes.at(k)).collect();
+        assert!(drawn.iter().all(|&s| (60..=1514).contains(&s)));
+        let mean = drawn.iter().map(|&s| f64::from(s)).sum::<f64>() / 10_000.0;
+        assert!((mean - 500.0).abs() < 5.0, "{mean}");
+        assert_eq!(Sizes::normal(1e9, 1.0, 60, 100, 9).at(0), 100);
+    }
+}
