@@ -1,5 +1,7 @@
 //! The result of a run: what the table, the JSON, the HTML and Python show. Units live in names.
 
+pub mod fail_if;
+
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
@@ -213,4 +215,65 @@ pub struct Cpu {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Memory {
     pub peak_rss_octets: u64,
+}
+
+impl Report {
+    /// The report of a run or a part of it as one line of JSON would have it, indented.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("a report has string keys and no custom serializers")
+    }
+}
+
+impl PortReport {
+    /// What the interface counted beyond what this process did, frames sent and received (drops between the two
+    /// included); `(0, 0)` when both agree, `None` without an interface.
+    pub fn interface_surplus(&self) -> Option<(i64, i64)> {
+        let interface = self.interface.as_ref()?;
+        let received = self.rx.packets.saturating_add(self.rx.drops.values().sum());
+        let surplus = |theirs: u64, ours: u64| theirs.wrapping_sub(ours) as i64;
+        Some((surplus(interface.tx_packets, self.tx.packets), surplus(interface.rx_packets, received)))
+    }
+}
+
+impl StreamReport {
+    /// (achieved - asked) / asked; `None` where no rate was asked for.
+    pub fn rate_error(&self) -> Option<f64> {
+        let asked = self.asked_pps.filter(|asked| *asked > 0.0)?;
+        Some((self.tx_pps - asked) / asked)
+    }
+}
+
+/// The JSON schema of [`Report`], as checked in at `schemas/report.schema.json`.
+pub fn schema() -> String {
+    let schema = schemars::schema_for!(Report);
+    let mut text = serde_json::to_string_pretty(&schema).expect("a schema is plain JSON");
+    text.push('\n');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `BLESS=1` rewrites the file.
+    #[test]
+    fn the_schema_that_is_checked_in_is_the_one_of_the_types() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../schemas/report.schema.json");
+        if std::env::var_os("BLESS").is_some() {
+            std::fs::write(path, schema()).unwrap();
+        }
+        let checked_in = std::fs::read_to_string(path).unwrap();
+        assert!(checked_in == schema(), "{path} lags behind report.rs: BLESS=1 cargo test -p squall schema");
+    }
+
+    #[test]
+    fn the_interface_agrees_when_drops_explain_the_difference() {
+        let mut port = PortReport::default();
+        assert_eq!(port.interface_surplus(), None);
+        port.tx.packets = 10;
+        port.rx.packets = 7;
+        port.rx.drops.insert("ring full".into(), 3);
+        port.interface = Some(InterfaceReport { tx_packets: 9, rx_packets: 10, ..InterfaceReport::default() });
+        assert_eq!(port.interface_surplus(), Some((-1, 0)));
+    }
 }

@@ -1,0 +1,12 @@
+//! A [`Report`](crate::report::Report) made visible: an HTML file, text tables, and a live view while it grows.
+//!
+//! Renders what the report says and computes nothing that the JSON does not hold, but sums and agreements.
+
+pub mod human;
+mod table;
+mod text;
+
+pub use text::summary;
+
+#[cfg(test)]
+mod sample;

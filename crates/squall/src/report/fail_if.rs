@@ -1,0 +1,805 @@
+//! `--fail-if 'loss_ratio > 0.1 % or latency.p99 > 50us'`: a criterion that a report meets or does not.
+//!
+//! ```text
+//! expression = all { "or" all }
+//! all        = one { "and" one }
+//! one        = "not" one | "(" expression ")" | term [ operator value ]
+//! operator   = ">" | ">=" | "<" | "<=" | "==" | "!="
+//! ```
+//! A yes-or-no term (`valid`) stands alone or is compared with `true` and `false`; every other needs a comparison.
+//! A value is a number and the unit of its term: counts `0`, `10k`; shares `0.1 %`, `50 ppm`, `1e-3`; times `50us`,
+//! `1.5 ms`; rates `10 kpps`.
+//!
+//! **Where it is evaluated.** An expression that names a term of a stream is evaluated on each stream and fails if it
+//! holds on any; terms of the run have the same value on every stream. `total.` before a count makes it a sum over the
+//! run. What a stream does not measure is unknown there, and unknown is no failure, but a criterion that comes out
+//! unknown everywhere fails: a check that looked at nothing must not pass. So does one on a stream that measures and
+//! of which nothing arrived.
+
+use std::fmt;
+
+use super::{Distribution, Report, StreamReport, StreamRx};
+
+/// A parsed criterion.
+///
+/// ```
+/// use squall::report::{Report, StreamReport, StreamRx, fail_if::FailIf};
+///
+/// let fail_if = FailIf::parse("loss > 0").unwrap();
+/// let rx = StreamRx { packets: 97, lost: 3, ..StreamRx::default() };
+/// let stream = StreamReport { name: "web".into(), rx: Some(rx), ..StreamReport::default() };
+/// let report = Report { streams: vec![stream], ..Report::default() };
+/// assert_eq!(fail_if.check(&report), ["stream \"web\": loss = 3 (fail if loss > 0)"]);
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct FailIf {
+    text: String,
+    root: Expr,
+}
+
+impl FailIf {
+    /// # Errors
+    /// With the column, what was found, what was expected and names that are near.
+    pub fn parse(text: &str) -> Result<Self, FailIfError> {
+        let mut parser = Parser { text, at: 0 };
+        let root = parser.expression(0)?;
+        parser.space();
+        if parser.at < text.len() {
+            return Err(parser.error_here("\"and\", \"or\" or the end", "loss > 0 or not valid"));
+        }
+        Ok(Self { text: text.trim().into(), root })
+    }
+
+    /// One sentence for each violation, at most ten and a count of the rest; none when the report passes.
+    pub fn check(&self, report: &Report) -> Vec<String> {
+        let run = RunTotals::new(report);
+        let verdict = |stream: Option<&StreamReport>| match self.root.holds(&run, stream) {
+            Some(true) => Outcome::Fails(self.values(&run, stream)),
+            Some(false) => Outcome::Passes,
+            None => Outcome::Unknown,
+        };
+        if !self.root.any_term(&|term| term.is_of_stream()) {
+            return match verdict(None) {
+                Outcome::Fails(values) => vec![format!("{values} (fail if {})", self.text)],
+                Outcome::Passes => Vec::new(),
+                Outcome::Unknown => vec![format!("cannot tell whether {}: no value was measured", self.text)],
+            };
+        }
+        let mut violations = Vec::new();
+        let mut decided = false;
+        for stream in &report.streams {
+            match verdict(Some(stream)) {
+                Outcome::Fails(values) => {
+                    violations.push(format!("stream {:?}: {values} (fail if {})", stream.name, self.text));
+                }
+                Outcome::Passes => decided = true,
+                Outcome::Unknown => {
+                    if stream.tx_packets > 0 && stream.rx.as_ref().is_some_and(|rx| rx.packets == 0) {
+                        violations.push(format!(
+                            "stream {:?}: cannot tell whether {}: none of its {} frames arrived",
+                            stream.name, self.text, stream.tx_packets
+                        ));
+                    }
+                }
+            }
+        }
+        if violations.is_empty() && !decided {
+            return vec![format!(
+                "cannot tell whether {}: no stream measured it; set latency = true on a stream and receive it",
+                self.text
+            )];
+        }
+        let more = violations.len().saturating_sub(10);
+        violations.truncate(10);
+        if more > 0 {
+            violations.push(format!("{more} more streams (fail if {})", self.text));
+        }
+        violations
+    }
+
+    /// `loss = 12, latency.p99 = 60.0 µs`
+    fn values(&self, run: &RunTotals<'_>, stream: Option<&StreamReport>) -> String {
+        let mut seen: Vec<(Term, String)> = Vec::new();
+        self.root.visit(&mut |term| {
+            if seen.iter().all(|(t, _)| *t != term) {
+                let value = term.value(run, stream).map_or("unknown".into(), |v| term.kind().print(v));
+                seen.push((term, value));
+            }
+        });
+        seen.iter().map(|(term, value)| format!("{term} = {value}")).collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl fmt::Display for FailIf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+enum Outcome {
+    Fails(String),
+    Passes,
+    Unknown,
+}
+
+/// Why a text is no criterion.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailIfError {
+    text: String,
+    /// Counted from 1, in characters.
+    pub column: usize,
+    pub found: String,
+    pub expected: String,
+    pub hint: String,
+}
+
+impl std::error::Error for FailIfError {}
+
+impl fmt::Display for FailIfError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let found = if self.found.is_empty() { "the end".into() } else { format!("{:?}", self.found) };
+        writeln!(f, "--fail-if:{}  found {found}, expected {}", self.column, self.expected)?;
+        writeln!(f, "  {}", self.text)?;
+        let marks = self.found.chars().count().clamp(1, 40);
+        writeln!(f, "  {}{}", " ".repeat(self.column - 1), "^".repeat(marks))?;
+        write!(f, "  try {}", self.hint)
+    }
+}
+
+// --- terms -------------------------------------------------------------------------------------------------------
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Term {
+    Run(&'static str),
+    Stream(&'static str),
+    Spread(&'static str, &'static str),
+}
+
+/// Name, kind, meaning: the reference for users.
+const RUN_TERMS: &[(&str, Kind, &str)] = &[
+    ("valid", Kind::Bool, "the verdict: the generator kept its schedule and the counters agree"),
+    ("errors", Kind::Count, "frames that a port refused with an error, all ports"),
+    ("rx.drops", Kind::Count, "frames lost between an interface and the process, all ports"),
+    ("total.tx", Kind::Count, "frames sent, all ports"),
+    ("total.rx", Kind::Count, "frames received, all ports"),
+    ("total.not_sent", Kind::Count, "frames that were due and did not leave, all ports"),
+    ("total.loss", Kind::Count, "frames lost, all streams that measure it"),
+    ("total.loss_ratio", Kind::Share, "total.loss / frames sent by those streams"),
+    ("total.duplicates", Kind::Count, "duplicates, all streams that measure them"),
+    ("total.reordered", Kind::Count, "reordered frames, all streams that measure them"),
+];
+
+const STREAM_TERMS: &[(&str, Kind, &str)] = &[
+    ("tx", Kind::Count, "frames sent"),
+    ("tx_pps", Kind::Rate, "achieved rate over the stream's active time"),
+    ("rate_error", Kind::Share, "|achieved - asked| / asked; unknown for rate = \"max\""),
+    ("not_sent", Kind::Count, "frames that were due and did not leave"),
+    ("rx", Kind::Count, "frames received, without duplicates"),
+    ("loss", Kind::Count, "frames sent and never seen (RFC 7680)"),
+    ("loss_ratio", Kind::Share, "loss / sent"),
+    ("duplicates", Kind::Count, "RFC 5560"),
+    ("reordered", Kind::Count, "Type-P-Reordered (RFC 4737)"),
+];
+
+const SPREADS: &[(&str, &str)] = &[
+    ("latency", "one-way delay (RFC 7679)"),
+    ("ipdv", "delay variation, magnitude (RFC 3393)"),
+    ("arrival_gap", "gap between consecutive frames of the stream at the receiver"),
+    ("departure_error", "actual minus due instant of departure"),
+];
+
+const STATISTICS: &[&str] = &["min", "mean", "stddev", "p50", "p90", "p99", "p999", "max"];
+
+/// All terms with what they mean, a line each, for `--help` and the reference.
+pub fn reference() -> String {
+    let mut text = String::new();
+    let mut line = |name: &str, what: &str| text += &format!("{name:<22} {what}\n");
+    for (name, _, what) in STREAM_TERMS {
+        line(name, what);
+    }
+    for (name, what) in SPREADS {
+        line(&format!("{name}.STAT"), what);
+    }
+    for (name, _, what) in RUN_TERMS {
+        line(name, what);
+    }
+    text += &format!("{:<22} {}\n", "STAT", STATISTICS.join(", "));
+    text
+}
+
+impl Term {
+    fn find(name: &str) -> Option<Self> {
+        if let Some((name, ..)) = RUN_TERMS.iter().find(|(n, ..)| *n == name) {
+            return Some(Self::Run(name));
+        }
+        if let Some((name, ..)) = STREAM_TERMS.iter().find(|(n, ..)| *n == name) {
+            return Some(Self::Stream(name));
+        }
+        let (spread, statistic) = name.split_once('.')?;
+        let (spread, _) = SPREADS.iter().find(|(n, _)| *n == spread)?;
+        let statistic = STATISTICS.iter().find(|s| **s == statistic)?;
+        Some(Self::Spread(spread, statistic))
+    }
+
+    fn all_names() -> impl Iterator<Item = String> {
+        let spreads = SPREADS.iter().flat_map(|(s, _)| STATISTICS.iter().map(move |q| format!("{s}.{q}")));
+        STREAM_TERMS.iter().chain(RUN_TERMS).map(|(n, ..)| (*n).to_owned()).chain(spreads)
+    }
+
+    fn kind(self) -> Kind {
+        let lookup = |table: &[(&str, Kind, &str)], name: &str| {
+            table.iter().find(|(n, ..)| *n == name).map_or(Kind::Count, |(_, kind, _)| *kind)
+        };
+        match self {
+            Self::Run(name) => lookup(RUN_TERMS, name),
+            Self::Stream(name) => lookup(STREAM_TERMS, name),
+            Self::Spread(..) => Kind::Time,
+        }
+    }
+
+    fn is_of_stream(self) -> bool {
+        !matches!(self, Self::Run(_))
+    }
+
+    /// `None`: not measured. Yes is 1, times are nanoseconds.
+    fn value(self, run: &RunTotals<'_>, stream: Option<&StreamReport>) -> Option<f64> {
+        match self {
+            Self::Run(name) => run.value(name),
+            Self::Stream(name) => stream_value(name, stream?),
+            Self::Spread(spread, statistic) => spread_value(spread, statistic, stream?),
+        }
+    }
+}
+
+impl fmt::Display for Term {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Run(name) | Self::Stream(name) => f.write_str(name),
+            Self::Spread(spread, statistic) => write!(f, "{spread}.{statistic}"),
+        }
+    }
+}
+
+/// Sums over 10,000 streams, made once and not on each of them.
+struct RunTotals<'a> {
+    report: &'a Report,
+    /// Sent, lost, duplicates, reordered; `None` when no stream measures.
+    measured: Option<[u64; 4]>,
+}
+
+impl<'a> RunTotals<'a> {
+    fn new(report: &'a Report) -> Self {
+        let measured = report
+            .streams
+            .iter()
+            .filter_map(|s| {
+                s.rx.as_ref().map(|rx| [s.tx_packets.max(rx.packets + rx.lost), rx.lost, rx.duplicates, rx.reordered])
+            })
+            .reduce(|a, b| std::array::from_fn(|i| a[i].saturating_add(b[i])));
+        Self { report, measured }
+    }
+
+    fn value(&self, name: &str) -> Option<f64> {
+        let ports = &self.report.ports;
+        let sum = |f: fn(&super::PortReport) -> u64| Some(ports.iter().map(f).sum::<u64>() as f64);
+        let measured = |i: usize| self.measured.map(|m| m[i] as f64);
+        match name {
+            "valid" => Some(f64::from(u8::from(self.report.verdict.valid))),
+            "errors" => sum(|p| p.tx.errors),
+            "rx.drops" => sum(|p| p.rx.drops.values().sum()),
+            "total.tx" => sum(|p| p.tx.packets),
+            "total.rx" => sum(|p| p.rx.packets),
+            "total.not_sent" => sum(|p| p.tx.not_sent.values().sum()),
+            "total.loss" => measured(1),
+            "total.loss_ratio" => Some(measured(1)? / measured(0).filter(|sent| *sent > 0.0)?),
+            "total.duplicates" => measured(2),
+            "total.reordered" => measured(3),
+            _ => unreachable!("{name} is in RUN_TERMS and has no value"),
+        }
+    }
+}
+
+fn stream_value(name: &str, stream: &StreamReport) -> Option<f64> {
+    let rx = |f: fn(&StreamRx) -> f64| stream.rx.as_ref().map(f);
+    match name {
+        "tx" => Some(stream.tx_packets as f64),
+        "tx_pps" => Some(stream.tx_pps),
+        "rate_error" => stream.rate_error().map(f64::abs),
+        "not_sent" => Some(stream.not_sent.values().sum::<u64>() as f64),
+        "rx" => rx(|rx| rx.packets as f64),
+        "loss" => rx(|rx| rx.lost as f64),
+        "loss_ratio" => rx(|rx| rx.loss_ratio),
+        "duplicates" => rx(|rx| rx.duplicates as f64),
+        "reordered" => rx(|rx| rx.reordered as f64),
+        _ => unreachable!("{name} is in STREAM_TERMS and has no value"),
+    }
+}
+
+fn spread_value(spread: &str, statistic: &str, stream: &StreamReport) -> Option<f64> {
+    let rx = stream.rx.as_ref();
+    let d: &Distribution = match spread {
+        "latency" => rx?.latency_ns.as_ref(),
+        "ipdv" => rx?.ipdv_ns.as_ref(),
+        "arrival_gap" => rx?.arrival_gap_ns.as_ref(),
+        "departure_error" => stream.departure_error_ns.as_ref(),
+        _ => unreachable!("{spread} is in SPREADS and has no value"),
+    }?;
+    if d.count == 0 {
+        return None;
+    }
+    Some(match statistic {
+        "min" => d.min as f64,
+        "mean" => d.mean,
+        "stddev" => d.stddev,
+        "p50" => d.p50 as f64,
+        "p90" => d.p90 as f64,
+        "p99" => d.p99 as f64,
+        "p999" => d.p999 as f64,
+        "max" => d.max as f64,
+        _ => unreachable!("{statistic} is in STATISTICS and has no value"),
+    })
+}
+
+// --- values ------------------------------------------------------------------------------------------------------
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Bool,
+    Count,
+    Share,
+    Time,
+    Rate,
+}
+
+impl Kind {
+    /// Suffixes and their factors; times have no bare form, since 50 could be any of four.
+    fn units(self) -> &'static [(&'static str, f64)] {
+        match self {
+            Self::Bool => &[],
+            Self::Count => &[("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9)],
+            Self::Share => &[("", 1.0), ("%", 1e-2), ("ppm", 1e-6)],
+            Self::Time => &[("ns", 1.0), ("us", 1e3), ("µs", 1e3), ("μs", 1e3), ("ms", 1e6), ("s", 1e9)],
+            Self::Rate => &[("pps", 1.0), ("kpps", 1e3), ("Mpps", 1e6), ("", 1.0)],
+        }
+    }
+
+    fn expected(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Bool => ("true or false", "valid == false, or not valid"),
+            Self::Count => ("a count of frames", "loss > 0, not_sent >= 10k; a share is loss_ratio > 0.1 %"),
+            Self::Share => ("a share", "loss_ratio > 0.1 %, rate_error > 100 ppm, loss_ratio > 1e-3"),
+            Self::Time => ("a time with its unit (ns, us, ms, s)", "latency.p99 > 50us"),
+            Self::Rate => ("a rate in pps, kpps or Mpps", "tx_pps < 10 kpps"),
+        }
+    }
+
+    fn print(self, value: f64) -> String {
+        use crate::render::human;
+        match self {
+            Self::Bool => (value != 0.0).to_string(),
+            Self::Count => human::count(value as u64),
+            Self::Share => human::ratio(value),
+            Self::Time => human::ns(value),
+            Self::Rate => human::si(value, "pps"),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Op {
+    Gt,
+    Ge,
+    Lt,
+    Le,
+    Eq,
+    Ne,
+}
+
+// Longer ones first: ">=" begins with ">".
+const OPS: &[(&str, Op)] =
+    &[(">=", Op::Ge), ("<=", Op::Le), ("==", Op::Eq), ("!=", Op::Ne), (">", Op::Gt), ("<", Op::Lt)];
+
+impl Op {
+    fn holds(self, a: f64, b: f64) -> bool {
+        match self {
+            Self::Gt => a > b,
+            Self::Ge => a >= b,
+            Self::Lt => a < b,
+            Self::Le => a <= b,
+            Self::Eq => a == b,
+            Self::Ne => a != b,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Expr {
+    Or(Vec<Expr>),
+    And(Vec<Expr>),
+    Not(Box<Expr>),
+    Compare(Term, Op, f64),
+}
+
+impl Expr {
+    /// Kleene's three values: `None` is unknown.
+    fn holds(&self, run: &RunTotals<'_>, stream: Option<&StreamReport>) -> Option<bool> {
+        // `winner` decides alone; without it one unknown makes the whole unknown.
+        let fold = |parts: &[Self], winner: bool| {
+            let mut result = Some(!winner);
+            for part in parts {
+                match part.holds(run, stream) {
+                    Some(v) if v == winner => return Some(winner),
+                    Some(_) => {}
+                    None => result = None,
+                }
+            }
+            result
+        };
+        match self {
+            Self::Or(parts) => fold(parts, true),
+            Self::And(parts) => fold(parts, false),
+            Self::Not(inner) => inner.holds(run, stream).map(|v| !v),
+            Self::Compare(term, op, bound) => term.value(run, stream).map(|v| op.holds(v, *bound)),
+        }
+    }
+
+    fn visit(&self, f: &mut impl FnMut(Term)) {
+        match self {
+            Self::Or(parts) | Self::And(parts) => parts.iter().for_each(|p| p.visit(f)),
+            Self::Not(inner) => inner.visit(f),
+            Self::Compare(term, ..) => f(*term),
+        }
+    }
+
+    fn any_term(&self, test: &impl Fn(Term) -> bool) -> bool {
+        let mut any = false;
+        self.visit(&mut |term| any |= test(term));
+        any
+    }
+}
+
+// --- parser ------------------------------------------------------------------------------------------------------
+
+/// Deeper nesting is no criterion but an attempt on the stack.
+const MAX_DEPTH: usize = 32;
+
+struct Parser<'a> {
+    text: &'a str,
+    /// Octet offset.
+    at: usize,
+}
+
+impl<'a> Parser<'a> {
+    fn expression(&mut self, depth: usize) -> Result<Expr, FailIfError> {
+        let mut parts = vec![self.all(depth)?];
+        while self.keyword("or") {
+            parts.push(self.all(depth)?);
+        }
+        Ok(single_or(parts, Expr::Or))
+    }
+
+    fn all(&mut self, depth: usize) -> Result<Expr, FailIfError> {
+        let mut parts = vec![self.one(depth)?];
+        while self.keyword("and") {
+            parts.push(self.one(depth)?);
+        }
+        Ok(single_or(parts, Expr::And))
+    }
+
+    fn one(&mut self, depth: usize) -> Result<Expr, FailIfError> {
+        if depth > MAX_DEPTH {
+            return Err(self.error_here("at most 32 levels of nesting", "fewer parentheses"));
+        }
+        if self.keyword("not") {
+            return Ok(Expr::Not(Box::new(self.one(depth + 1)?)));
+        }
+        if self.symbol("(") {
+            let inner = self.expression(depth + 1)?;
+            if !self.symbol(")") {
+                return Err(self.error_here("\")\"", "(loss > 0 or not valid) and total.tx > 0"));
+            }
+            return Ok(inner);
+        }
+        let term = self.term()?;
+        self.space();
+        let Some((symbol, op)) = OPS.iter().find(|(symbol, _)| self.rest().starts_with(symbol)) else {
+            if term.kind() == Kind::Bool {
+                return Ok(Expr::Compare(term, Op::Ne, 0.0));
+            }
+            let hint = if self.rest().starts_with('=') { "==, not =" } else { term.kind().expected().1 };
+            return Err(self.error_here("a comparison: > >= < <= == !=", hint));
+        };
+        self.at += symbol.len();
+        Ok(Expr::Compare(term, *op, self.value(term.kind())?))
+    }
+
+    fn term(&mut self) -> Result<Term, FailIfError> {
+        self.space();
+        let name = self.take(|c| c.is_ascii_alphanumeric() || c == '_' || c == '.');
+        if name.is_empty() {
+            return Err(self.error_here("a term", "loss > 0"));
+        }
+        Term::find(name).ok_or_else(|| {
+            self.at -= name.len();
+            let (expected, hint) = match SPREADS.iter().find(|(s, _)| *s == name) {
+                Some(_) => ("a statistic of it".to_owned(), STATISTICS.iter().map(|s| format!("{name}.{s}")).collect()),
+                None => ("a term".to_owned(), nearest(name)),
+            };
+            self.error(name, &expected, &hint.join(", "))
+        })
+    }
+
+    fn value(&mut self, kind: Kind) -> Result<f64, FailIfError> {
+        self.space();
+        let start = self.at;
+        let (expected, hint) = kind.expected();
+        if kind == Kind::Bool {
+            return match self.take(|c| c.is_ascii_alphanumeric()) {
+                "true" => Ok(1.0),
+                "false" => Ok(0.0),
+                other => {
+                    self.at = start;
+                    Err(self.error(if other.is_empty() { self.next_word() } else { other }, expected, hint))
+                }
+            };
+        }
+        let number = self.number();
+        let gap = self.at;
+        self.space();
+        let unit = match self.rest().starts_with('%') {
+            true => self.take(|c| c == '%'),
+            false => self.take(char::is_alphabetic),
+        };
+        // `loss > 0 or ...`: the word after the number is no unit.
+        let unit = if matches!(unit, "and" | "or") {
+            self.at = gap;
+            ""
+        } else {
+            unit
+        };
+        let value = number.replace('_', "").parse::<f64>().ok().filter(|v| v.is_finite() && *v >= 0.0);
+        let factor = kind.units().iter().find(|(u, _)| *u == unit).map(|(_, factor)| *factor);
+        match (value, factor) {
+            (Some(0.0), None) if unit.is_empty() => Ok(0.0),
+            (Some(value), Some(factor)) => Ok(value * factor),
+            _ => {
+                let end = self.at;
+                self.at = start;
+                let found = if end > start { self.text[start..end].trim_end() } else { self.next_word() };
+                Err(self.error(found, expected, hint))
+            }
+        }
+    }
+
+    /// Digits, `_`, `.`, and an exponent: `1e-3`.
+    fn number(&mut self) -> &'a str {
+        let start = self.at;
+        self.take(|c| c.is_ascii_digit() || c == '.' || c == '_');
+        let mut exponent = self.rest().chars();
+        if self.at > start && matches!(exponent.next(), Some('e' | 'E')) {
+            let sign = usize::from(matches!(exponent.clone().next(), Some('-' | '+')));
+            if exponent.nth(sign).is_some_and(|c| c.is_ascii_digit()) {
+                self.at += 1 + sign;
+                self.take(|c| c.is_ascii_digit());
+            }
+        }
+        &self.text[start..self.at]
+    }
+
+    fn keyword(&mut self, word: &str) -> bool {
+        self.space();
+        let Some(after) = self.rest().strip_prefix(word) else { return false };
+        let ends = !after.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.');
+        self.at += if ends { word.len() } else { 0 };
+        ends
+    }
+
+    fn symbol(&mut self, symbol: &str) -> bool {
+        self.space();
+        let found = self.rest().starts_with(symbol);
+        self.at += if found { symbol.len() } else { 0 };
+        found
+    }
+
+    fn space(&mut self) {
+        self.take(char::is_whitespace);
+    }
+
+    fn take(&mut self, test: impl Fn(char) -> bool) -> &'a str {
+        let rest = self.rest();
+        let len = rest.find(|c| !test(c)).unwrap_or(rest.len());
+        self.at += len;
+        &rest[..len]
+    }
+
+    fn rest(&self) -> &'a str {
+        &self.text[self.at..]
+    }
+
+    fn next_word(&self) -> &'a str {
+        self.rest().split_whitespace().next().unwrap_or("")
+    }
+
+    fn error_here(&mut self, expected: &str, hint: &str) -> FailIfError {
+        self.space();
+        self.error(self.next_word(), expected, hint)
+    }
+
+    fn error(&self, found: &str, expected: &str, hint: &str) -> FailIfError {
+        FailIfError {
+            text: self.text.into(),
+            column: self.text[..self.at].chars().count() + 1,
+            found: found.into(),
+            expected: expected.into(),
+            hint: hint.into(),
+        }
+    }
+}
+
+fn single_or(mut parts: Vec<Expr>, join: fn(Vec<Expr>) -> Expr) -> Expr {
+    if parts.len() == 1 { parts.remove(0) } else { join(parts) }
+}
+
+/// The three names with the fewest edits to `name`.
+fn nearest(name: &str) -> Vec<String> {
+    let mut names: Vec<_> = Term::all_names().map(|n| (edits(name, &n), n)).collect();
+    names.sort();
+    names.into_iter().take(3).map(|(_, n)| n).collect()
+}
+
+/// Levenshtein distance.
+fn edits(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, ca) in a.chars().enumerate() {
+        let mut diagonal = i;
+        row[0] = i + 1;
+        for (j, cb) in b.iter().enumerate() {
+            let next = (diagonal + usize::from(ca != *cb)).min(row[j] + 1).min(row[j + 1] + 1);
+            diagonal = std::mem::replace(&mut row[j + 1], next);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{PortReport, Verdict};
+
+    fn stream(name: &str, tx: u64, lost: u64, p99: u64) -> StreamReport {
+        let latency = Distribution { count: tx - lost, p99, max: 2 * p99, mean: 10.5, ..Distribution::default() };
+        StreamReport {
+            name: name.into(),
+            tx_packets: tx,
+            tx_pps: 990.0,
+            asked_pps: Some(1000.0),
+            rx: Some(StreamRx {
+                packets: tx - lost,
+                lost,
+                loss_ratio: lost as f64 / tx as f64,
+                latency_ns: (tx > lost).then_some(latency),
+                ..StreamRx::default()
+            }),
+            ..StreamReport::default()
+        }
+    }
+
+    fn report() -> Report {
+        let mut port = PortReport { name: "A".into(), ..PortReport::default() };
+        port.rx.drops.insert("ring full".into(), 7);
+        Report {
+            verdict: Verdict { valid: true, reasons: Vec::new() },
+            ports: vec![port],
+            streams: vec![stream("web", 1000, 10, 60_000), stream("dns", 1000, 0, 20_000)],
+            ..Report::default()
+        }
+    }
+
+    fn check(text: &str) -> Vec<String> {
+        FailIf::parse(text).unwrap_or_else(|e| panic!("{e}")).check(&report())
+    }
+
+    #[test]
+    fn a_criterion_is_checked_on_each_stream() {
+        assert_eq!(check("loss>0"), ["stream \"web\": loss = 10 (fail if loss>0)"]);
+        assert_eq!(check("loss > 10"), [""; 0]);
+        assert_eq!(check("loss >= 10").len(), 1);
+        assert_eq!(check("loss_ratio > 0.9 %").len(), 1);
+        assert_eq!(check("loss_ratio > 1 %").len(), 0);
+        assert_eq!(check("loss_ratio >= 1e-2").len(), 1);
+        assert_eq!(check("loss_ratio > 9999ppm").len(), 1);
+        assert_eq!(check("rate_error > 0.5%").len(), 2);
+        assert_eq!(check("tx_pps < 1 kpps").len(), 2);
+        assert_eq!(check("latency.p99 > 50us"), ["stream \"web\": latency.p99 = 60.0 µs (fail if latency.p99 > 50us)"]);
+        assert_eq!(check("latency.max > 0.1 ms").len(), 1);
+        assert_eq!(check("loss != 10").len(), 1);
+    }
+
+    #[test]
+    fn and_binds_stronger_than_or() {
+        assert_eq!(check("loss > 0 and latency.p99 > 1ms or loss == 0").len(), 1);
+        assert_eq!(check("loss > 0 and (latency.p99 > 1ms or loss == 0)").len(), 0);
+        assert_eq!(check("not (loss == 0 or latency.p99 < 50us)").len(), 1);
+    }
+
+    #[test]
+    fn terms_of_the_run_are_checked_once() {
+        assert_eq!(check("rx.drops > 0"), ["rx.drops = 7 (fail if rx.drops > 0)"]);
+        assert_eq!(
+            check("total.loss_ratio > 0.4 %"),
+            ["total.loss_ratio = 0.500 % (fail if total.loss_ratio > 0.4 %)"]
+        );
+        assert_eq!(check("valid").len(), 1);
+        assert_eq!(check("not valid or errors > 0").len(), 0);
+        assert_eq!(check("valid == false").len(), 0);
+        assert_eq!(check("valid != false").len(), 1);
+    }
+
+    #[test]
+    fn a_check_that_looked_at_nothing_fails() {
+        let mut none = report();
+        for stream in &mut none.streams {
+            stream.rx = None;
+        }
+        let check = |text: &str, report: &Report| FailIf::parse(text).unwrap().check(report);
+        assert!(check("loss > 0", &none)[0].starts_with("cannot tell whether loss > 0: no stream measured it"));
+        assert!(check("total.loss > 0", &none)[0].starts_with("cannot tell"));
+        assert_eq!(check("loss > 0", &Report::default()).len(), 1);
+        // One that measures is enough, the other did not ask for it.
+        none.streams[1] = stream("dns", 10, 0, 5);
+        assert_eq!(check("loss > 0", &none).len(), 0);
+        // But a stream that measures and lost everything has no latency to pass with.
+        none.streams[0] = stream("gone", 10, 10, 5);
+        assert_eq!(
+            check("latency.p99 > 1s", &none),
+            ["stream \"gone\": cannot tell whether latency.p99 > 1s: none of its 10 frames arrived"]
+        );
+    }
+
+    #[test]
+    fn ten_thousand_violations_are_ten_and_a_count() {
+        let many = Report { streams: vec![stream("s", 5, 1, 1); 10_000], ..Report::default() };
+        let violations = FailIf::parse("loss > 0").unwrap().check(&many);
+        assert_eq!(violations.len(), 11);
+        assert_eq!(violations[10], "9990 more streams (fail if loss > 0)");
+    }
+
+    #[test]
+    fn errors_say_where_what_and_what_to_try() {
+        let error = |text: &str| FailIf::parse(text).unwrap_err();
+        let e = error("loss > 0 and latncy.p99 > 5us");
+        assert_eq!((e.column, e.found.as_str()), (14, "latncy.p99"));
+        assert!(e.hint.starts_with("latency.p99"), "{e}");
+        assert!(e.to_string().contains("\n               ^^^^^^^^^^\n"), "{e}");
+        assert!(error("latency > 5us").hint.contains("latency.p99"));
+        assert_eq!(error("latency.p99 > 5").found, "5");
+        assert_eq!(error("loss > 1 %").found, "1 %");
+        assert!(error("loss > 1 %").hint.contains("loss_ratio"));
+        assert_eq!(error("loss = 1").hint, "==, not =");
+        assert_eq!(error("loss > -1").found, "-1");
+        assert_eq!(error("loss > 1 valid").found, "1 valid");
+        assert_eq!(error("valid loss > 1").column, 7);
+        assert_eq!(error("(loss > 1").expected, "\")\"");
+        assert!(error("valid == 3").expected.contains("true"));
+        for text in ["", "and", "loss", "loss >", "((((", "loss > 0 or", "loss > 1e999", "µ", "loss > 0 µ", "not"] {
+            assert!(!error(text).to_string().is_empty());
+        }
+        error(&"(".repeat(100_000));
+        error(&"not ".repeat(100_000));
+    }
+
+    #[test]
+    fn every_term_has_a_value_and_a_line_in_the_reference() {
+        let report = report();
+        let run = RunTotals::new(&report);
+        let reference = reference();
+        for name in Term::all_names() {
+            let term = Term::find(&name).unwrap();
+            assert_eq!(term.to_string(), name);
+            term.value(&run, Some(&report.streams[0]));
+            let shown = if let Term::Spread(s, _) = term { format!("{s}.STAT") } else { name };
+            assert!(reference.lines().any(|l| l.starts_with(&shown)), "{shown}");
+        }
+    }
+}
