@@ -4,6 +4,8 @@
 //! with file, line and column. Does not know what a port can carry, nor how frames are made.
 #![forbid(unsafe_code)]
 
+mod diagnostics;
 mod model;
 
+pub use diagnostics::{Diagnostic, Diagnostics};
 pub use model::*;

@@ -49,7 +49,7 @@ pub enum ProgramError {
 }
 
 /// Fills frames. A value: the same on every worker and port.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Program {
     pub(crate) template: Box<[u8]>,
     pub(crate) sizes: Sizes,
@@ -59,7 +59,7 @@ pub struct Program {
     pub(crate) signature: Option<u16>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Var {
     pub law: Law,
     pub every: u64,
@@ -68,7 +68,7 @@ pub(crate) struct Var {
 }
 
 /// Where a value is written, offsets in octets.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Place {
     Octets1(usize),
     Octets2(usize),
@@ -82,14 +82,14 @@ pub(crate) enum Place {
 }
 
 /// A value's part in a checksum: the value times 2^shift, modulo 2^16 - 1.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Add {
     pub sum: usize,
     pub shift: u32,
 }
 
 /// A checksum as `base + per_octet * len + tail[len] + what varies`, unfolded.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Sum {
     pub at: usize,
     pub udp: bool,
@@ -166,14 +166,58 @@ impl Program {
             let place = Place::of(w).ok_or(ProgramError::Unaligned { index })?;
             program_vars.push(Var { law: v.law, every: v.every.max(1), place, adds: adds.into() });
         }
-        Ok(Self {
+        let mut program = Self {
             template: frame.bytes.into(),
             sizes,
             vars: program_vars.into(),
             lengths: if variable { lengths.into() } else { Box::default() },
             sums: sums.into(),
             signature,
-        })
+        };
+        program.settle(variable);
+        Ok(program)
+    }
+
+    /// Writes checksums that are the same in every frame into the template, once.
+    fn settle(&mut self, variable: bool) {
+        if variable {
+            return;
+        }
+        let mut live: Vec<bool> = self.sums.iter().map(|s| s.signed && self.signature.is_some()).collect();
+        for add in self.vars.iter().flat_map(|v| &v.adds) {
+            live[add.sum] = true;
+        }
+        for i in 0..self.sums.len() {
+            let outer: Vec<usize> = self.sums[i].adds.iter().map(|a| a.sum).collect();
+            outer.into_iter().for_each(|sum| live[sum] |= live[i]);
+        }
+        for i in 0..self.sums.len() {
+            if live[i] {
+                continue;
+            }
+            let sum = &self.sums[i];
+            let value = match !checksum::fold(sum.start(self.template.len())) {
+                0 if sum.udp => 0xffff,
+                value => value,
+            };
+            let at = sum.at;
+            self.template[at..at + 2].copy_from_slice(&value.to_be_bytes());
+            for Add { sum, shift } in self.sums[i].adds.clone() {
+                self.sums[sum].base += u64::from(value) << shift;
+            }
+        }
+        // What is left is numbered anew.
+        let number: Vec<usize> = live.iter().scan(0, |n, &l| Some(std::mem::replace(n, *n + usize::from(l)))).collect();
+        let renumber = |adds: &[Add]| -> Box<[Add]> {
+            adds.iter().filter(|a| live[a.sum]).map(|a| Add { sum: number[a.sum], ..*a }).collect()
+        };
+        self.sums = (0..self.sums.len())
+            .filter(|&i| live[i])
+            .map(|i| Sum { adds: renumber(&self.sums[i].adds), ..self.sums[i].clone() })
+            .collect();
+        for var in &mut self.vars {
+            var.adds = renumber(&var.adds);
+        }
     }
 
     pub fn sizes(&self) -> &Sizes {

@@ -114,7 +114,7 @@ impl Program {
 
     /// Writes the cursor's next frames, as many as `places` has (at most [`BATCH`]), and moves the cursor behind them.
     /// Lengths are taken from `meta`, where the scheduler has put them ([`crate::Sizes::at`]). `now` goes into the
-    /// signature.
+    /// signature; without it, each frame's due instant.
     #[inline]
     pub fn fill<P: Places + ?Sized>(
         &self,
@@ -122,7 +122,7 @@ impl Program {
         scratch: &mut Scratch,
         (base, stride, meta): (&mut [u8], usize, &mut [TxMeta]),
         places: &P,
-        now: Nanos,
+        now: Option<Nanos>,
     ) {
         let n = places.count();
         assert!(n <= BATCH, "a batch has at most {BATCH} frames");
@@ -218,15 +218,15 @@ impl Program {
         stride: usize,
         meta: &mut [TxMeta],
         places: &P,
-        now: Nanos,
+        now: Option<Nanos>,
     ) {
-        let mut lens = [0u32; BATCH];
-        places.each_meta(meta, |j, m| lens[j] = m.len);
+        let mut ends = [(0u32, 0u64); BATCH];
+        places.each_meta(meta, |j, m| ends[j] = (m.len, now.unwrap_or(m.due).0));
         let Scratch { sums, .. } = scratch;
         places.each(base, stride, |j, slot| {
             let sequence = (cursor.next + cursor.by * j as u64) as u32;
-            let (high, low) = Signature { stream, sequence, time: now.0 }.halves();
-            let at = lens[j] as usize - signature::LEN;
+            let (high, low) = Signature { stream, sequence, time: ends[j].1 }.halves();
+            let at = ends[j].0 as usize - signature::LEN;
             slot[at..at + 8].copy_from_slice(&high.to_be_bytes());
             slot[at + 8..at + 16].copy_from_slice(&low.to_be_bytes());
             let words = (high >> 32) + (high & 0xffff_ffff) + (low >> 32) + (low & 0xffff_ffff);

@@ -1,0 +1,430 @@
+//! Profile to plan, stream by stream.
+
+use std::sync::Arc;
+
+use squall_profile::{
+    At, Departures, Diagnostic, Diagnostics, FieldRef, Mode, Op, PacketSource, Profile, SizeLaw, Stream, Vary,
+};
+use squall_program::{GapLaw, Law, Pattern, Program, ProgramError, Sizes, Spec, VarSpec, mix, signature};
+use squall_units::{FCS_LEN, L1_OVERHEAD, Picos};
+use squall_wire::{BuildError, Frame};
+
+use crate::{Assets, Options, Placement, Plan, PlanPort, PlanStream, PortLimits, place, rate};
+
+/// Smallest frame that a plan gives a packet by itself, octets without FCS (IEEE 802.3).
+const MIN_FRAME: usize = 60;
+/// Streams that the signature can tell apart.
+const MAX_SIGNED: usize = 1 << 16;
+
+/// Compiles `profile` for ports with `limits` (one each, in the profile's order).
+///
+/// # Errors
+/// All mistakes that only show against packets, ports and files: a field that is not in the packet, a size that the
+/// headers do not fit, a rate that the port cannot carry.
+pub fn compile(
+    profile: &Profile,
+    limits: &[PortLimits],
+    assets: &dyn Assets,
+    options: &Options,
+) -> Result<Plan, Diagnostics> {
+    assert_eq!(profile.ports.len(), limits.len(), "limits are given for every port");
+    let mut problems = Vec::new();
+    let mut notes = Vec::new();
+    let mut made = Vec::new();
+    for (index, stream) in profile.streams.iter().enumerate() {
+        match program(profile.seed, index, stream, &limits[stream.port], &profile.ports[stream.port].name, assets) {
+            Ok(program) => made.push((stream, program)),
+            Err(problem) => problems.push(problem),
+        }
+    }
+    if !problems.is_empty() {
+        return Err(finish(problems, profile));
+    }
+    let with_len: Vec<(&Stream, f64)> =
+        made.iter().map(|(s, p)| (*s, p.sizes().mean() + f64::from(FCS_LEN))).collect();
+    let rates = rate::scaled(&with_len, limits, options.multiplier)
+        .map_err(|message| finish(vec![Diagnostic::at(At::default(), message, vec![])], profile))?;
+    let mut streams = Vec::new();
+    for ((stream, program), rate) in made.into_iter().zip(rates) {
+        let port = &profile.ports[stream.port].name;
+        match schedule(profile.seed, stream, program, rate, &limits[stream.port], port, assets, &mut notes) {
+            Ok(planned) => streams.push(planned),
+            Err(problem) => problems.push(problem),
+        }
+    }
+    if !problems.is_empty() {
+        return Err(finish(problems, profile));
+    }
+    let longest = |port: usize| streams.iter().filter(|s| s.port == port).map(|s| s.program.max_len()).max();
+    let ports: Vec<PlanPort> = profile
+        .ports
+        .iter()
+        .enumerate()
+        .map(|(i, p)| PlanPort {
+            name: p.name.clone(),
+            address: p.address.clone(),
+            max_frame: longest(i).unwrap_or(0),
+        })
+        .collect();
+    warn_of_overload(&ports, limits, &streams, &mut notes);
+    let workers = place::place(&ports, limits, &mut streams, &profile.stop, options, &mut notes);
+    Ok(Plan { seed: profile.seed, stop: profile.stop, ports, streams, workers, notes })
+}
+
+fn finish(mut problems: Vec<Diagnostic>, profile: &Profile) -> Diagnostics {
+    problems.iter_mut().for_each(|p| p.origin.clone_from(&profile.origin));
+    Diagnostics(problems)
+}
+
+fn warn_of_overload(ports: &[PlanPort], limits: &[PortLimits], streams: &[PlanStream], notes: &mut Vec<String>) {
+    for (i, port) in ports.iter().enumerate() {
+        let Some(speed) = limits[i].speed_bps else { continue };
+        let l1: f64 = streams
+            .iter()
+            .filter(|s| s.port == i && s.self_start)
+            .filter_map(|s| Some(s.asked_pps? * 8.0 * (s.mean_len + f64::from(L1_OVERHEAD))))
+            .sum();
+        if l1 > speed as f64 * 1.000_001 {
+            notes.push(format!(
+                "port {}: streams ask for {:.3} Gb/s L1 together, the link carries {:.3}: expect late frames",
+                port.name,
+                l1 / 1e9,
+                speed as f64 / 1e9
+            ));
+        }
+    }
+}
+
+/// A seed of its own for each use, from names, so that adding a stream leaves the others as they are.
+fn seed_of(seed: u64, stream: &str, purpose: u64) -> u64 {
+    let hash = stream.bytes().fold(0xcbf2_9ce4_8422_2325, |h: u64, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
+    mix(mix(seed, hash), purpose)
+}
+
+const SIZE_SEED: u64 = 1 << 32;
+const GAP_SEED: u64 = 2 << 32;
+const PAYLOAD_SEED: u64 = 3 << 32;
+
+fn program(
+    seed: u64,
+    index: usize,
+    stream: &Stream,
+    limits: &PortLimits,
+    port: &str,
+    assets: &dyn Assets,
+) -> Result<Program, Diagnostic> {
+    let name = &stream.name;
+    if stream.latency && index >= MAX_SIGNED {
+        return Err(Diagnostic::at(
+            stream.at,
+            format!("stream {name:?} is number {}, but only the first {MAX_SIGNED} can have latency = true", index + 1),
+            vec!["try fewer streams, or a stream with variables instead of many streams".into()],
+        ));
+    }
+    let seeds = |purpose| seed_of(seed, name, purpose);
+    let (frame, sizes) = frame(stream, seeds(SIZE_SEED), seeds(PAYLOAD_SEED), assets)?;
+    let longest = sizes.range().1;
+    if longest > limits.max_frame {
+        return Err(Diagnostic::at(
+            stream.size_at,
+            format!("stream {name:?}: frames of {} octets are longer than port {port} takes", longest + FCS_LEN),
+            vec![
+                format!("port {port} takes frames of up to {} octets (FCS included)", limits.max_frame + FCS_LEN),
+                "try a smaller size, or a larger MTU on the interface".into(),
+            ],
+        ));
+    }
+    let vars = vars(stream, &frame, seeds)?;
+    let shown = frame.layers.iter().map(|l| l.header.name).collect::<Vec<_>>().join("/");
+    let spec = Spec { frame, sizes, vars, signature: stream.latency.then_some(index as u16) };
+    Program::build(spec).map_err(|e| explain(e, stream, &shown))
+}
+
+/// The frame at its longest, and the law of lengths without FCS.
+fn frame(stream: &Stream, size_seed: u64, seed: u64, assets: &dyn Assets) -> Result<(Frame, Sizes), Diagnostic> {
+    let name = &stream.name;
+    let load = |path: &str| assets.file(path);
+    let problem = |at: At, message: String, details: Vec<String>| Diagnostic::at(at, message, details);
+    let without = |len: u32| len.saturating_sub(FCS_LEN);
+    let sizes = match &stream.size {
+        SizeLaw::Natural => None,
+        SizeLaw::Fixed(len) => Some(Sizes::fixed(without(*len))),
+        SizeLaw::List(sizes) => Some(Sizes::list(sizes.iter().map(|&s| without(s)).collect::<Vec<_>>())),
+        SizeLaw::Range { min, max, step } => {
+            Some(Sizes::list((*min..=*max).step_by((*step).max(1) as usize).map(without).collect::<Vec<_>>()))
+        }
+        SizeLaw::Uniform { min, max } => Some(Sizes::uniform(without(*min), without(*max), size_seed)),
+        SizeLaw::Normal { mean, sd, min, max } => {
+            Some(Sizes::normal(mean - f64::from(FCS_LEN), *sd, without(*min), without(*max), size_seed))
+        }
+        SizeLaw::Weights(weights) => {
+            let weights: Vec<_> = weights.iter().map(|&(s, w)| (without(s), f64::from(w))).collect();
+            Some(Sizes::weighted(&weights, size_seed))
+        }
+    };
+    let octets = match &stream.packet {
+        PacketSource::Layers(packet) => {
+            let build = |len: Option<usize>| {
+                packet.build(len, &load, seed).map_err(|e| match e {
+                    BuildError::TooShort { need, len } => too_short(stream, need, len),
+                    other => problem(
+                        stream.packet_at,
+                        format!("stream {name:?}: {other}"),
+                        vec!["try a path from the profile's folder".into()],
+                    ),
+                })
+            };
+            let mut built = build(sizes.as_ref().map(|s| s.range().1 as usize))?;
+            if let Some(sizes) = sizes {
+                let cut = built.bytes.len() as u32;
+                // `truncate(n)` decides about the length, whatever the size says.
+                return Ok(if cut < sizes.range().1 { (built, Sizes::fixed(cut)) } else { (built, sizes) });
+            }
+            let wanted = built.payload + signature::LEN;
+            if stream.latency && built.bytes.len() - built.trailer < wanted {
+                built = build(Some(wanted.max(MIN_FRAME)))?;
+            }
+            let len = built.bytes.len() as u32;
+            return Ok((built, Sizes::fixed(len)));
+        }
+        PacketSource::Octets(octets) => octets.to_vec(),
+        PacketSource::Capture { path, number } => assets.capture_frame(path, *number).map_err(|e| {
+            problem(
+                stream.packet_at,
+                format!("stream {name:?}: pcap = \"{path}#{number}\": {e}"),
+                vec!["try a frame number from 1 to what `capinfos -c` counts".into()],
+            )
+        })?,
+    };
+    let mut frame = Frame::dissect(octets);
+    let longest = match &sizes {
+        Some(sizes) => sizes.range().1 as usize,
+        None => frame.bytes.len().max(MIN_FRAME),
+    };
+    resize(&mut frame, longest, sizes.is_none());
+    let sizes = sizes.unwrap_or_else(|| Sizes::fixed(longest as u32));
+    Ok((frame, sizes))
+}
+
+/// Octets of a ready frame to another length: padded behind the packet (`pad`), or with a longer or shorter payload.
+fn resize(frame: &mut Frame, len: usize, pad: bool) {
+    let old = frame.bytes.len();
+    if len == old {
+        return;
+    }
+    frame.bytes.resize(len, 0);
+    if pad {
+        frame.trailer += len - old;
+        frame.lengths.iter_mut().for_each(|l| l.from += len - old);
+        return;
+    }
+    for l in &frame.lengths {
+        if let (Some(field), Some(value)) = (frame.bytes.get_mut(l.at..l.at + 2), len.checked_sub(l.from)) {
+            field.copy_from_slice(&(value as u16).to_be_bytes());
+        }
+    }
+}
+
+fn vars(stream: &Stream, frame: &Frame, seeds: impl Fn(u64) -> u64) -> Result<Vec<VarSpec>, Diagnostic> {
+    let mut specs: Vec<VarSpec> = Vec::new();
+    for (i, vary) in stream.vary.iter().enumerate() {
+        let (bit, bits) = place_of(vary, frame, &stream.name)?;
+        let (law, every) = match &vary.op {
+            Op::After { of, then } => {
+                let of = &specs[*of];
+                let period = of.law.period().and_then(|p| p.checked_mul(of.every)).ok_or_else(|| {
+                    Diagnostic::at(
+                        vary.at,
+                        format!("stream {:?}: a variable that depends on one that never wraps would never change", stream.name),
+                        vec!["try op = \"increment\" with min and max, or a list, for the one it depends on".into()],
+                    )
+                })?;
+                (law(then, seeds(i as u64)), period)
+            }
+            op => (law(op, seeds(i as u64)), 1),
+        };
+        specs.push(VarSpec { bit, bits, law, every });
+    }
+    Ok(specs)
+}
+
+fn place_of(vary: &Vary, frame: &Frame, stream: &str) -> Result<(usize, usize), Diagnostic> {
+    match &vary.field {
+        FieldRef::Name(name) => {
+            let field = frame.field(name).map_err(|e| {
+                Diagnostic::at(vary.at, format!("stream {stream:?}: field = {name:?}: {e}"), vec![])
+            })?;
+            Ok((field.bit, field.bits))
+        }
+        FieldRef::Offset { offset, octets, mask } => {
+            let (low, bits) = (mask.trailing_zeros() as usize, mask.count_ones() as usize);
+            let whole = low + bits == 64 - mask.leading_zeros() as usize;
+            if bits == 0 || !whole || low + bits > octets * 8 {
+                return Err(Diagnostic::at(
+                    vary.at,
+                    format!("stream {stream:?}: mask = {mask:#x} is not one run of bits within {octets} octets"),
+                    vec!["try a mask like 0xff00, and a second variable for a second run".into()],
+                ));
+            }
+            Ok(((offset + octets) * 8 - low - bits, bits))
+        }
+    }
+}
+
+fn law(op: &Op, seed: u64) -> Law {
+    // Spans of 2^64 and more are 0 in a law: "all of 64 bits".
+    let span = |n: u128| u64::try_from(n).unwrap_or(0);
+    match op {
+        Op::Step { min, max, init, step } => {
+            let size = step.unsigned_abs().max(1);
+            let count = span(((max - min) / size).saturating_add(1));
+            let (first, start) = if *step < 0 { (*max, (max - init) / size) } else { (*min, (init - min) / size) };
+            Law::Step { first, step: *step, count, start: start as u64 }
+        }
+        Op::List { values, init } => Law::List { values: values.clone().into(), start: *init as u64 },
+        Op::Random { min, max, limit, seed: own } => {
+            let count = span((max - min).saturating_add(1));
+            Law::Random { min: *min, count, limit: *limit, seed: own.map_or(seed, |own| mix(own, 0)) }
+        }
+        Op::Weighted { values } => Law::weighted(values, seed),
+        Op::After { then, .. } => law(then, seed),
+    }
+}
+
+fn too_short(stream: &Stream, need: usize, len: usize) -> Diagnostic {
+    let fcs = FCS_LEN as usize;
+    Diagnostic::at(
+        stream.size_at,
+        format!("stream {:?}: size = {} is less than its headers take", stream.name, len + fcs),
+        vec![
+            format!("headers and payload take {} octets (FCS included)", need + fcs),
+            format!("try size = {}, or truncate({len}) at the packet's end to cut it on purpose", need + fcs),
+        ],
+    )
+}
+
+fn explain(error: ProgramError, stream: &Stream, layers: &str) -> Diagnostic {
+    let name = &stream.name;
+    let fcs = FCS_LEN as usize;
+    let var = |i: usize| match &stream.vary[i].field {
+        FieldRef::Name(name) => format!("{name:?}"),
+        FieldRef::Offset { offset, octets, .. } => format!("at offset {offset} ({octets} octets)"),
+    };
+    let at = |i: usize| stream.vary[i].at;
+    match error {
+        ProgramError::OutsideFrame { index, end, shortest } => Diagnostic::at(
+            at(index),
+            format!("stream {name:?}: field {} ends at octet {end}, but the shortest frame has {shortest}", var(index)),
+            vec![format!("try size = {} or more", end + fcs)],
+        ),
+        ProgramError::Overlap { first, second } => Diagnostic::at(
+            at(second),
+            format!("stream {name:?}: fields {} and {} write the same bits", var(first), var(second)),
+            vec!["try one variable, or a mask".into()],
+        ),
+        ProgramError::TooWide { index, bits, value } => Diagnostic::at(
+            at(index),
+            format!("stream {name:?}: value {value} of field {} does not fit its {bits} bits", var(index)),
+            vec![format!("the largest value is {}", if bits < 128 { (1u128 << bits) - 1 } else { u128::MAX })],
+        ),
+        ProgramError::Unaligned { index } => Diagnostic::at(
+            at(index),
+            format!("stream {name:?}: field {} is wider than 8 octets at a place between octets", var(index)),
+            vec!["try two variables of up to 64 bits".into()],
+        ),
+        ProgramError::Straddles { index } => Diagnostic::at(
+            at(index),
+            format!("stream {name:?}: field {} lies half inside and half outside of what a checksum covers", var(index)),
+            vec!["try two variables, one inside and one outside".into()],
+        ),
+        ProgramError::NoRoomForSignature { free } => {
+            let least = signature::LEN;
+            Diagnostic::at(
+                stream.size_at,
+                format!(
+                    "stream {name:?}: latency = true needs {least} octets of payload, {layers} has {free} at its shortest"
+                ),
+                vec![format!("try a size that is larger by {} or more", least - free.min(least))],
+            )
+        }
+        ProgramError::TooShort { need, shortest } => too_short(stream, need, shortest),
+    }
+}
+
+/// Departures, modes and rate of a stream.
+#[allow(clippy::too_many_arguments)]
+fn schedule(
+    seed: u64,
+    stream: &Stream,
+    program: Program,
+    asked: squall_units::Rate,
+    limits: &PortLimits,
+    port: &str,
+    assets: &dyn Assets,
+    notes: &mut Vec<String>,
+) -> Result<PlanStream, Diagnostic> {
+    let gap = rate::gap(stream, asked, program.sizes(), limits, port, notes)?;
+    let seconds = gap.seconds(program.sizes().mean());
+    let law = match &stream.departures {
+        Departures::Constant => GapLaw::Constant,
+        Departures::Exponential => GapLaw::Exponential,
+        Departures::Uniform { spread } => GapLaw::Uniform { spread: *spread },
+        Departures::Normal { sd } => GapLaw::Normal { sd: *sd },
+        Departures::Pareto { shape } => GapLaw::Pareto { shape: *shape },
+        Departures::Weibull { shape } => GapLaw::Weibull { shape: *shape },
+        Departures::Gamma { shape } => GapLaw::Gamma { shape: *shape },
+        Departures::OnOff { on, off } => GapLaw::OnOff { on: Picos::from(*on), off: Picos::from(*off) },
+        Departures::File { path } => gaps(stream, path, assets)?,
+    };
+    let pattern = match stream.mode {
+        Mode::Continuous => Pattern::CONTINUOUS,
+        Mode::Burst(packets) => Pattern { bursts: 1, packets, gap: Picos(0) },
+        Mode::Bursts { bursts, packets, gap } => Pattern { bursts, packets, gap: Picos::from(gap) },
+    };
+    let duty = match &law {
+        GapLaw::OnOff { on, off } => on.0 as f64 / (on.0 + off.0) as f64,
+        _ => 1.0,
+    };
+    Ok(PlanStream {
+        name: stream.name.clone(),
+        port: stream.port,
+        group: stream.group.clone(),
+        mean_len: program.sizes().mean() + f64::from(FCS_LEN),
+        program: Arc::new(program),
+        gap,
+        law,
+        pattern,
+        seed: seed_of(seed, &stream.name, GAP_SEED),
+        start: Picos::from(stream.start_delay),
+        self_start: stream.self_start,
+        next: stream.next,
+        late: stream.late,
+        asked_pps: (seconds > 0.0).then(|| duty / seconds),
+        placement: Placement::Worker(0),
+    })
+}
+
+/// Gaps of a file as multiples of their mean.
+fn gaps(stream: &Stream, path: &str, assets: &dyn Assets) -> Result<GapLaw, Diagnostic> {
+    let problem = |message: String| {
+        Diagnostic::at(
+            stream.at,
+            format!("stream {:?}: departures from {path:?}: {message}", stream.name),
+            vec!["expected one gap a line, nanoseconds, their sum above 0; lines that begin with # are skipped".into()],
+        )
+    };
+    let octets = assets.file(path).map_err(|e| problem(e.to_string()))?;
+    let text = String::from_utf8(octets).map_err(|_| problem("is not text".into()))?;
+    let mut gaps = Vec::new();
+    for (i, line) in text.lines().enumerate().filter(|(_, l)| !l.trim().is_empty() && !l.starts_with('#')) {
+        match line.trim().parse::<f64>() {
+            Ok(gap) if gap.is_finite() && gap >= 0.0 => gaps.push(gap),
+            _ => return Err(problem(format!("line {}: {:?} is not a gap", i + 1, line.trim()))),
+        }
+    }
+    let mean = gaps.iter().sum::<f64>() / gaps.len().max(1) as f64;
+    if mean <= 0.0 {
+        return Err(problem("there are no gaps above 0".into()));
+    }
+    Ok(GapLaw::List(gaps.into_iter().map(|g| g / mean).collect()))
+}

@@ -1,0 +1,52 @@
+//! What would be sent, for eyes: the first frames in their order, decoded.
+
+use squall_program::{Cursor, Run, Scratch, Timeline};
+use squall_units::{Nanos, Picos, TxMeta};
+use squall_wire::Frame;
+
+use crate::Plan;
+
+/// A frame that would be sent.
+#[derive(Clone, Debug)]
+pub struct Preview {
+    pub stream: usize,
+    /// Index in its stream.
+    pub index: u64,
+    /// Since the start of the run.
+    pub due: Picos,
+    /// Octets without FCS.
+    pub octets: Vec<u8>,
+    /// As `tcpdump -n` would show it.
+    pub summary: String,
+}
+
+/// The first `count` frames of the plan in the order of their departures. Streams that send as fast as possible take
+/// turns at the instant 0; streams that others start are not followed.
+pub fn preview(plan: &Plan, count: usize) -> Vec<Preview> {
+    let mut scratch = Scratch::default();
+    let mut lines: Vec<(Cursor, Timeline)> = plan
+        .streams
+        .iter()
+        .enumerate()
+        .map(|(i, s)| (s.program.cursor(0, 1, i as u32 + 1), s.timeline(s.start)))
+        .collect();
+    let mut shown = Vec::new();
+    while shown.len() < count {
+        let earliest = (0..lines.len())
+            .filter(|&i| plan.streams[i].self_start)
+            .filter_map(|i| Some((lines[i].1.due()?, lines[i].0.next, i)))
+            .min();
+        let Some((due, index, stream)) = earliest else { break };
+        let (cursor, timeline) = &mut lines[stream];
+        let program = &plan.streams[stream].program;
+        let len = program.sizes().at(index);
+        let mut octets = vec![0; len as usize];
+        let mut meta = [TxMeta { len, due: due.as_nanos(), ..TxMeta::default() }];
+        let (slots, stride) = (&mut octets[..], len as usize);
+        program.fill(cursor, &mut scratch, (slots, stride, &mut meta), &Run { start: 0, count: 1 }, None::<Nanos>);
+        timeline.advance(len);
+        let summary = Frame::dissect(octets.clone()).summary();
+        shown.push(Preview { stream, index, due, octets, summary });
+    }
+    shown
+}

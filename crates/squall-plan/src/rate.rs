@@ -1,0 +1,120 @@
+//! From rates to gaps.
+
+use squall_profile::{Diagnostic, Stream};
+use squall_program::{Gap, Sizes};
+use squall_units::{FCS_LEN, L1_OVERHEAD, Rate, RateUnit};
+
+use crate::{Multiplier, PortLimits};
+
+/// What files are written at when a stream asks for `max`: they have no speed of their own.
+pub(crate) const FILE_SPEED_BPS: u64 = 10_000_000_000;
+
+/// Rates of all streams under the multiplier.
+pub(crate) fn scaled(
+    streams: &[(&Stream, f64)],
+    limits: &[PortLimits],
+    multiplier: Option<Multiplier>,
+) -> Result<Vec<Rate>, String> {
+    let too_big = || "the multiplied rate does not fit: use a smaller --mult".to_owned();
+    let factor = |s: &Stream, num, den| s.rate.scaled(num, den).ok_or_else(too_big);
+    match multiplier {
+        None => Ok(streams.iter().map(|(s, _)| s.rate).collect()),
+        Some(Multiplier::Factor { num, den }) => streams.iter().map(|(s, _)| factor(s, num, den)).collect(),
+        Some(Multiplier::Total(total)) => {
+            let mut rates = Vec::new();
+            for (s, _) in streams {
+                let speed = limits[s.port].speed_bps;
+                let (mut packets, mut wanted, mut l1, mut l2) = (0.0, 0.0, 0.0, 0.0);
+                for (t, len) in streams.iter().filter(|(t, _)| t.port == s.port) {
+                    let pps = t.rate.as_pps(*len, speed).ok_or_else(|| {
+                        format!("--mult {total} needs rates to scale, but stream {:?} has {}", t.name, t.rate)
+                    })?;
+                    packets += pps;
+                    l1 += pps * 8.0 * (len + f64::from(L1_OVERHEAD));
+                    l2 += pps * 8.0 * len;
+                }
+                wanted += match total.unit {
+                    RateUnit::Pps => total.value() / packets,
+                    RateUnit::BpsL1 => total.value() / l1,
+                    RateUnit::BpsL2 => total.value() / l2,
+                    RateUnit::Percent => match speed {
+                        Some(speed) => total.value() / 100.0 * speed as f64 / l1,
+                        None => return Err(format!("--mult {total}: port has no speed to take a share of; give pps or bps")),
+                    },
+                    RateUnit::Max => return Err("--mult takes a factor or a rate, not max".to_owned()),
+                };
+                const DEN: u64 = 1_000_000_000_000;
+                rates.push(factor(s, (wanted * DEN as f64).round() as u64, DEN)?);
+            }
+            Ok(rates)
+        }
+    }
+}
+
+/// The gap of a stream at `rate`, or why the port cannot carry it.
+pub(crate) fn gap(
+    s: &Stream,
+    rate: Rate,
+    sizes: &Sizes,
+    limits: &PortLimits,
+    port: &str,
+    notes: &mut Vec<String>,
+) -> Result<Gap, Diagnostic> {
+    let problem = |message: String, details: Vec<String>| Diagnostic::at(s.rate_at, message, details);
+    let len = sizes.mean() + f64::from(FCS_LEN);
+    if rate.is_zero() {
+        return Err(problem(
+            format!("stream {:?}: rate = {rate} sends nothing", s.name),
+            vec!["try a rate above 0, or enabled = false".into()],
+        ));
+    }
+    let mut rate = rate;
+    if rate.unit == RateUnit::Max && limits.virtual_time {
+        let speed = limits.speed_bps.unwrap_or(FILE_SPEED_BPS);
+        rate = Rate { num: speed, den: 1, unit: RateUnit::BpsL1 };
+        notes.push(format!("stream {:?}: port {port} runs on virtual time, rate \"max\" became {rate}", s.name));
+    }
+    if rate.unit == RateUnit::Percent {
+        let Some(speed) = limits.speed_bps else {
+            return Err(problem(
+                format!("stream {:?}: rate = {rate} is a share of a speed that port {port} does not have", s.name),
+                vec!["try a rate in pps or bps, or give the port a speed: \"...,speed=10G\"".into()],
+            ));
+        };
+        rate = Rate { num: speed, den: 1, unit: RateUnit::BpsL1 }
+            .scaled(rate.num, rate.den.saturating_mul(100))
+            .ok_or_else(|| problem(format!("stream {:?}: rate = {rate} is too large", s.name), vec![]))?;
+    }
+    if let (Some(pps), Some(speed)) = (rate.as_pps(len, None), limits.speed_bps) {
+        let most = speed as f64 / 8.0 / (len + f64::from(L1_OVERHEAD));
+        // A millionth of tolerance: 100 % computed from a rounded mean size is no mistake.
+        if pps > most * 1.000_001 {
+            return Err(problem(
+                format!("stream {:?}: rate = {} is more than port {port} can carry", s.name, s.rate),
+                vec![
+                    format!(
+                        "port {port} is a {} Gb/s link: at most {:.4} Mpps of {len:.0}-octet frames, {:.3} Gbps of L2",
+                        speed as f64 / 1e9,
+                        most / 1e6,
+                        most * len * 8.0 / 1e9
+                    ),
+                    "try rate = \"100 %\", or a second port".into(),
+                ],
+            ));
+        }
+    }
+    let gap = match rate.unit {
+        RateUnit::Max => return Ok(Gap::Zero),
+        RateUnit::Pps => Gap::from_pps(rate.num, rate.den),
+        RateUnit::BpsL1 | RateUnit::Percent => Gap::from_bps(rate.num, rate.den, true),
+        RateUnit::BpsL2 => Gap::from_bps(rate.num, rate.den, false),
+    };
+    // 1e-6 pps is a frame in eleven days; beyond that picoseconds no longer fit.
+    if gap.seconds(sizes.mean()) > 1e6 {
+        return Err(problem(
+            format!("stream {:?}: rate = {rate} is less than one frame in a million seconds", s.name),
+            vec!["try a larger rate, or mode = {burst = 1} with a start_delay".into()],
+        ));
+    }
+    Ok(sizes.only().map_or(gap, |len| gap.fixed(len)))
+}

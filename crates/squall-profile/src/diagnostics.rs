@@ -1,0 +1,132 @@
+//! Mistakes in a profile, as the user sees them.
+
+use std::fmt;
+
+/// One mistake: where, what was found, what was expected, what to try.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// File name, or `<python>`.
+    pub origin: String,
+    /// 1-based; 0 where there is no text to point into.
+    pub line: u32,
+    /// In characters, 1-based; 0 as for `line`.
+    pub column: u32,
+    /// The key: `stream[3].rate`. Empty for a mistake of syntax.
+    pub path: String,
+    /// `stream "web": rate = "12 Gbp" is not a rate`.
+    pub message: String,
+    /// What there is, what to try; a line each.
+    pub details: Vec<String>,
+}
+
+/// All mistakes of one profile, in the order of the text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Diagnostics(pub Vec<Diagnostic>);
+
+impl Diagnostic {
+    /// A mistake found after parsing; the origin is filled in by who knows it.
+    pub fn at(at: crate::At, message: String, details: Vec<String>) -> Self {
+        Self { line: at.line, column: at.column, message, details, ..Self::default() }
+    }
+}
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.origin)?;
+        if self.line > 0 {
+            write!(f, ":{}:{}", self.line, self.column)?;
+        } else if !self.path.is_empty() {
+            write!(f, ": {}", self.path)?;
+        }
+        write!(f, "  {}", self.message)?;
+        self.details.iter().try_for_each(|line| write!(f, "\n  {line}"))
+    }
+}
+
+impl fmt::Display for Diagnostics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, diagnostic) in self.0.iter().enumerate() {
+            write!(f, "{}{diagnostic}", if i == 0 { "" } else { "\n" })?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Diagnostic {}
+impl std::error::Error for Diagnostics {}
+
+/// `did you mean "rate"?`, or else the whole choice.
+pub(crate) fn suggest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    let known: Vec<&str> = known.into_iter().collect();
+    let lower = word.to_lowercase();
+    let near = known
+        .iter()
+        .map(|k| (distance(&lower, &k.to_lowercase()), *k))
+        .filter(|(d, k)| *d <= 1 + k.len().min(lower.len()) / 4)
+        .min();
+    match near {
+        Some((_, name)) => format!("did you mean {name:?}?"),
+        None if known.is_empty() => "there is none".into(),
+        None => format!("there is {}", known.join(", ")),
+    }
+}
+
+/// Letters to insert, drop, replace or swap with their neighbour (optimal string alignment).
+fn distance(a: &str, b: &str) -> usize {
+    // Names are short; whoever writes more than this has not mistyped one.
+    const LONGEST: usize = 64;
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().take(LONGEST).collect(), b.chars().take(LONGEST).collect());
+    let mut rows = [vec![0; b.len() + 1], (0..=b.len()).collect::<Vec<_>>(), vec![0; b.len() + 1]];
+    for i in 0..a.len() {
+        rows[2][0] = i + 1;
+        for j in 0..b.len() {
+            let replace = rows[1][j] + usize::from(a[i] != b[j]);
+            let mut best = replace.min(rows[1][j + 1] + 1).min(rows[2][j] + 1);
+            if i > 0 && j > 0 && a[i] == b[j - 1] && a[i - 1] == b[j] {
+                best = best.min(rows[0][j - 1] + 1);
+            }
+            rows[2][j + 1] = best;
+        }
+        rows.rotate_left(1);
+    }
+    rows[1][b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_diagnostic_reads_as_place_message_and_indented_details() {
+        let mut diagnostic = Diagnostic {
+            origin: "load.toml".into(),
+            line: 14,
+            column: 8,
+            path: "stream[0].rate".into(),
+            message: r#"stream "web": rate = "12 Gbp" is not a rate"#.into(),
+            details: vec![r#"try "12 Gbps""#.into()],
+        };
+        assert_eq!(
+            diagnostic.to_string(),
+            "load.toml:14:8  stream \"web\": rate = \"12 Gbp\" is not a rate\n  try \"12 Gbps\""
+        );
+        diagnostic.line = 0;
+        assert!(diagnostic.to_string().starts_with("load.toml: stream[0].rate  stream"));
+    }
+
+    #[test]
+    fn the_nearest_name_is_suggested_and_all_where_none_is_near() {
+        let known = ["rate", "mode", "start_delay"];
+        assert_eq!(suggest("raet", known), r#"did you mean "rate"?"#);
+        assert_eq!(suggest("startdelay", known), r#"did you mean "start_delay"?"#);
+        assert_eq!(suggest("colour", known), "there is rate, mode, start_delay");
+        assert_eq!(suggest("", known), "there is rate, mode, start_delay");
+    }
+
+    #[test]
+    fn distance_counts_inserts_drops_replacements_and_swaps() {
+        for (a, b, expected) in [("", "", 0), ("", "ab", 2), ("rate", "rate", 0), ("raet", "rate", 1), ("kitten", "sitting", 3)] {
+            assert_eq!((distance(a, b), distance(b, a)), (expected, expected), "{a} {b}");
+        }
+    }
+}
