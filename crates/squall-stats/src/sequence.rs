@@ -313,9 +313,9 @@ impl Memory {
     /// Puts the oldest gap of all behind the others, if there is room.
     fn open_gap_at_start(&mut self, gap: Gap) {
         let oldest = (self.newest as usize + 1) % GAPS;
-        match (0..GAPS).map(|i| (oldest + i) % GAPS).take_while(|&i| self.gaps[i].len == 0).last() {
-            Some(free) => self.gaps[free] = gap,
-            None => {}
+        let free = (0..GAPS).map(|i| (oldest + i) % GAPS).take_while(|&i| self.gaps[i].len == 0).last();
+        if let Some(free) = free {
+            self.gaps[free] = gap;
         }
     }
 

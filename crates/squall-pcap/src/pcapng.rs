@@ -1,0 +1,398 @@
+//! The block format (draft-ietf-opsawg-pcapng): sections of blocks, each with its length at both ends.
+
+use std::io::Read;
+
+use crate::{
+    Fault, LinkType,
+    input::{Endian, Input},
+    reader::{Interface, Record, limit, without_fcs},
+};
+
+pub const SECTION_HEADER: u32 = 0x0a0d_0d0a;
+pub const BYTE_ORDER: u32 = 0x1a2b_3c4d;
+pub const INTERFACE_DESCRIPTION: u32 = 1;
+const PACKET_OBSOLETE: u32 = 2;
+const SIMPLE_PACKET: u32 = 3;
+pub const INTERFACE_STATISTICS: u32 = 5;
+pub const ENHANCED_PACKET: u32 = 6;
+
+/// Descriptions and statistics are read whole: no honest one is longer.
+const MAX_DESCRIPTION: u32 = 1 << 20;
+/// What a packet block may hold beside the packet.
+const MAX_PACKET_OPTIONS: u32 = 1 << 20;
+const MAX_INTERFACES: usize = 1 << 16;
+
+pub struct Pcapng {
+    endian: Endian,
+    /// Index in the reader's table of the section's interface 0.
+    section: usize,
+    /// Of all interfaces in the reader's table.
+    clocks: Vec<Clock>,
+}
+
+/// How an interface writes its packets.
+#[derive(Clone, Copy)]
+struct Clock {
+    unit: Unit,
+    /// Seconds to add to all times.
+    offset: i64,
+    fcs_len: u32,
+}
+
+/// Of the time stamps.
+#[derive(Clone, Copy)]
+enum Unit {
+    /// So many ns.
+    Times(u64),
+    /// So many to the ns.
+    Over(u128),
+    /// 2^-n s.
+    Binary(u8),
+}
+
+/// A block's type and length, both checked.
+struct Block {
+    kind: u32,
+    /// The whole, a multiple of 4 and at least 12.
+    len: u32,
+}
+
+impl Pcapng {
+    /// Takes the first section's header if the file begins with one.
+    pub fn begin<R: Read>(input: &mut Input<R>) -> Result<Option<Self>, Fault> {
+        if Endian::Big.u32(input.peek(), 0) != SECTION_HEADER {
+            return Ok(None);
+        }
+        let mut pcapng = Self { endian: Endian::Big, section: 0, clocks: Vec::new() };
+        pcapng.begin_section(input)?;
+        Ok(Some(pcapng))
+    }
+
+    pub fn next<R: Read>(
+        &mut self,
+        input: &mut Input<R>,
+        interfaces: &mut Vec<Interface>,
+    ) -> Result<Option<Record>, Fault> {
+        loop {
+            input.begin_record();
+            if input.peek().is_empty() && input.at_end()? {
+                return Ok(None);
+            }
+            input.need(8, "a block's header")?;
+            // The type of a section header reads the same from both ends, for its endian is not known yet.
+            if Endian::Big.u32(input.peek(), 0) == SECTION_HEADER {
+                self.begin_section(input)?;
+                self.section = interfaces.len();
+                continue;
+            }
+            let block = self.block(input.peek())?;
+            match block.kind {
+                ENHANCED_PACKET => {
+                    self.whole(input, &block, "a packet block", MAX_PACKET_OPTIONS + limit(u32::MAX))?;
+                    return self.enhanced_packet(input, &block, interfaces).map(Some);
+                }
+                SIMPLE_PACKET => {
+                    self.whole(input, &block, "a simple packet block", MAX_PACKET_OPTIONS + limit(u32::MAX))?;
+                    return self.simple_packet(input, &block, interfaces).map(Some);
+                }
+                PACKET_OBSOLETE => {
+                    self.whole(input, &block, "a packet block", MAX_PACKET_OPTIONS + limit(u32::MAX))?;
+                    return self.obsolete_packet(input, &block, interfaces).map(Some);
+                }
+                INTERFACE_DESCRIPTION => {
+                    self.whole(input, &block, "an interface description", MAX_DESCRIPTION)?;
+                    self.describe_interface(input, &block, interfaces)?;
+                }
+                INTERFACE_STATISTICS => {
+                    self.whole(input, &block, "interface statistics", MAX_DESCRIPTION)?;
+                    self.count_drops(input, &block, interfaces)?;
+                }
+                _ => skip(input, self.endian, block.len)?,
+            }
+        }
+    }
+
+    fn begin_section<R: Read>(&mut self, input: &mut Input<R>) -> Result<(), Fault> {
+        const WHAT: &str = "a section header";
+        input.need(28, WHAT)?;
+        let octets = input.peek();
+        let found = std::array::from_fn(|i| octets[8 + i]);
+        self.endian = match u32::from_be_bytes(found) {
+            BYTE_ORDER => Endian::Big,
+            order if order.swap_bytes() == BYTE_ORDER => Endian::Little,
+            _ => return Err(Fault::ByteOrder { found }),
+        };
+        let (major, minor) = (self.endian.u16(octets, 12), self.endian.u16(octets, 14));
+        // 1.2 was written by some and is as 1.0.
+        if major != 1 {
+            return Err(Fault::Version { format: "pcapng", major, minor, expected: "1" });
+        }
+        let len = self.block(octets)?.len;
+        if len < 28 {
+            return Err(length(WHAT, len, 28));
+        }
+        skip(input, self.endian, len)
+    }
+
+    /// The header of the block that begins with `octets`.
+    #[inline]
+    fn block(&self, octets: &[u8]) -> Result<Block, Fault> {
+        let (kind, len) = (self.endian.u32(octets, 0), self.endian.u32(octets, 4));
+        if len < 12 || len % 4 != 0 {
+            let expected = "a multiple of 4, at least 12".into();
+            return Err(Fault::Length { what: "a block", len: len.into(), expected });
+        }
+        Ok(Block { kind, len })
+    }
+
+    /// Makes the whole block ready, and sees that it ends with its length.
+    #[inline]
+    fn whole<R: Read>(&self, input: &mut Input<R>, block: &Block, what: &'static str, max: u32) -> Result<(), Fault> {
+        if block.len > max {
+            return Err(Fault::TooLong { what, len: block.len.into(), limit: max.into() });
+        }
+        input.need(block.len as usize, what)?;
+        let end = self.endian.u32(input.peek(), block.len as usize - 4);
+        check_ends(block.len, end)
+    }
+
+    fn describe_interface<R: Read>(
+        &mut self,
+        input: &mut Input<R>,
+        block: &Block,
+        interfaces: &mut Vec<Interface>,
+    ) -> Result<(), Fault> {
+        if block.len < 20 {
+            return Err(length("an interface description", block.len, 20));
+        }
+        if interfaces.len() == MAX_INTERFACES {
+            return Err(Fault::TooManyInterfaces { limit: MAX_INTERFACES });
+        }
+        let octets = &input.peek()[..block.len as usize - 4];
+        let mut interface = Interface {
+            link_type: LinkType(self.endian.u16(octets, 8)),
+            snaplen: self.endian.u32(octets, 12),
+            ..Interface::default()
+        };
+        let mut clock = Clock { unit: Unit::Times(1_000), offset: 0, fcs_len: 0 };
+        for (code, value) in options(self.endian, &octets[16..]) {
+            match (code, value) {
+                (2, name) => interface.name = Some(String::from_utf8_lossy(name).trim_end_matches('\0').into()),
+                (9, &[resolution, ..]) => clock.unit = Unit::of(resolution),
+                (13, &[len, ..]) => clock.fcs_len = len.into(),
+                (14, seconds) if seconds.len() >= 8 => clock.offset = self.endian.u64(seconds, 0) as i64,
+                _ => {}
+            }
+        }
+        interfaces.push(interface);
+        self.clocks.push(clock);
+        input.take(block.len as usize);
+        Ok(())
+    }
+
+    fn count_drops<R: Read>(
+        &mut self,
+        input: &mut Input<R>,
+        block: &Block,
+        interfaces: &mut [Interface],
+    ) -> Result<(), Fault> {
+        if block.len < 24 {
+            return Err(length("interface statistics", block.len, 24));
+        }
+        let octets = &input.peek()[..block.len as usize - 4];
+        let index = self.interface(self.endian.u32(octets, 8), interfaces)?;
+        for (code, value) in options(self.endian, &octets[20..]) {
+            if value.len() >= 8 {
+                let count = Some(self.endian.u64(value, 0));
+                match code {
+                    4 => interfaces[index].received = count,
+                    5 => interfaces[index].dropped_by_interface = count,
+                    7 => interfaces[index].dropped_by_system = count,
+                    _ => {}
+                }
+            }
+        }
+        input.take(block.len as usize);
+        Ok(())
+    }
+
+    #[inline]
+    fn enhanced_packet<R: Read>(
+        &self,
+        input: &mut Input<R>,
+        block: &Block,
+        interfaces: &[Interface],
+    ) -> Result<Record, Fault> {
+        const WHAT: &str = "a packet block";
+        if block.len < 32 {
+            return Err(length(WHAT, block.len, 32));
+        }
+        let octets = &input.peek()[..block.len as usize - 4];
+        let number = |at| self.endian.u32(octets, at);
+        let index = self.interface(number(8), interfaces)?;
+        let (ticks, captured) = (u64::from(number(12)) << 32 | u64::from(number(16)), number(20));
+        let head = Head { index, ticks: Some(ticks), captured, wire_len: number(24), at: 28 };
+        self.packet(input, block, interfaces, head)
+    }
+
+    fn obsolete_packet<R: Read>(
+        &self,
+        input: &mut Input<R>,
+        block: &Block,
+        interfaces: &[Interface],
+    ) -> Result<Record, Fault> {
+        if block.len < 32 {
+            return Err(length("a packet block", block.len, 32));
+        }
+        let octets = &input.peek()[..block.len as usize - 4];
+        let number = |at| self.endian.u32(octets, at);
+        let index = self.interface(self.endian.u16(octets, 8).into(), interfaces)?;
+        let (ticks, captured) = (u64::from(number(12)) << 32 | u64::from(number(16)), number(20));
+        let head = Head { index, ticks: Some(ticks), captured, wire_len: number(24), at: 28 };
+        self.packet(input, block, interfaces, head)
+    }
+
+    /// Has no time, no captured length, and always belongs to interface 0.
+    fn simple_packet<R: Read>(
+        &self,
+        input: &mut Input<R>,
+        block: &Block,
+        interfaces: &[Interface],
+    ) -> Result<Record, Fault> {
+        if block.len < 16 {
+            return Err(length("a simple packet block", block.len, 16));
+        }
+        let wire_len = self.endian.u32(input.peek(), 8);
+        let index = self.interface(0, interfaces)?;
+        let captured = match interfaces[index].snaplen {
+            0 => wire_len,
+            snaplen => wire_len.min(snaplen),
+        };
+        self.packet(input, block, interfaces, Head { index, ticks: None, captured, wire_len, at: 12 })
+    }
+
+    /// Takes the block and gives its packet.
+    #[inline]
+    fn packet<R: Read>(
+        &self,
+        input: &mut Input<R>,
+        block: &Block,
+        interfaces: &[Interface],
+        head: Head,
+    ) -> Result<Record, Fault> {
+        let room = block.len - 4 - head.at;
+        if head.captured > room {
+            let (what, len) = ("a packet", head.captured.into());
+            return Err(Fault::Length { what, len, expected: format!("at most the {room} that its block holds") });
+        }
+        let limit = limit(interfaces[head.index].snaplen);
+        if head.captured > limit {
+            return Err(Fault::TooLong { what: "a packet", len: head.captured.into(), limit: limit.into() });
+        }
+        let clock = &self.clocks[head.index];
+        let mut fcs_len = clock.fcs_len;
+        let padded = head.captured.next_multiple_of(4);
+        if padded < room && head.ticks.is_some() {
+            let octets = &input.peek()[(head.at + padded) as usize..block.len as usize - 4];
+            for (code, value) in options(self.endian, octets) {
+                // epb_flags and pack_flags: bits 5 to 8 are the FCS length, zero if it is not known.
+                if code == 2 && value.len() >= 4 {
+                    let len = self.endian.u32(value, 0) >> 5 & 0xf;
+                    fcs_len = if len > 0 { len } else { fcs_len };
+                }
+            }
+        }
+        let mut data = input.take(block.len as usize);
+        data.start += head.at as usize;
+        data.end = data.start + head.captured as usize;
+        let record = Record {
+            time_ns: head.ticks.map_or(0, |ticks| clock.time_ns(ticks)),
+            wire_len: head.wire_len.max(head.captured),
+            link_type: interfaces[head.index].link_type,
+            interface: head.index as u32,
+            data,
+        };
+        Ok(without_fcs(record, fcs_len))
+    }
+
+    /// The index in the reader's table of the section's interface `number`.
+    #[inline]
+    fn interface(&self, number: u32, interfaces: &[Interface]) -> Result<usize, Fault> {
+        let known = interfaces.len() - self.section;
+        match usize::try_from(number) {
+            Ok(index) if index < known => Ok(self.section + index),
+            _ => Err(Fault::NoSuchInterface { interface: number, known }),
+        }
+    }
+}
+
+/// What the packet blocks say, each in its own way.
+struct Head {
+    index: usize,
+    ticks: Option<u64>,
+    captured: u32,
+    wire_len: u32,
+    /// Where in the block the packet is.
+    at: u32,
+}
+
+impl Clock {
+    #[inline]
+    fn time_ns(&self, ticks: u64) -> u64 {
+        let ns = match self.unit {
+            Unit::Times(1) if self.offset == 0 => return ticks,
+            Unit::Times(n) => u128::from(ticks) * u128::from(n),
+            Unit::Over(n) => u128::from(ticks) / n,
+            Unit::Binary(n) => (u128::from(ticks) * 1_000_000_000) >> n,
+        };
+        let ns = ns as i128 + i128::from(self.offset) * 1_000_000_000;
+        ns.clamp(0, u64::MAX.into()) as u64
+    }
+}
+
+impl Unit {
+    /// From `if_tsresol`: the negative power of 10, or of 2 with the highest bit set.
+    fn of(resolution: u8) -> Self {
+        match resolution {
+            n @ 0..=9 => Self::Times(10u64.pow(9 - u32::from(n))),
+            // Beyond 10^-28 s, no 64 bits of ticks are a nanosecond.
+            n @ 10..=127 => Self::Over(10u128.pow((u32::from(n) - 9).min(20))),
+            n => Self::Binary(n & 0x7f),
+        }
+    }
+}
+
+/// Code and value of each option; ends at the end mark, or where one does not fit.
+fn options(endian: Endian, mut octets: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    std::iter::from_fn(move || {
+        let (code, len) = (octets.len() >= 4).then(|| (endian.u16(octets, 0), endian.u16(octets, 2) as usize))?;
+        let value = octets.get(4..4 + len).filter(|_| code != 0)?;
+        octets = octets.get(4 + len.next_multiple_of(4)..).unwrap_or_default();
+        Some((code, value))
+    })
+}
+
+/// Takes a block of any length that is of no interest.
+fn skip<R: Read>(input: &mut Input<R>, endian: Endian, len: u32) -> Result<(), Fault> {
+    let have = input.skip(u64::from(len) - 4)?;
+    if have < u64::from(len) - 4 || input.need(4, "a block").is_err() {
+        let have = have + input.peek().len() as u64;
+        return Err(Fault::Truncated { what: "a block", need: len.into(), have });
+    }
+    check_ends(len, endian.u32(input.peek(), 0))?;
+    input.take(4);
+    Ok(())
+}
+
+#[inline]
+fn check_ends(first: u32, last: u32) -> Result<(), Fault> {
+    if first == last {
+        return Ok(());
+    }
+    let expected = format!("{last}, the length at its end");
+    Err(Fault::Length { what: "a block", len: first.into(), expected })
+}
+
+fn length(what: &'static str, len: u32, at_least: u32) -> Fault {
+    Fault::Length { what, len: len.into(), expected: format!("at least {at_least}") }
+}
