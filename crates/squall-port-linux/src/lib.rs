@@ -1,1 +1,23 @@
+//! Linux: the [`af_packet`] port, the machine's interfaces, and the private [`lab`].
+//!
+//! In goes an [`Address`] such as `af_packet:eth1`, out comes a [`Port`]; nothing here knows what is in a frame.
 
+pub mod af_packet;
+mod interface;
+pub mod lab;
+mod netlink;
+mod sys;
+
+use std::io;
+
+use squall_port::{Address, Port};
+
+pub use interface::{InterfaceInfo, InterfaceState, Timestamping, list_interfaces};
+
+/// The port at `address`; `None` if its kind is not one of this crate.
+pub fn open(address: &Address) -> io::Result<Option<Box<dyn Port>>> {
+    match address.kind() {
+        "af_packet" => af_packet::open(address).map(Some),
+        _ => Ok(None),
+    }
+}

@@ -14,10 +14,8 @@ use std::{io, ops::Range};
 
 pub use address::{Address, AddressError};
 pub use slots::{Slots, stride};
-
-use squall_units::{MacAddr, Nanos};
-
 pub use squall_units::TxMeta;
+use squall_units::{MacAddr, Nanos};
 
 /// Frames in a batch at most: enough to hoist dispatch, few enough to stay in L1.
 pub const BATCH: usize = 64;

@@ -159,7 +159,7 @@ impl Port for LoopPort {
 }
 
 /// Frames packed tightly, on their way to the other end or coming back to be filled again.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Parcel {
     octets: Vec<u8>,
     frames: Vec<RxFrame>,
@@ -214,7 +214,7 @@ impl Sender {
 
     fn push(&mut self, parcel: Parcel) {
         self.in_flight += parcel.frames.len();
-        self.parcels.push(parcel).ok().expect("the ring has a place for each frame in flight");
+        self.parcels.push(parcel).expect("the ring has a place for each frame in flight");
     }
 }
 

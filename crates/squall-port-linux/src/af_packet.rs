@@ -1,0 +1,537 @@
+//! `af_packet:IFACE`: frames through packet sockets, on any Ethernet interface.
+//!
+//! Sends by sendmmsg(2) from slots of our own. The transmit ring (PACKET_TX_RING) is not used: a frame's slot is reported
+//! free when the driver *orphans* it, and veth does so before the peer has read it, so that a frame rewritten at once is
+//! received changed. What sendmmsg returned is taken for good.
+//!
+//! Receives from a TPACKET_V3 ring without copying, everything that comes in (promiscuous), with the kernel's arrival
+//! instants. VLAN tags, which the kernel takes off, are put back.
+//!
+//! Options: `batch=N` (frames in one system call), `rx_queues=N` (a flow stays in one of them), `blocks=N` and
+//! `block=KIB` (the receive ring), `retire=MS` (a block that is not full is handed over after), `bypass=0` (leave through
+//! the interface's qdisc).
+
+use std::{
+    io, mem,
+    sync::atomic::{AtomicU32, Ordering, fence},
+};
+
+use libc::c_int;
+use squall_port::{
+    Address, BATCH, InterfaceCounters, Port, PortFacts, RxBatch, RxFrame, RxQueue, SendError, Slots, Timestamps,
+    TxBatch, TxQueue, monotonic,
+};
+use squall_units::Nanos;
+
+use crate::{
+    interface::{Ethtool, describe},
+    netlink::{Link, Netlink},
+    sys::{self, Map, Socket},
+};
+
+const ETHERNET_HEADER: u32 = 14;
+/// The kernel takes a frame that has a VLAN tag when it is so much longer.
+const VLAN_TAG: usize = 4;
+/// Sockets are cheap; the kernel spreads them over the device's queues by CPU.
+const TX_QUEUES: u32 = 64;
+
+pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
+    let mut a = address.clone();
+    let options = Options {
+        batch: a.take_in("batch", 1..=BATCH as u32, BATCH as u32)? as usize,
+        bypass: a.take_flag("bypass")?.unwrap_or(true),
+        rx_queues: a.take_in("rx_queues", 1..=256, 1)?,
+        blocks: a.take_in("blocks", 2..=1 << 16, 256)?,
+        block_octets: a.take_in("block", 128..=16 << 10, 256)?.next_power_of_two() << 10,
+        retire_ms: a.take_in("retire", 1..=1000, 2)?,
+    };
+    a.finish(&["batch", "bypass", "rx_queues", "blocks", "block", "retire"])?;
+
+    let netlink = Netlink::open()?;
+    let link = find_link(address, &netlink)?;
+    if !link.is_up() {
+        let name = &link.name;
+        let text = format!("{address}: interface {name} is down, try: ip link set {name} up");
+        return Err(io::Error::new(io::ErrorKind::NetworkDown, text));
+    }
+    // A missing permission is told now, not when the run starts.
+    packet_socket(address)?;
+    let interface = describe(&link, &Ethtool::open()?);
+    if !interface.ethernet {
+        let text = format!("{address}: {} is no Ethernet interface (ARPHRD {})", link.name, link.hardware);
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
+    let facts = PortFacts {
+        kind: "af_packet",
+        address: address.to_string(),
+        max_frame: link.mtu + ETHERNET_HEADER + VLAN_TAG as u32,
+        speed_bps: interface.speed_bps,
+        mac: link.mac,
+        tx_queues: TX_QUEUES,
+        rx_queues: options.rx_queues,
+        timestamps: Timestamps::Kernel,
+        virtual_time: false,
+        batch: options.batch,
+    };
+    Ok(Box::new(PacketPort { facts, options, address: address.clone(), link, netlink, fanout: None }))
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Options {
+    batch: usize,
+    bypass: bool,
+    rx_queues: u32,
+    blocks: u32,
+    block_octets: u32,
+    retire_ms: u32,
+}
+
+fn find_link(address: &Address, netlink: &Netlink) -> io::Result<Link> {
+    let mut links = netlink.links()?;
+    if let Some(at) = links.iter().position(|link| link.name == address.name()) {
+        return Ok(links.swap_remove(at));
+    }
+    let names: Vec<_> = links.iter().map(|link| link.name.as_str()).collect();
+    let near = names.iter().map(|name| (distance(name, address.name()), name)).min().filter(|(d, _)| *d <= 2);
+    let near = near.map(|(_, name)| format!(", did you mean {name}?")).unwrap_or_default();
+    let text = format!("{address}: no interface {:?}{near} There are: {}", address.name(), names.join(", "));
+    Err(io::Error::new(io::ErrorKind::NotFound, text))
+}
+
+/// Levenshtein's.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<_> = b.chars().collect();
+    let mut row: Vec<_> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = mem::replace(&mut row[0], i + 1);
+        for (j, y) in b.iter().enumerate() {
+            let change = diagonal + usize::from(x != *y);
+            diagonal = row[j + 1];
+            row[j + 1] = change.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+/// Not bound to an interface yet, and of protocol 0: receives nothing.
+fn packet_socket(address: &Address) -> io::Result<Socket> {
+    Socket::new(libc::AF_PACKET, libc::SOCK_RAW, 0).map_err(|error| match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            format!(
+                "{address}: packet sockets need CAP_NET_RAW\n  \
+                 try sudo, or: sudo setcap cap_net_raw+ep $(command -v squall), or the private lab: squall lab up"
+            ),
+        ),
+        _ => error,
+    })
+}
+
+struct PacketPort {
+    facts: PortFacts,
+    options: Options,
+    address: Address,
+    link: Link,
+    /// Stays in the namespace of the thread that opened the port.
+    netlink: Netlink,
+    /// The group of the receive queues, once there is one.
+    fanout: Option<u16>,
+}
+
+impl Port for PacketPort {
+    fn facts(&self) -> &PortFacts {
+        &self.facts
+    }
+
+    fn open_tx(&mut self, queue: u32, max_frame: u32) -> io::Result<Box<dyn TxQueue>> {
+        self.facts.check_tx(queue, max_frame)?;
+        let socket = packet_socket(&self.address)?;
+        if self.options.bypass {
+            socket.set(libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 1)?;
+        }
+        // Room for a few batches of jumbo frames; the kernel clips it to net.core.wmem_max.
+        socket.set(libc::SOL_SOCKET, libc::SO_SNDBUF, 4 << 20)?;
+        socket.bind_packet(self.link.index, 0)?;
+        Ok(Box::new(PacketTx::new(socket, &self.link.name, self.options.batch, max_frame)))
+    }
+
+    fn open_rx(&mut self, queue: u32) -> io::Result<Box<dyn RxQueue>> {
+        self.facts.check_rx(queue)?;
+        let socket = packet_socket(&self.address)?;
+        let ring = Ring::new(socket, &self.options)?;
+        let (socket, level) = (&ring.socket, libc::SOL_PACKET);
+        socket.set(level, libc::PACKET_IGNORE_OUTGOING, 1)?;
+        let promiscuous = libc::packet_mreq {
+            mr_ifindex: self.link.index as c_int,
+            mr_type: libc::PACKET_MR_PROMISC as u16,
+            mr_alen: 0,
+            mr_address: [0; 8],
+        };
+        socket.set(level, libc::PACKET_ADD_MEMBERSHIP, promiscuous)?;
+        // Without it the kernel stamps a frame when it has come as far as this socket, not when it arrived.
+        socket.set(libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)?;
+        // Deaf until in its group: a queue alone would get the other queues' frames too.
+        socket.attach_deaf_filter()?;
+        socket.bind_packet(self.link.index, libc::ETH_P_ALL as u16)?;
+        if self.options.rx_queues > 1 {
+            self.join_fanout(socket)?;
+        }
+        socket.set(libc::SOL_SOCKET, libc::SO_DETACH_FILTER, 0)?;
+        Ok(Box::new(ring))
+    }
+
+    fn interface_counters(&self) -> Option<InterfaceCounters> {
+        self.netlink.link(self.link.index).ok().map(|link| link.counters)
+    }
+}
+
+impl PacketPort {
+    /// Spreads frames over the sockets of the group by flow.
+    fn join_fanout(&mut self, socket: &Socket) -> io::Result<()> {
+        let kind = libc::PACKET_FANOUT_HASH | libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING;
+        let (id, flags) = match self.fanout {
+            Some(id) => (id, kind),
+            None => (0, kind | libc::PACKET_FANOUT_FLAG_UNIQUEID),
+        };
+        socket.set(libc::SOL_PACKET, libc::PACKET_FANOUT, u32::from(id) | flags << 16)?;
+        self.fanout = Some(socket.get::<u32>(libc::SOL_PACKET, libc::PACKET_FANOUT, 0)? as u16);
+        Ok(())
+    }
+}
+
+struct PacketTx {
+    socket: Socket,
+    interface: String,
+    /// The kernel copies a frame before sendmmsg returns: one batch of slots is enough, and stays in the cache.
+    slots: Slots,
+    /// Slots `next..next + lent` are lent and not sent.
+    next: usize,
+    lent: usize,
+    /// In one system call.
+    batch: usize,
+    /// Calls in a row that found the queue full.
+    blocked: u32,
+    messages: Messages,
+}
+
+/// One message of one part for each slot; from batch to batch only the parts' lengths change.
+struct Messages {
+    headers: Box<[libc::mmsghdr]>,
+    /// What `headers` point at.
+    parts: Box<[libc::iovec]>,
+}
+
+// SAFETY: the pointers are into `parts` and, over a system call, into the slots of the same queue: they move together.
+unsafe impl Send for Messages {}
+
+impl Messages {
+    fn new() -> Self {
+        let part = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+        let mut parts = vec![part; BATCH].into_boxed_slice();
+        // SAFETY: all zero is a valid `mmsghdr`: no name, no parts, no control data.
+        let empty: libc::mmsghdr = unsafe { mem::zeroed() };
+        let mut headers = vec![empty; BATCH].into_boxed_slice();
+        let parts_at = parts.as_mut_ptr();
+        for (i, header) in headers.iter_mut().enumerate() {
+            header.msg_hdr.msg_iov = parts_at.wrapping_add(i);
+            header.msg_hdr.msg_iovlen = 1;
+        }
+        Self { headers, parts }
+    }
+}
+
+impl PacketTx {
+    fn new(socket: Socket, interface: &str, batch: usize, max_frame: u32) -> Self {
+        Self {
+            socket,
+            interface: interface.to_owned(),
+            slots: Slots::new(BATCH, max_frame as usize),
+            next: 0,
+            lent: 0,
+            batch,
+            blocked: 0,
+            messages: Messages::new(),
+        }
+    }
+
+    /// Hands frames `next..next + n` over in one system call; how many the kernel took.
+    fn send_messages(&mut self, n: usize) -> io::Result<usize> {
+        for i in self.next..self.next + n {
+            let (octets, _) = self.slots.frame(i);
+            self.messages.parts[i] = libc::iovec { iov_base: octets.as_ptr().cast_mut().cast(), iov_len: octets.len() };
+        }
+        let headers = &mut self.messages.headers[self.next..self.next + n];
+        // SAFETY: each header names one part, each part a frame in our slots, which the kernel only reads.
+        let sent = unsafe { libc::sendmmsg(self.socket.fd(), headers.as_mut_ptr(), n as _, libc::MSG_DONTWAIT as _) };
+        Ok(sys::check(sent)? as usize)
+    }
+
+    fn pass(&mut self, n: usize) {
+        self.next += n;
+        self.lent -= n;
+    }
+
+    /// What it means that the next frame was not taken.
+    fn refusal(&mut self, error: io::Error) -> Result<usize, SendError> {
+        match error.raw_os_error() {
+            // ENOBUFS is also what a full queue of the driver says, or of a veth's peer.
+            Some(libc::EAGAIN | libc::ENOBUFS | libc::EINTR) => {
+                self.blocked += 1;
+                // Without a carrier the same is said, for ever.
+                if self.blocked.is_multiple_of(64) && !self.is_running() {
+                    return Err(
+                        self.lost(io::ErrorKind::NetworkDown, "the link is down (no carrier, or the peer is down)")
+                    );
+                }
+                Ok(0)
+            }
+            Some(libc::EMSGSIZE) => {
+                self.pass(1);
+                Err(SendError::Frame("too_long"))
+            }
+            Some(libc::EINVAL) if self.slots.frame(self.next).0.len() < ETHERNET_HEADER as usize => {
+                self.pass(1);
+                Err(SendError::Frame("too_short"))
+            }
+            Some(libc::ENETDOWN) => Err(self.lost(io::ErrorKind::NetworkDown, "the interface was taken down")),
+            Some(libc::ENXIO | libc::ENODEV) => Err(self.lost(io::ErrorKind::NotFound, "the interface is gone")),
+            _ => Err(SendError::Port(error)),
+        }
+    }
+
+    fn lost(&self, kind: io::ErrorKind, why: &str) -> SendError {
+        SendError::Port(io::Error::new(kind, format!("{}: {why}", self.interface)))
+    }
+
+    fn is_running(&self) -> bool {
+        let flags = self.socket.ifreq(libc::SIOCGIFFLAGS as _, &self.interface, [0; 16]);
+        flags.is_ok_and(|f| c_int::from(i16::from_ne_bytes([f[0], f[1]])) & libc::IFF_RUNNING != 0)
+    }
+}
+
+impl TxQueue for PacketTx {
+    fn lend(&mut self, want: usize) -> TxBatch<'_> {
+        self.next = 0;
+        self.lent = want.min(BATCH);
+        self.slots.batch(0, self.lent)
+    }
+
+    fn send(&mut self, n: usize) -> Result<usize, SendError> {
+        assert!(n <= self.lent, "more frames sent than lent");
+        let mut taken = 0;
+        while taken < n {
+            let chunk = (n - taken).min(self.batch);
+            match self.send_messages(chunk) {
+                Ok(sent) => {
+                    self.blocked = 0;
+                    self.pass(sent);
+                    taken += sent;
+                    // Why the next one was not taken, its own call says.
+                    if sent < chunk {
+                        break;
+                    }
+                }
+                Err(_) if taken > 0 => break,
+                Err(error) => return self.refusal(error),
+            }
+        }
+        Ok(taken)
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        // What the driver has not sent yet is still charged to the socket.
+        for _ in 0..1000 {
+            if self.socket.unsent_octets()? == 0 {
+                return Ok(());
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        let text = format!("{}: frames still wait in the driver after 1 s", self.interface);
+        Err(io::Error::new(io::ErrorKind::TimedOut, text))
+    }
+}
+
+/// A TPACKET_V3 receive ring: the kernel fills blocks of frames and hands them over whole.
+struct Ring {
+    map: Map,
+    socket: Socket,
+    blocks: usize,
+    block_octets: usize,
+    /// The block that is ours, or the next to become it.
+    block: usize,
+    /// Of frames in our block that were not given yet: how many, and where the first one is.
+    left: usize,
+    next: usize,
+    /// Our block is to be given back.
+    held: bool,
+    frames: Vec<RxFrame>,
+    clock: WallClock,
+    drops: u64,
+}
+
+// struct tpacket_block_desc: version, offset_to_priv, then block_status, num_pkts, offset_to_first_pkt.
+const BLOCK_STATUS: usize = 8;
+const BLOCK_FRAMES: usize = 12;
+const BLOCK_FIRST: usize = 16;
+
+impl Ring {
+    fn new(socket: Socket, options: &Options) -> io::Result<Self> {
+        let (blocks, block_octets) = (options.blocks as usize, options.block_octets as usize);
+        socket.set(libc::SOL_PACKET, libc::PACKET_VERSION, libc::tpacket_versions::TPACKET_V3 as c_int)?;
+        let frame = 2048;
+        let request = libc::tpacket_req3 {
+            tp_block_size: options.block_octets,
+            tp_block_nr: options.blocks,
+            // Blocks are filled without regard to it, but it must divide them.
+            tp_frame_size: frame,
+            tp_frame_nr: options.block_octets / frame * options.blocks,
+            tp_retire_blk_tov: options.retire_ms,
+            tp_sizeof_priv: 0,
+            tp_feature_req_word: 0,
+        };
+        socket.set(libc::SOL_PACKET, libc::PACKET_RX_RING, request).map_err(|error| {
+            let size = (blocks * block_octets) >> 20;
+            io::Error::new(error.kind(), format!("no receive ring of {size} MiB: {error}; try blocks=32"))
+        })?;
+        let map = Map::new(&socket, blocks * block_octets)?;
+        let frames = Vec::with_capacity(BATCH);
+        let clock = WallClock::new();
+        Ok(Self { map, socket, blocks, block_octets, block: 0, left: 0, next: 0, held: false, frames, clock, drops: 0 })
+    }
+
+    fn status(&self) -> &AtomicU32 {
+        let at = self.map.at(self.block * self.block_octets + BLOCK_STATUS, 4).cast();
+        // SAFETY: four aligned octets of the mapping, which both sides access as one word.
+        unsafe { AtomicU32::from_ptr(at.as_ptr()) }
+    }
+
+    /// Makes the next full block ours; false if there is none.
+    fn take_block(&mut self) -> bool {
+        while self.left == 0 {
+            if mem::take(&mut self.held) {
+                fence(Ordering::Release);
+                self.status().store(libc::TP_STATUS_KERNEL, Ordering::Release);
+                self.block = (self.block + 1) % self.blocks;
+            }
+            if self.status().load(Ordering::Acquire) & libc::TP_STATUS_USER == 0 {
+                return false;
+            }
+            self.held = true;
+            let at = self.map.at(self.block * self.block_octets, self.block_octets);
+            // SAFETY: the status says that the kernel is done with the block; until we give it back it is ours alone.
+            let block = unsafe { std::slice::from_raw_parts(at.as_ptr(), self.block_octets) };
+            self.left = word(block, BLOCK_FRAMES) as usize;
+            self.next = word(block, BLOCK_FIRST) as usize;
+            self.clock.check();
+        }
+        true
+    }
+}
+
+impl RxQueue for Ring {
+    fn receive(&mut self) -> io::Result<RxBatch<'_>> {
+        self.frames.clear();
+        if !self.take_block() {
+            return Ok(RxBatch::empty());
+        }
+        let at = self.map.at(self.block * self.block_octets, self.block_octets);
+        // SAFETY: `take_block` made the block ours until it gives it back, which takes `&mut self`; nothing else refers
+        // to it now.
+        let block = unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), self.block_octets) };
+        for _ in 0..self.left.min(BATCH) {
+            let (frame, step) = read_frame(block, self.next, &self.clock);
+            self.frames.push(frame);
+            self.next += step;
+            self.left -= 1;
+        }
+        Ok(RxBatch { base: block, frames: &self.frames })
+    }
+
+    fn drops(&mut self) -> Vec<(&'static str, u64)> {
+        let zero = libc::tpacket_stats_v3 { tp_packets: 0, tp_drops: 0, tp_freeze_q_cnt: 0 };
+        // The kernel counts from zero again after each reading.
+        if let Ok(stats) = self.socket.get(libc::SOL_PACKET, libc::PACKET_STATISTICS, zero) {
+            self.drops += u64::from(stats.tp_drops);
+        }
+        vec![("ring_full", self.drops)]
+    }
+
+    fn poll_fd(&self) -> Option<i32> {
+        Some(self.socket.fd())
+    }
+}
+
+/// The frame whose `tpacket3_hdr` is at `at`, and how far the next one is. Puts the VLAN tag back in.
+fn read_frame(block: &mut [u8], at: usize, clock: &WallClock) -> (RxFrame, usize) {
+    let header = &block[at..at + 48];
+    let step = word(header, 0) as usize;
+    let time = clock.monotonic(word(header, 4), word(header, 8));
+    let (mut len, mut wire_len, status) = (word(header, 12), word(header, 16), word(header, 20));
+    let mut offset = at + usize::from(half(header, 24));
+    if status & libc::TP_STATUS_VLAN_VALID != 0 {
+        let has_tpid = status & libc::TP_STATUS_VLAN_TPID_VALID != 0;
+        let tpid = if has_tpid { half(header, 36) } else { libc::ETH_P_8021Q as u16 };
+        let tci = word(header, 32) as u16;
+        // Into the headroom, which held the socket address that nobody reads.
+        block.copy_within(offset..offset + 12, offset - VLAN_TAG);
+        offset -= VLAN_TAG;
+        block[offset + 12..offset + 14].copy_from_slice(&tpid.to_be_bytes());
+        block[offset + 14..offset + 16].copy_from_slice(&tci.to_be_bytes());
+        len += VLAN_TAG as u32;
+        wire_len += VLAN_TAG as u32;
+    }
+    (RxFrame { offset, len, wire_len, time }, step)
+}
+
+fn word(octets: &[u8], at: usize) -> u32 {
+    u32::from_ne_bytes([octets[at], octets[at + 1], octets[at + 2], octets[at + 3]])
+}
+
+fn half(octets: &[u8], at: usize) -> u16 {
+    u16::from_ne_bytes([octets[at], octets[at + 1]])
+}
+
+/// Converts the kernel's stamps, which are of `CLOCK_REALTIME`, to the engine's clock.
+struct WallClock {
+    /// Realtime less monotonic, ns: constant, but for steps of the wall clock.
+    offset: i64,
+    checked: Nanos,
+}
+
+/// How stale an offset may be when the wall clock steps.
+const CHECK_EVERY: Nanos = Nanos(100_000_000);
+
+impl WallClock {
+    fn new() -> Self {
+        Self { offset: Self::measure(16).0, checked: monotonic() }
+    }
+
+    /// The offset, and how wrong it may be: the best of `tries`.
+    fn measure(tries: usize) -> (i64, i64) {
+        let bracket = |_| {
+            let before = sys::clock(libc::CLOCK_MONOTONIC);
+            let wall = sys::clock(libc::CLOCK_REALTIME);
+            let after = sys::clock(libc::CLOCK_MONOTONIC);
+            (wall - before.midpoint(after), after - before)
+        };
+        (0..tries).map(bracket).min_by_key(|(_, width)| *width).unwrap_or_default()
+    }
+
+    fn check(&mut self) {
+        let now = monotonic();
+        if now.saturating_sub(self.checked) < CHECK_EVERY {
+            return;
+        }
+        self.checked = now;
+        let (offset, width) = Self::measure(1);
+        // Smaller differences are of the measurement, and must not disturb the order of stamps.
+        if (offset - self.offset).abs() > width + 1000 {
+            self.offset = Self::measure(16).0;
+        }
+    }
+
+    fn monotonic(&self, secs: u32, nanos: u32) -> Nanos {
+        let wall = i64::from(secs) * 1_000_000_000 + i64::from(nanos);
+        Nanos((wall - self.offset).max(0) as u64)
+    }
+}

@@ -1,0 +1,320 @@
+//! A private lab: a network namespace of one's own, and in it a veth pair, for root and for an ordinary user.
+//!
+//! [`enter_private`] puts the calling process into a lab that ends with it (`squall demo`, tests). A [`Lab`] stays until
+//! taken down (`squall lab up|exec|down`): a small process holds its namespaces.
+//!
+//! The interfaces are quiet: no addresses, no ARP, no IPv6, so that every counter counts what was sent on purpose.
+
+use std::{
+    ffi::OsStr,
+    fs,
+    io::{self, Read, Write},
+    os::unix::{
+        fs::{DirBuilderExt, MetadataExt},
+        process::CommandExt,
+    },
+    path::PathBuf,
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use crate::{netlink::Netlink, sys};
+
+/// The two interfaces of a lab, each other's peer.
+pub const INTERFACES: [&str; 2] = ["veth-a", "veth-b"];
+
+#[derive(Clone, Copy, Debug)]
+pub struct LabOptions {
+    /// Octets of an IP packet; the frame has 14 more.
+    pub mtu: u32,
+    /// Of each interface, in each direction.
+    pub queues: u32,
+}
+
+impl Default for LabOptions {
+    /// Jumbo frames of 9 K fit.
+    fn default() -> Self {
+        Self { mtu: 9216, queues: 1 }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum LabError {
+    #[error(
+        "no lab: the kernel does not let user {uid} make a user namespace ({source})\n  \
+         see sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone (Debian), \
+         kernel.apparmor_restrict_unprivileged_userns (Ubuntu), or the container's seccomp profile\n  \
+         try sudo, or the loop port"
+    )]
+    Forbidden { uid: u32, source: io::Error },
+    #[error("no lab: this process has {0} threads, and only one that has a single thread can enter a user namespace")]
+    Threads(usize),
+    #[error("lab {name:?}: {problem}")]
+    Name { name: String, problem: String },
+    #[error("lab: {what}: {source}")]
+    Io { what: String, source: io::Error },
+}
+
+fn io_error(what: impl Into<String>) -> impl FnOnce(io::Error) -> LabError {
+    let what = what.into();
+    move |source| LabError::Io { what, source }
+}
+
+/// Moves this process into a network namespace of its own with a veth pair in it, and gives the interfaces' names.
+///
+/// To be called while the process has one thread: threads there are already would stay behind.
+pub fn enter_private(options: &LabOptions) -> Result<[String; 2], LabError> {
+    let threads = fs::read_dir("/proc/self/task").map_or(1, |tasks| tasks.count());
+    if threads > 1 {
+        return Err(LabError::Threads(threads));
+    }
+    // Root keeps its user namespace, and with it what belongs to its user id outside; a root without CAP_SYS_ADMIN, as in
+    // containers, is an ordinary user here.
+    if sys::unshare(libc::CLONE_NEWNET).is_err() {
+        enter_user_namespace()?;
+    }
+    make_links(options)?;
+    Ok(INTERFACES.map(str::to_owned))
+}
+
+fn enter_user_namespace() -> Result<(), LabError> {
+    let (uid, gid) = (sys::euid(), sys::egid());
+    sys::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNET).map_err(|source| LabError::Forbidden { uid, source })?;
+    // user_namespaces(7): groups can be mapped by an ordinary user only when setgroups is denied. Mapped to 0, because a
+    // program started in here keeps its capabilities over exec as user 0 only.
+    for (file, content) in
+        [("setgroups", "deny".to_owned()), ("uid_map", format!("0 {uid} 1")), ("gid_map", format!("0 {gid} 1"))]
+    {
+        fs::write(format!("/proc/self/{file}"), content).map_err(|source| LabError::Forbidden { uid, source })?;
+    }
+    Ok(())
+}
+
+fn make_links(options: &LabOptions) -> Result<(), LabError> {
+    // Two ways, because /proc/sys is read-only in some containers, and an old kernel may refuse the other.
+    for which in ["all", "default"] {
+        let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{which}/disable_ipv6"), "1");
+    }
+    let netlink = Netlink::open().map_err(io_error("netlink"))?;
+    netlink
+        .add_veth(INTERFACES, options.mtu, options.queues)
+        .map_err(io_error("no veth pair (is the kernel module veth there?)"))?;
+    for link in netlink.links().map_err(io_error("list of links"))? {
+        if INTERFACES.contains(&link.name.as_str()) {
+            let _ = netlink.set_no_ipv6_address(link.index);
+        }
+        netlink.set_up(link.index).map_err(io_error(format!("{} up", link.name)))?;
+    }
+    Ok(())
+}
+
+/// A lab that stays until taken down.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lab {
+    pub name: String,
+    /// Of the process that holds the namespaces.
+    pub pid: u32,
+    /// Of that process, in clock ticks since boot: another process with the same id is told from it.
+    start_time: u64,
+}
+
+impl Lab {
+    /// Makes the lab. The calling process must have one thread: it forks.
+    pub fn up(name: &str, options: &LabOptions) -> Result<Self, LabError> {
+        check_name(name)?;
+        let threads = fs::read_dir("/proc/self/task").map_or(1, |tasks| tasks.count());
+        if threads > 1 {
+            return Err(LabError::Threads(threads));
+        }
+        if let Ok(lab) = Self::find(name) {
+            let problem = format!("is up already (process {}), try squall lab down {name}", lab.pid);
+            return Err(LabError::Name { name: name.into(), problem });
+        }
+        let directory = state_directory()?;
+        let pid = start_holder(options)?;
+        let start_time = start_time(pid).ok_or_else(|| LabError::Io {
+            what: "the process that holds the lab".into(),
+            source: io::ErrorKind::NotFound.into(),
+        })?;
+        let lab = Self { name: name.into(), pid, start_time };
+        let saved = fs::write(directory.join(file_name(name)), format!("{pid} {start_time}\n"));
+        if let Err(error) = saved {
+            lab.end();
+            return Err(io_error(format!("state in {}", directory.display()))(error));
+        }
+        Ok(lab)
+    }
+
+    /// The lab of that name, if it is up.
+    pub fn find(name: &str) -> Result<Self, LabError> {
+        check_name(name)?;
+        let file = state_directory()?.join(file_name(name));
+        let lab = fs::read_to_string(&file).ok().and_then(|text| {
+            let (pid, start_time) = text.trim().split_once(' ')?;
+            Some(Self { name: name.into(), pid: pid.parse().ok()?, start_time: start_time.parse().ok()? })
+        });
+        match lab {
+            Some(lab) if lab.is_up() => Ok(lab),
+            stale => {
+                if stale.is_some() {
+                    let _ = fs::remove_file(file);
+                }
+                Err(LabError::Name { name: name.into(), problem: format!("is not up, try squall lab up {name}") })
+            }
+        }
+    }
+
+    /// The labs that are up.
+    pub fn list() -> Result<Vec<Self>, LabError> {
+        let directory = state_directory()?;
+        let entries = fs::read_dir(&directory).map_err(io_error(directory.display().to_string()))?;
+        let names = entries.flatten().filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            Some(name.strip_prefix("lab-")?.to_owned())
+        });
+        let mut labs: Vec<_> = names.filter_map(|name| Self::find(&name).ok()).collect();
+        labs.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(labs)
+    }
+
+    /// Ends the lab; processes that were started in it keep its interfaces until they end.
+    pub fn down(name: &str) -> Result<(), LabError> {
+        let lab = Self::find(name)?;
+        lab.end();
+        let file = state_directory()?.join(file_name(name));
+        fs::remove_file(&file).map_err(io_error(file.display().to_string()))
+    }
+
+    /// Becomes `argv`, inside of the lab; returns only if that fails. The calling process must have one thread.
+    pub fn exec<S: AsRef<OsStr>>(name: &str, argv: &[S]) -> LabError {
+        let Some((program, arguments)) = argv.split_first() else {
+            return LabError::Name { name: name.into(), problem: "no command given".into() };
+        };
+        match Self::find(name).and_then(|lab| lab.enter()) {
+            Err(error) => error,
+            Ok(()) => {
+                let what = program.as_ref().to_string_lossy().into_owned();
+                io_error(what)(Command::new(program).args(arguments).exec())
+            }
+        }
+    }
+
+    /// Moves this process, which must have one thread, into the lab.
+    pub fn enter(&self) -> Result<(), LabError> {
+        let open = |kind: &str| {
+            let path = format!("/proc/{}/ns/{kind}", self.pid);
+            fs::File::open(&path).map_err(io_error(path))
+        };
+        let (user, net) = (open("user")?, open("net")?);
+        // To enter the user namespace one is in is an error.
+        let id = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+        let ours = fs::metadata("/proc/self/ns/user").map_err(io_error("/proc/self/ns/user"))?;
+        let theirs = user.metadata().map_err(io_error("user namespace"))?;
+        if id(ours) != id(theirs) {
+            sys::setns(&user, libc::CLONE_NEWUSER).map_err(io_error("user namespace"))?;
+        }
+        sys::setns(&net, libc::CLONE_NEWNET).map_err(io_error("network namespace"))?;
+        show_own_sysfs();
+        Ok(())
+    }
+
+    fn is_up(&self) -> bool {
+        start_time(self.pid) == Some(self.start_time)
+    }
+
+    fn end(&self) {
+        sys::kill(self.pid, libc::SIGTERM);
+        let patience = Instant::now() + Duration::from_secs(2);
+        while self.is_up() && Instant::now() < patience {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        if self.is_up() {
+            sys::kill(self.pid, libc::SIGKILL);
+        }
+    }
+}
+
+/// sysfs shows the interfaces of the namespace in which it was mounted: programs that read /sys/class/net need another.
+/// A kernel or container that forbids it leaves things as they were.
+fn show_own_sysfs() {
+    if sys::unshare(libc::CLONE_NEWNS).is_ok() && sys::make_mounts_private().is_ok() {
+        let _ = sys::mount_sysfs();
+    }
+}
+
+/// Forks the process that holds the namespaces, and waits until the links are there.
+fn start_holder(options: &LabOptions) -> Result<u32, LabError> {
+    let (mut reader, mut writer) = io::pipe().map_err(io_error("pipe"))?;
+    match sys::fork().map_err(io_error("fork"))? {
+        0 => {
+            drop(reader);
+            sys::become_daemon("squall-lab");
+            let outcome = enter_private(options);
+            let text = outcome.as_ref().err().map(ToString::to_string).unwrap_or_default();
+            let told = writer.write_all(text.as_bytes());
+            drop(writer);
+            if outcome.is_ok() && told.is_ok() {
+                sys::wait_forever();
+            }
+            sys::exit_now();
+        }
+        pid => {
+            drop(writer);
+            let mut text = String::new();
+            reader.read_to_string(&mut text).map_err(io_error("the process that holds the lab"))?;
+            if text.is_empty() {
+                return Ok(pid);
+            }
+            sys::reap(pid);
+            Err(LabError::Io { what: "no lab".into(), source: io::Error::other(text) })
+        }
+    }
+}
+
+fn check_name(name: &str) -> Result<(), LabError> {
+    let ok =
+        (1..=32).contains(&name.len()) && name.bytes().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_'));
+    if ok {
+        return Ok(());
+    }
+    let problem = "expected a name of 1 to 32 letters, digits, '-' and '_'".into();
+    Err(LabError::Name { name: name.into(), problem })
+}
+
+fn file_name(name: &str) -> String {
+    format!("lab-{name}")
+}
+
+/// `$XDG_RUNTIME_DIR/squall`, or `/tmp/squall-UID`; ours alone.
+fn state_directory() -> Result<PathBuf, LabError> {
+    // Under su and sudo it may be another user's.
+    let is_ours = |d: &PathBuf| fs::metadata(d).is_ok_and(|m| m.is_dir() && m.uid() == sys::uid());
+    let directory = match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(is_ours) {
+        Some(runtime) => runtime.join("squall"),
+        None => PathBuf::from(format!("/tmp/squall-{}", sys::uid())),
+    };
+    let what = directory.display().to_string();
+    match fs::DirBuilder::new().mode(0o700).create(&directory) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(io_error(what)(error)),
+        _ => {}
+    }
+    // /tmp is everybody's: another user's directory or link would have us signal processes of their choice.
+    let metadata = fs::symlink_metadata(&directory).map_err(io_error(what.clone()))?;
+    if !metadata.is_dir() || metadata.uid() != sys::uid() || metadata.mode() & 0o022 != 0 {
+        let source =
+            io::Error::new(io::ErrorKind::PermissionDenied, "is not a directory that only this user can write");
+        return Err(io_error(what)(source));
+    }
+    Ok(directory)
+}
+
+/// Field 22 of /proc/PID/stat; `None` when there is no such process, or only its exit status.
+fn start_time(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The second field is the program's name, in brackets, and may hold anything.
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+    match fields.next()? {
+        "Z" | "X" => None,
+        _ => fields.nth(18)?.parse().ok(),
+    }
+}

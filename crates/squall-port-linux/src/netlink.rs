@@ -1,0 +1,250 @@
+//! rtnetlink, as far as links go: list them with their counters, make a veth pair, change and delete them.
+//!
+//! Unlike sysfs, which shows the namespace in which it was mounted, a netlink socket stays in the network namespace of
+//! the thread that opened it.
+
+use std::io;
+
+use libc::c_int;
+use squall_port::InterfaceCounters;
+use squall_units::MacAddr;
+
+use crate::sys::Socket;
+
+/// A link as the kernel describes it.
+#[derive(Clone, Debug, Default)]
+pub struct Link {
+    pub name: String,
+    pub index: u32,
+    pub mtu: u32,
+    /// None where the address is not one of 6 octets.
+    pub mac: Option<MacAddr>,
+    /// `IFF_UP`, `IFF_RUNNING`, ...
+    pub flags: u32,
+    /// `veth`, `bridge`; empty for hardware.
+    pub kind: String,
+    /// `ARPHRD_ETHER`, ...
+    pub hardware: u16,
+    pub tx_queues: u32,
+    pub rx_queues: u32,
+    pub counters: InterfaceCounters,
+}
+
+impl Link {
+    pub fn is_up(&self) -> bool {
+        self.flags & libc::IFF_UP as u32 != 0
+    }
+
+    /// Up, and there is somebody at the other end.
+    pub fn is_running(&self) -> bool {
+        self.is_up() && self.flags & libc::IFF_RUNNING as u32 != 0
+    }
+}
+
+#[derive(Debug)]
+pub struct Netlink(Socket);
+
+// linux/if_link.h, linux/veth.h: not all are in libc.
+const IFLA_INET6_ADDR_GEN_MODE: u16 = 8;
+const IN6_ADDR_GEN_MODE_NONE: u8 = 1;
+const VETH_INFO_PEER: u16 = 1;
+
+const IFINFO_LEN: usize = 16;
+const ATTRIBUTE_TYPE: u16 = 0x3fff;
+
+impl Netlink {
+    pub fn open() -> io::Result<Self> {
+        Socket::new(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_ROUTE).map(Self)
+    }
+
+    pub fn links(&self) -> io::Result<Vec<Link>> {
+        let mut links = Vec::new();
+        let request = Request::new(libc::RTM_GETLINK, libc::NLM_F_DUMP, 0, 0, 0);
+        self.ask(request, |message| links.extend(Link::parse(message)))?;
+        Ok(links)
+    }
+
+    pub fn link(&self, index: u32) -> io::Result<Link> {
+        let mut link = None;
+        let request = Request::new(libc::RTM_GETLINK, libc::NLM_F_ACK, index, 0, 0);
+        self.ask(request, |message| link = Link::parse(message))?;
+        link.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))
+    }
+
+    /// Makes two veth interfaces, each other's peer, with no IPv6 address of their own.
+    pub fn add_veth(&self, names: [&str; 2], mtu: u32, queues: u32) -> io::Result<()> {
+        let mut r = Request::new(
+            libc::RTM_NEWLINK,
+            libc::NLM_F_ACK | libc::NLM_F_CREATE | libc::NLM_F_EXCL,
+            0,
+            libc::IFF_NOARP as u32,
+            libc::IFF_NOARP as u32,
+        );
+        let describe = |r: &mut Request, name: &str| {
+            r.attribute(libc::IFLA_IFNAME, &[name.as_bytes(), &[0]].concat());
+            r.attribute(libc::IFLA_MTU, &mtu.to_ne_bytes());
+            r.attribute(libc::IFLA_NUM_TX_QUEUES, &queues.to_ne_bytes());
+            r.attribute(libc::IFLA_NUM_RX_QUEUES, &queues.to_ne_bytes());
+        };
+        describe(&mut r, names[0]);
+        r.nest(libc::IFLA_LINKINFO, |r| {
+            r.attribute(libc::IFLA_INFO_KIND, b"veth\0");
+            r.nest(libc::IFLA_INFO_DATA, |r| {
+                r.nest(VETH_INFO_PEER, |r| {
+                    r.octets.extend(ifinfo(0, libc::IFF_NOARP as u32, libc::IFF_NOARP as u32));
+                    describe(r, names[1]);
+                });
+            });
+        });
+        self.ask(r, |_| ())
+    }
+
+    pub fn set_up(&self, index: u32) -> io::Result<()> {
+        let up = (libc::IFF_UP | libc::IFF_NOARP) as u32;
+        self.ask(Request::new(libc::RTM_NEWLINK, libc::NLM_F_ACK, index, up, up), |_| ())
+    }
+
+    pub fn set_down(&self, index: u32) -> io::Result<()> {
+        self.ask(Request::new(libc::RTM_NEWLINK, libc::NLM_F_ACK, index, 0, libc::IFF_UP as u32), |_| ())
+    }
+
+    /// No link-local address, hence no neighbour discovery nor router solicitation, on this interface.
+    pub fn set_no_ipv6_address(&self, index: u32) -> io::Result<()> {
+        let mut r = Request::new(libc::RTM_NEWLINK, libc::NLM_F_ACK, index, 0, 0);
+        r.nest(libc::IFLA_AF_SPEC, |r| {
+            r.nest(libc::AF_INET6 as u16, |r| r.attribute(IFLA_INET6_ADDR_GEN_MODE, &[IN6_ADDR_GEN_MODE_NONE]));
+        });
+        self.ask(r, |_| ())
+    }
+
+    /// Sends a request and hands each message of the answer, `ifinfomsg` first, to `each`.
+    fn ask(&self, request: Request, mut each: impl FnMut(&[u8])) -> io::Result<()> {
+        self.0.send(&request.finish())?;
+        let mut buffer = vec![0; 1 << 16];
+        loop {
+            let len = self.0.recv(&mut buffer)?;
+            let mut rest = &buffer[..len];
+            while let Some((kind, body, next)) = split_message(rest) {
+                match c_int::from(kind) {
+                    libc::NLMSG_DONE => return Ok(()),
+                    libc::NLMSG_ERROR => {
+                        let code = body.first_chunk().map_or(-libc::EPROTO, |c| i32::from_ne_bytes(*c));
+                        return if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(-code)) };
+                    }
+                    _ => each(body),
+                }
+                rest = next;
+            }
+        }
+    }
+}
+
+/// Type, body, and what follows.
+fn split_message(octets: &[u8]) -> Option<(u16, &[u8], &[u8])> {
+    let len = u32::from_ne_bytes(*octets.first_chunk()?) as usize;
+    let kind = u16::from_ne_bytes(*octets.get(4..)?.first_chunk()?);
+    Some((kind, octets.get(16..len)?, octets.get(len.next_multiple_of(4)..).unwrap_or(&[])))
+}
+
+fn attributes(mut octets: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    std::iter::from_fn(move || {
+        let len = usize::from(u16::from_ne_bytes(*octets.first_chunk()?));
+        let kind = u16::from_ne_bytes(*octets.get(2..)?.first_chunk()?) & ATTRIBUTE_TYPE;
+        let value = octets.get(4..len)?;
+        octets = octets.get(len.next_multiple_of(4)..).unwrap_or(&[]);
+        Some((kind, value))
+    })
+}
+
+fn text(value: &[u8]) -> String {
+    String::from_utf8_lossy(value.split(|&c| c == 0).next().unwrap_or_default()).into_owned()
+}
+
+fn u32_of(value: &[u8]) -> u32 {
+    value.first_chunk().map_or(0, |c| u32::from_ne_bytes(*c))
+}
+
+impl Link {
+    fn parse(message: &[u8]) -> Option<Self> {
+        let mut link = Self {
+            hardware: u16::from_ne_bytes(*message.get(2..)?.first_chunk()?),
+            index: u32_of(message.get(4..8)?),
+            flags: u32_of(message.get(8..12)?),
+            ..Self::default()
+        };
+        for (kind, value) in attributes(message.get(IFINFO_LEN..)?) {
+            match kind {
+                libc::IFLA_IFNAME => link.name = text(value),
+                libc::IFLA_MTU => link.mtu = u32_of(value),
+                libc::IFLA_ADDRESS => link.mac = value.try_into().ok().map(MacAddr),
+                libc::IFLA_NUM_TX_QUEUES => link.tx_queues = u32_of(value),
+                libc::IFLA_NUM_RX_QUEUES => link.rx_queues = u32_of(value),
+                libc::IFLA_LINKINFO => {
+                    let kind = attributes(value).find(|(kind, _)| *kind == libc::IFLA_INFO_KIND);
+                    link.kind = kind.map(|(_, v)| text(v)).unwrap_or_default();
+                }
+                libc::IFLA_STATS64 => link.counters = counters(value),
+                _ => {}
+            }
+        }
+        Some(link)
+    }
+}
+
+/// `struct rtnl_link_stats64`.
+fn counters(value: &[u8]) -> InterfaceCounters {
+    let at = |i: usize| value.get(8 * i..).and_then(|v| v.first_chunk()).map_or(0, |c| u64::from_ne_bytes(*c));
+    InterfaceCounters {
+        rx_packets: at(0),
+        tx_packets: at(1),
+        rx_octets: at(2),
+        tx_octets: at(3),
+        rx_errors: at(4),
+        tx_errors: at(5),
+        rx_dropped: at(6),
+        tx_dropped: at(7),
+    }
+}
+
+struct Request {
+    octets: Vec<u8>,
+}
+
+fn ifinfo(index: u32, flags: u32, change: u32) -> [u8; IFINFO_LEN] {
+    let mut octets = [0; IFINFO_LEN];
+    octets[4..8].copy_from_slice(&index.to_ne_bytes());
+    octets[8..12].copy_from_slice(&flags.to_ne_bytes());
+    octets[12..16].copy_from_slice(&change.to_ne_bytes());
+    octets
+}
+
+impl Request {
+    fn new(kind: u16, flags: c_int, index: u32, ifi_flags: u32, change: u32) -> Self {
+        let mut octets = vec![0; 16];
+        octets[4..6].copy_from_slice(&kind.to_ne_bytes());
+        octets[6..8].copy_from_slice(&((flags | libc::NLM_F_REQUEST) as u16).to_ne_bytes());
+        octets.extend(ifinfo(index, ifi_flags, change));
+        Self { octets }
+    }
+
+    fn attribute(&mut self, kind: u16, value: &[u8]) {
+        self.octets.extend((value.len() as u16 + 4).to_ne_bytes());
+        self.octets.extend(kind.to_ne_bytes());
+        self.octets.extend(value);
+        self.octets.resize(self.octets.len().next_multiple_of(4), 0);
+    }
+
+    fn nest(&mut self, kind: u16, fill: impl FnOnce(&mut Self)) {
+        let start = self.octets.len();
+        self.attribute(kind, &[]);
+        fill(self);
+        let len = (self.octets.len() - start) as u16;
+        self.octets[start..start + 2].copy_from_slice(&len.to_ne_bytes());
+    }
+
+    fn finish(mut self) -> Vec<u8> {
+        let len = self.octets.len() as u32;
+        self.octets[..4].copy_from_slice(&len.to_ne_bytes());
+        self.octets
+    }
+}

@@ -1,0 +1,280 @@
+//! The system calls that the rest of this crate makes, as safe functions.
+
+use std::{
+    io, mem,
+    os::fd::{AsRawFd, FromRawFd, OwnedFd},
+    ptr::NonNull,
+};
+
+use libc::{c_int, c_ulong, c_void};
+
+/// -1 becomes the error of the last system call.
+pub fn check(result: c_int) -> io::Result<c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// Types whose every bit pattern is a value, for the kernel to read or fill.
+///
+/// # Safety
+/// That must be so, and there must be no pointers inside.
+pub unsafe trait Plain: Copy {}
+// SAFETY: integers.
+unsafe impl Plain for c_int {}
+// SAFETY: integers.
+unsafe impl Plain for u32 {}
+// SAFETY: a struct of integers.
+unsafe impl Plain for libc::tpacket_req3 {}
+// SAFETY: a struct of integers.
+unsafe impl Plain for libc::tpacket_stats_v3 {}
+// SAFETY: a struct of integers.
+unsafe impl Plain for libc::packet_mreq {}
+// SAFETY: integers.
+unsafe impl<const N: usize> Plain for [u8; N] {}
+// SAFETY: integers.
+unsafe impl<const N: usize> Plain for [u32; N] {}
+
+#[derive(Debug)]
+pub struct Socket(OwnedFd);
+
+impl Socket {
+    pub fn new(domain: c_int, kind: c_int, protocol: c_int) -> io::Result<Self> {
+        // SAFETY: takes no pointers.
+        let fd = check(unsafe { libc::socket(domain, kind | libc::SOCK_CLOEXEC, protocol) })?;
+        // SAFETY: just made, and nobody else has it.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    pub fn fd(&self) -> c_int {
+        self.0.as_raw_fd()
+    }
+
+    pub fn set<T: Plain>(&self, level: c_int, name: c_int, value: T) -> io::Result<()> {
+        let value: *const T = &value;
+        // SAFETY: `value` is that many readable octets.
+        check(unsafe { libc::setsockopt(self.fd(), level, name, value.cast(), mem::size_of::<T>() as u32) }).map(drop)
+    }
+
+    pub fn get<T: Plain>(&self, level: c_int, name: c_int, mut value: T) -> io::Result<T> {
+        let mut len = mem::size_of::<T>() as u32;
+        let out: *mut T = &mut value;
+        // SAFETY: `out` is `len` writable octets, and any content is a `T`.
+        check(unsafe { libc::getsockopt(self.fd(), level, name, out.cast(), &mut len) })?;
+        Ok(value)
+    }
+
+    /// A socket filter that lets nothing through.
+    pub fn attach_deaf_filter(&self) -> io::Result<()> {
+        let mut program = [libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 }];
+        let fprog = libc::sock_fprog { len: 1, filter: program.as_mut_ptr() };
+        let (fprog, len): (*const libc::sock_fprog, _) = (&fprog, mem::size_of::<libc::sock_fprog>() as u32);
+        // SAFETY: `fprog` and the one instruction it points at live over the call, which copies them.
+        check(unsafe { libc::setsockopt(self.fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, fprog.cast(), len) })
+            .map(drop)
+    }
+
+    /// Binds a packet socket to an interface; `protocol` in host order, 0 to receive nothing.
+    pub fn bind_packet(&self, index: u32, protocol: u16) -> io::Result<()> {
+        // SAFETY: all zero is a valid `sockaddr_ll`.
+        let mut address: libc::sockaddr_ll = unsafe { mem::zeroed() };
+        address.sll_family = libc::AF_PACKET as u16;
+        address.sll_protocol = protocol.to_be();
+        address.sll_ifindex = index as c_int;
+        let (address, len): (*const libc::sockaddr_ll, _) = (&address, mem::size_of::<libc::sockaddr_ll>() as u32);
+        // SAFETY: `address` is `len` readable octets.
+        check(unsafe { libc::bind(self.fd(), address.cast(), len) }).map(drop)
+    }
+
+    pub fn send(&self, octets: &[u8]) -> io::Result<usize> {
+        // SAFETY: the slice is readable.
+        let sent = unsafe { libc::send(self.fd(), octets.as_ptr().cast(), octets.len(), 0) };
+        if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
+    }
+
+    pub fn recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        // SAFETY: the slice is writable.
+        let got = unsafe { libc::recv(self.fd(), buffer.as_mut_ptr().cast(), buffer.len(), 0) };
+        if got < 0 { Err(io::Error::last_os_error()) } else { Ok(got as usize) }
+    }
+
+    /// Octets of sent frames, with the kernel's overhead, that are still on their way to the wire.
+    pub fn unsent_octets(&self) -> io::Result<c_int> {
+        let mut octets: c_int = 0;
+        // SAFETY: TIOCOUTQ (SIOCOUTQ of a socket) writes one integer.
+        check(unsafe { libc::ioctl(self.fd(), libc::TIOCOUTQ as _, &mut octets) })?;
+        Ok(octets)
+    }
+
+    /// An interface ioctl: an `ifreq` with the name, its union holding `data`, both ways.
+    pub fn ifreq(&self, request: c_ulong, name: &str, data: [u8; 16]) -> io::Result<[u8; 16]> {
+        let mut ifreq = IfReq { name: interface_name(name)?, data, _rest: [0; 8] };
+        // SAFETY: the callers' requests read and write an `ifreq` alone, which is 40 octets, as `IfReq` is.
+        check(unsafe { libc::ioctl(self.fd(), request as _, &mut ifreq) })?;
+        Ok(ifreq.data)
+    }
+
+    /// An ethtool request: `buffer` starts with the command, and takes the answer, which must fit.
+    pub fn ethtool(&self, name: &str, buffer: &mut [u32]) -> io::Result<()> {
+        let mut ifreq = EthtoolReq { name: interface_name(name)?, data: buffer.as_mut_ptr().cast(), _rest: [0; 16] };
+        // SAFETY: `data` is writable, and as large as the command's struct: the callers' promise.
+        check(unsafe { libc::ioctl(self.fd(), libc::SIOCETHTOOL as _, &mut ifreq) }).map(drop)
+    }
+}
+
+#[repr(C)]
+struct IfReq {
+    name: [u8; 16],
+    data: [u8; 16],
+    _rest: [u8; 8],
+}
+
+#[repr(C)]
+struct EthtoolReq {
+    name: [u8; 16],
+    data: *mut c_void,
+    _rest: [u8; 16],
+}
+
+fn interface_name(name: &str) -> io::Result<[u8; 16]> {
+    let mut padded = [0; 16];
+    if name.len() >= padded.len() {
+        return Err(io::Error::from_raw_os_error(libc::ENODEV));
+    }
+    padded[..name.len()].copy_from_slice(name.as_bytes());
+    Ok(padded)
+}
+
+/// Memory shared with the kernel through a socket's ring.
+pub struct Map {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the mapping belongs to the process, not to a thread.
+unsafe impl Send for Map {}
+
+impl Map {
+    pub fn new(socket: &Socket, len: usize) -> io::Result<Self> {
+        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_POPULATE);
+        // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, socket.fd(), 0) };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { base: NonNull::new(base.cast()).expect("mmap gives no null page"), len })
+    }
+
+    /// The address of octet `offset`.
+    ///
+    /// # Panics
+    /// If `len` octets from there are not within.
+    pub fn at(&self, offset: usize, len: usize) -> NonNull<u8> {
+        assert!(offset <= self.len && len <= self.len - offset, "outside of the ring");
+        // SAFETY: within the mapping, by the assertion.
+        unsafe { self.base.add(offset) }
+    }
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        // SAFETY: our mapping, and nothing borrowed from it outlives us.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+/// Nanoseconds of `clock`.
+pub fn clock(clock: libc::clockid_t) -> i64 {
+    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `t` is writable; the clocks asked for exist everywhere, so that the call cannot fail.
+    unsafe { libc::clock_gettime(clock, &mut t) };
+    t.tv_sec * 1_000_000_000 + t.tv_nsec
+}
+
+pub fn unshare(flags: c_int) -> io::Result<()> {
+    // SAFETY: takes no pointers; changes the calling thread's namespaces, which is what is asked for.
+    check(unsafe { libc::unshare(flags) }).map(drop)
+}
+
+pub fn setns(fd: &impl AsRawFd, kind: c_int) -> io::Result<()> {
+    // SAFETY: takes no pointers.
+    check(unsafe { libc::setns(fd.as_raw_fd(), kind) }).map(drop)
+}
+
+pub fn uid() -> u32 {
+    // SAFETY: cannot fail.
+    unsafe { libc::getuid() }
+}
+
+pub fn euid() -> u32 {
+    // SAFETY: cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+pub fn egid() -> u32 {
+    // SAFETY: cannot fail.
+    unsafe { libc::getegid() }
+}
+
+pub fn kill(pid: u32, signal: c_int) {
+    // SAFETY: takes no pointers. That the process is gone is no error to anybody.
+    unsafe { libc::kill(pid as libc::pid_t, signal) };
+}
+
+/// 0 in the child, which has one thread, as its parent must have.
+pub fn fork() -> io::Result<u32> {
+    // SAFETY: with a single thread no lock is held by one that the child has not.
+    check(unsafe { libc::fork() }).map(|pid| pid as u32)
+}
+
+/// A session, a name and signals of its own; no terminal, and no descriptor of the parent's output.
+pub fn become_daemon(name: &str) {
+    // SAFETY: takes no pointers.
+    unsafe { libc::setsid() };
+    let name = std::ffi::CString::new(name).unwrap_or_default();
+    // SAFETY: `name` ends with a zero and lives over the call.
+    unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+    for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
+        // SAFETY: the default action needs no handler.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+    // SAFETY: the path ends with a zero.
+    let null = unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR) };
+    if null >= 0 {
+        for stdio in 0..=2 {
+            // SAFETY: both are descriptors; what was there is replaced.
+            unsafe { libc::dup2(null, stdio) };
+        }
+    }
+    let _ = std::env::set_current_dir("/");
+}
+
+pub fn wait_forever() {
+    loop {
+        // SAFETY: takes nothing, returns after a handled signal.
+        unsafe { libc::pause() };
+    }
+}
+
+/// Without the parent's exit handlers.
+pub fn exit_now() -> ! {
+    // SAFETY: ends the process.
+    unsafe { libc::_exit(1) }
+}
+
+pub fn reap(pid: u32) {
+    // SAFETY: a null status is allowed.
+    unsafe { libc::waitpid(pid as libc::pid_t, std::ptr::null_mut(), 0) };
+}
+
+/// Mounts made from now on in this mount namespace stay in it.
+pub fn make_mounts_private() -> io::Result<()> {
+    let (none, flags) = (std::ptr::null(), libc::MS_REC | libc::MS_SLAVE);
+    // SAFETY: the strings end with zeros; a change of propagation reads no others.
+    check(unsafe { libc::mount(c"none".as_ptr(), c"/".as_ptr(), none, flags, none.cast()) }).map(drop)
+}
+
+pub fn mount_sysfs() -> io::Result<()> {
+    let (sysfs, sys) = (c"sysfs".as_ptr(), c"/sys".as_ptr());
+    let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
+    // SAFETY: the strings end with zeros; sysfs needs no data.
+    check(unsafe { libc::mount(sysfs, sys, sysfs, flags, std::ptr::null()) }).map(drop)
+}
