@@ -2,10 +2,12 @@
 //!
 //! Renders what the report says and computes nothing that the JSON does not hold, but sums and agreements.
 
+mod html;
 pub mod human;
 mod table;
 mod text;
 
+pub use html::html;
 pub use text::summary;
 
 #[cfg(test)]

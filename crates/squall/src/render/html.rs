@@ -1,0 +1,596 @@
+//! One HTML file that needs nothing else: style, uPlot, our script and the data are in it.
+//!
+//! What identifies and judges the run is markup, made here; the stream table and the plots are made from the data by
+//! `assets/report.js`, since 10,000 rows are too many to lay out. Names come from users: in markup they are escaped, in
+//! the data `<` is, and the script writes text nodes only. A content security policy forbids every request.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write;
+
+use serde_json::{Value, json};
+
+use super::{human, text::reasons_text};
+use crate::report::{Distribution, PortReport, Report, Sample, StreamReport};
+
+const CSS: &str = include_str!("assets/report.css");
+const JS: &str = include_str!("assets/report.js");
+const UPLOT_CSS: &str = include_str!("assets/uPlot.min.css");
+const UPLOT_JS: &str = include_str!("assets/uPlot.iife.min.js");
+const UPLOT_LICENSE: &str = include_str!("assets/uPlot.LICENSE");
+
+/// The report as a self-contained page.
+pub fn html(report: &Report) -> String {
+    let title = format!("Squall report {} {}", report.host.name, report.started);
+    let mut page = String::with_capacity(256 * 1024);
+    page += "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n";
+    page += "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; \
+             script-src 'unsafe-inline'; img-src data:\">\n";
+    page += "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n";
+    page += "<meta name=\"color-scheme\" content=\"light dark\">\n";
+    page += &format!("<title>{}</title>\n", escape(&title));
+    page += &format!("<style>\n{UPLOT_CSS}\n{CSS}</style>\n</head>\n<body>\n<main>\n");
+    header(report, &mut page);
+    figures(report, &mut page);
+    if !report.notes.is_empty() {
+        page += "<section class=\"notes\"><h2>Notes</h2><ul>";
+        report.notes.iter().for_each(|n| page += &format!("<li>{}</li>", escape(n)));
+        page += "</ul></section>\n";
+    }
+    ports(&report.ports, &mut page);
+    page += include_str!("assets/body.html");
+    page += &format!(
+        "<footer>Squall {} · {} · sizes include the FCS, L1 adds 20 octets a frame · plots by uPlot</footer>\n</main>\n",
+        escape(&report.squall_version),
+        escape(&report.schema)
+    );
+    let data = serde_json::to_string(&data(report)).expect("values are plain JSON");
+    page += &format!("<script type=\"application/json\" id=\"data\">{}</script>\n", script_safe(&data));
+    page += &format!("<script>\n/* uPlot\n{UPLOT_LICENSE}*/\n{UPLOT_JS}\n</script>\n<script>\n{JS}</script>\n");
+    page + "</body>\n</html>\n"
+}
+
+// --- markup ------------------------------------------------------------------------------------------------------
+
+fn header(report: &Report, page: &mut String) {
+    let verdict = &report.verdict;
+    let (class, word) = if verdict.valid { ("valid", "Valid") } else { ("invalid", "Not valid") };
+    *page += &format!(
+        "<header>\n<div class=\"brand\">Squall <span>report</span></div>\n<div class=\"verdict {class}\"><strong>{word}</strong>"
+    );
+    if verdict.valid && verdict.reasons.is_empty() {
+        *page += "<p>The generator kept to its schedule and the counters agree.</p>";
+    } else {
+        *page += "<ul>";
+        verdict.reasons.iter().for_each(|r| *page += &format!("<li>{}</li>", escape(r)));
+        *page += "</ul>";
+    }
+    *page += &format!("</div>\n<pre class=\"command\">{}</pre>\n<dl class=\"facts\">", escape(&report.command));
+    let host = &report.host;
+    let cpu = format!("{} user + {} system", human::seconds(report.cpu.user_s), human::seconds(report.cpu.system_s));
+    let per_mpkt = report.cpu.per_mpkt_s.map(|s| format!("{s:.2} s per million frames")).unwrap_or_default();
+    let facts = [
+        ("Started", report.started.clone()),
+        ("Duration", human::seconds(report.duration_s)),
+        ("Seed", report.seed.to_string()),
+        ("Host", host.name.clone()),
+        ("System", [host.os.as_str(), host.kernel.as_str()].join(" ").trim().to_owned()),
+        ("Processor", format!("{} CPUs {}", host.cpus, host.cpu_model)),
+        ("CPU time", cpu),
+        ("CPU cost", per_mpkt),
+        ("Peak memory", human::si(report.memory.peak_rss_octets as f64, "B")),
+    ];
+    for (name, value) in facts.iter().filter(|(_, value)| !value.is_empty()) {
+        *page += &format!("<div><dt>{name}</dt><dd>{}</dd></div>", escape(value));
+    }
+    *page += "</dl>\n</header>\n";
+}
+
+/// The figures that people look for first.
+fn figures(report: &Report, page: &mut String) {
+    let (ports, streams) = (&report.ports, &report.streams);
+    let sum = |f: fn(&PortReport) -> f64| ports.iter().map(f).sum::<f64>();
+    let frames = |n: f64| human::short_count(n as u64) + " frames";
+    let rate = |pps: f64, l1: f64| format!("{} · {} L1", human::si(pps, "pps"), human::si(l1, "b/s"));
+    let unsent: u64 = ports.iter().map(|p| p.tx.errors + p.tx.not_sent.values().sum::<u64>()).sum();
+    let worst = |p99: fn(&StreamReport) -> Option<&Distribution>| {
+        let all = streams.iter().filter_map(|s| Some((p99(s).filter(|d| d.count > 0)?.p99, s.name.as_str())));
+        match all.max_by_key(|(ns, _)| *ns) {
+            Some((ns, name)) if streams.len() > 1 => (human::ns(ns as f64), format!("worst stream: {name}")),
+            Some((ns, name)) => (human::ns(ns as f64), name.into()),
+            None => ("n/a".into(), "not measured".into()),
+        }
+    };
+    let measured: Vec<_> = streams.iter().filter_map(|s| Some((s, s.rx.as_ref()?))).collect();
+    let lost: u64 = measured.iter().map(|(_, rx)| rx.lost).sum();
+    let sent: u64 = measured.iter().map(|(s, rx)| s.tx_packets.max(rx.packets + rx.lost)).sum();
+    let loss = if measured.is_empty() {
+        ("n/a".into(), "no stream has latency = true".into())
+    } else {
+        (human::short_count(lost), human::ratio(lost as f64 / sent.max(1) as f64) + " of what is measured")
+    };
+    let left = if unsent == 0 { "all that was due left" } else { "due, and did not leave" };
+    let tiles = [
+        ("Sent", false, (frames(sum(|p| p.tx.packets as f64)), rate(sum(|p| p.tx.pps), sum(|p| p.tx.bps_l1)))),
+        ("Received", false, (frames(sum(|p| p.rx.packets as f64)), rate(sum(|p| p.rx.pps), sum(|p| p.rx.bps_l1)))),
+        ("Not sent", unsent > 0, (human::short_count(unsent), left.into())),
+        ("Lost", lost > 0, loss),
+        ("One-way delay p99", false, worst(|s| s.rx.as_ref()?.latency_ns.as_ref())),
+        ("Departure error p99", false, worst(|s| s.departure_error_ns.as_ref())),
+    ];
+    *page += "<div class=\"tiles\">";
+    for (name, bad, (value, detail)) in tiles {
+        let (class, value, detail) = (if bad { " bad" } else { "" }, escape(&value), escape(&detail));
+        *page += &format!(
+            "<div class=\"tile{class}\"><h3>{name}</h3><p>{value}</p><small title=\"{detail}\">{detail}</small></div>"
+        );
+    }
+    *page += "</div>\n";
+}
+
+fn ports(ports: &[PortReport], page: &mut String) {
+    if ports.is_empty() {
+        return;
+    }
+    *page += "<section><h2>Ports</h2><div class=\"scroll\"><table class=\"ports\"><thead><tr><th class=\"name\">Port<th class=\"name\">\
+              Direction<th>Packets<th>Octets<th>Rate<th>L2<th>L1<th>Errors<th>Not sent, dropped<th>Interface counted<th>Interface errors, drops\
+              </thead>\n<tbody>";
+    for port in ports {
+        let (tx, rx, interface) = (&port.tx, &port.rx, port.interface.as_ref());
+        let surplus = port.interface_surplus();
+        let counted = |packets: Option<u64>, surplus: Option<i64>| match (packets, surplus) {
+            (Some(packets), Some(0)) => format!("<td>{} <em class=\"good\">agrees</em>", human::count(packets)),
+            (Some(packets), Some(n)) => format!("<td>{} <em class=\"bad\">{n:+}</em>", human::count(packets)),
+            _ => "<td class=\"none\">–".into(),
+        };
+        let troubles = |figures: Option<(u64, u64)>| match figures {
+            Some((errors, drops)) => format!("{}<br>", fault(errors)) + &fault(drops),
+            None => "–".into(),
+        };
+        let _ = write!(
+            page,
+            "<tr><th class=\"name\" rowspan=\"2\" scope=\"rowgroup\">{}<small>{}</small>",
+            escape(&port.name),
+            escape(&port.address)
+        );
+        let _ = write!(
+            page,
+            "<td class=\"name\">tx<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}{}{}<td>{}",
+            human::count(tx.packets),
+            human::si(tx.octets as f64, "B"),
+            human::si(tx.pps, "pps"),
+            human::si(tx.bps_l2, "b/s"),
+            human::si(tx.bps_l1, "b/s"),
+            fault(tx.errors),
+            with_reasons(&tx.not_sent),
+            if tx.blocked_s > 0.0 {
+                format!("<small>blocked {}</small>", human::seconds(tx.blocked_s))
+            } else {
+                String::new()
+            },
+            counted(interface.map(|i| i.tx_packets), surplus.map(|s| s.0)),
+            troubles(interface.map(|i| (i.tx_errors, i.tx_dropped))),
+        );
+        let _ = writeln!(
+            page,
+            "<tr class=\"last\"><td class=\"name\">rx<small>stamps: {}</small><td>{}<td>{}<td>{}<td>{}<td>{}<td class=\"none\">–<td>{}{}<td>{}",
+            escape(&port.timestamps),
+            human::count(rx.packets),
+            human::si(rx.octets as f64, "B"),
+            human::si(rx.pps, "pps"),
+            human::si(rx.bps_l2, "b/s"),
+            human::si(rx.bps_l1, "b/s"),
+            with_reasons(&rx.drops),
+            counted(interface.map(|i| i.rx_packets), surplus.map(|s| s.1)),
+            troubles(interface.map(|i| (i.rx_errors, i.rx_dropped))),
+        );
+    }
+    *page += "</tbody></table></div>";
+    for port in ports {
+        for (direction, fingerprint) in [("tx", &port.tx.fingerprint), ("rx", &port.rx.fingerprint)] {
+            if let Some(fingerprint) = fingerprint {
+                *page += &format!(
+                    "<p class=\"aside\">{} {direction} fingerprint <code>{}</code></p>",
+                    escape(&port.name),
+                    escape(fingerprint)
+                );
+            }
+        }
+        if port.rx.unsigned_packets > 0 {
+            *page += &format!(
+                "<p class=\"aside\">{} received {} frames without our signature</p>",
+                escape(&port.name),
+                human::count(port.rx.unsigned_packets)
+            );
+        }
+    }
+    *page += "</section>\n";
+}
+
+fn fault(n: u64) -> String {
+    let class = if n == 0 { "none" } else { "bad" };
+    format!("<span class=\"{class}\">{}</span>", human::count(n))
+}
+
+fn with_reasons(reasons: &BTreeMap<String, u64>) -> String {
+    let total = fault(reasons.values().sum());
+    match reasons_text(reasons) {
+        text if text.is_empty() => total,
+        text => format!("{total}<small>{}</small>", escape(&text)),
+    }
+}
+
+/// For text and for attributes in double quotes.
+fn escape(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => safe += "&amp;",
+            '<' => safe += "&lt;",
+            '>' => safe += "&gt;",
+            '"' => safe += "&quot;",
+            '\'' => safe += "&#39;",
+            c => safe.push(c),
+        }
+    }
+    safe
+}
+
+/// JSON that cannot end or comment out the `<script>` around it; in JSON `<` is only ever part of a string.
+fn script_safe(json: &str) -> String {
+    json.replace('<', "\\u003c")
+}
+
+// --- data --------------------------------------------------------------------------------------------------------
+
+/// More points than a plot has pixels show nothing.
+const MAX_POINTS: usize = 1000;
+/// As many bins tell a shape; the script spreads them over equal steps of the logarithm anyway.
+const MAX_BINS: usize = 160;
+/// Numbers in the details of single streams: about 4 MB of page.
+const MAX_NUMBERS: usize = 800_000;
+
+/// What `assets/report.js` reads. Rows are arrays in the order of its `COLUMNS`.
+fn data(report: &Report) -> Value {
+    let groups = groups(&report.series);
+    let kept = details_to_keep(report, groups.len());
+    let series = stream_series(report, &groups, &kept);
+    let mut place = vec![Value::Null; report.streams.len()];
+    let details: Vec<Value> = kept
+        .iter()
+        .zip(series)
+        .enumerate()
+        .map(|(k, (&i, series))| {
+            place[i] = k.into();
+            let mut detail = json!({ "hist": histograms(std::slice::from_ref(&report.streams[i])) });
+            detail["series"] = series.to_json();
+            detail
+        })
+        .collect();
+    let streams: Vec<Value> = report.streams.iter().zip(place).map(|(s, place)| stream_row(s, place)).collect();
+    json!({
+        "t": groups.iter().map(|g| number(g.last().map_or(0.0, |s| s.t_s))).collect::<Vec<_>>(),
+        "merged": groups.first().map_or(1, |g| g.len()),
+        "ports": report.ports.iter().map(|p| port_data(p, &groups)).collect::<Vec<_>>(),
+        "streams": streams,
+        "details": details,
+        "all": { "hist": histograms(&report.streams), "series": all_streams(&groups).to_json() },
+    })
+}
+
+/// The samples in runs of equal length, at most [`MAX_POINTS`] of them.
+fn groups(series: &[Sample]) -> Vec<&[Sample]> {
+    series.chunks(series.len().div_ceil(MAX_POINTS).max(1)).collect()
+}
+
+/// Indices of the streams that get plots: all if they fit, else those with most lost, most unsent, slowest.
+fn details_to_keep(report: &Report, points: usize) -> Vec<usize> {
+    let bins = |d: &Option<Distribution>| d.as_ref().map_or(0, |d| 2 * d.bins.len().min(MAX_BINS));
+    let numbers = |s: &StreamReport| {
+        let rx = s.rx.as_ref().map_or(0, |rx| bins(&rx.latency_ns) + bins(&rx.ipdv_ns) + bins(&rx.arrival_gap_ns));
+        6 * points + bins(&s.departure_error_ns) + rx
+    };
+    let weight = |s: &StreamReport| {
+        let rx = s.rx.as_ref();
+        let p99 = rx.and_then(|rx| rx.latency_ns.as_ref()).map_or(0, |d| d.p99);
+        (rx.map_or(0, |rx| rx.lost), s.not_sent.values().sum::<u64>(), p99)
+    };
+    let mut order: Vec<usize> = (0..report.streams.len()).collect();
+    if report.streams.iter().map(numbers).sum::<usize>() > MAX_NUMBERS {
+        order.sort_by_key(|i| std::cmp::Reverse(weight(&report.streams[*i])));
+    }
+    let mut budget = MAX_NUMBERS;
+    let fits = |i: &usize| {
+        let need = numbers(&report.streams[*i]);
+        budget = budget.saturating_sub(need);
+        budget > 0
+    };
+    let mut kept: Vec<usize> = order.into_iter().take_while(fits).collect();
+    kept.sort_unstable();
+    kept
+}
+
+fn port_data(port: &PortReport, groups: &[&[Sample]]) -> Value {
+    let column = |f: fn(&crate::report::PortSample) -> f64| -> Vec<Value> {
+        let of_port = |s: &Sample| s.ports.iter().find(|p| p.name == port.name).map(f);
+        groups.iter().map(|g| mean(g.iter().filter_map(of_port))).collect()
+    };
+    json!({
+        "name": port.name,
+        "tx_pps": column(|p| p.tx_pps),
+        "rx_pps": column(|p| p.rx_pps),
+        "tx_bps": column(|p| p.tx_bps_l1),
+        "rx_bps": column(|p| p.rx_bps_l1),
+        "gap": port.rx.arrival_gap_ns.as_ref().map(|d| histogram(&[d])),
+    })
+}
+
+fn stream_row(s: &StreamReport, place: Value) -> Value {
+    let rx = s.rx.as_ref();
+    let latency = rx.and_then(|rx| rx.latency_ns.as_ref()).filter(|d| d.count > 0);
+    let ipdv = rx.and_then(|rx| rx.ipdv_ns.as_ref()).filter(|d| d.count > 0);
+    let late = s.departure_error_ns.as_ref().filter(|d| d.count > 0);
+    json!([
+        s.name,
+        s.port,
+        s.group,
+        s.tx_packets,
+        s.asked_pps.map(number),
+        number(s.tx_pps),
+        s.rate_error(),
+        s.not_sent.values().sum::<u64>(),
+        reasons_text(&s.not_sent),
+        rx.map(|rx| rx.packets),
+        rx.map(|rx| rx.lost),
+        rx.map(|rx| rx.loss_ratio),
+        rx.map(|rx| rx.duplicates),
+        rx.map(|rx| rx.reordered),
+        latency.map(|d| d.min),
+        latency.map(|d| number(d.mean)),
+        latency.map(|d| d.p50),
+        latency.map(|d| d.p99),
+        latency.map(|d| d.p999),
+        latency.map(|d| d.max),
+        ipdv.map(|d| d.p50),
+        ipdv.map(|d| d.p99),
+        late.map(|d| d.p50),
+        late.map(|d| d.p99),
+        late.map(|d| d.max),
+        place,
+    ])
+}
+
+/// Columns over time of one stream or of all.
+struct Series {
+    tx_pps: Vec<Value>,
+    rx_pps: Vec<Value>,
+    lost: Vec<Value>,
+    p50: Vec<Value>,
+    p99: Vec<Value>,
+    late: Vec<Value>,
+}
+
+impl Series {
+    fn empty(points: usize) -> Self {
+        let nulls = || vec![Value::Null; points];
+        Self { tx_pps: nulls(), rx_pps: nulls(), lost: nulls(), p50: nulls(), p99: nulls(), late: nulls() }
+    }
+
+    fn to_json(&self) -> Value {
+        let Self { tx_pps, rx_pps, lost, p50, p99, late } = self;
+        json!({ "tx_pps": tx_pps, "rx_pps": rx_pps, "lost": lost, "p50": p50, "p99": p99, "late": late })
+    }
+}
+
+/// The series of the streams `kept`, in their order. Within a group rates are means, p50 the median, p99 the worst.
+fn stream_series(report: &Report, groups: &[&[Sample]], kept: &[usize]) -> Vec<Series> {
+    let slots: HashMap<&str, usize> =
+        kept.iter().enumerate().map(|(k, i)| (report.streams[*i].name.as_str(), k)).collect();
+    let mut series: Vec<Series> = kept.iter().map(|_| Series::empty(groups.len())).collect();
+    for (g, group) in groups.iter().enumerate() {
+        let mut members: Vec<Vec<&crate::report::StreamSample>> = vec![Vec::new(); kept.len()];
+        for s in group.iter().flat_map(|sample| &sample.streams) {
+            if let Some(k) = slots.get(s.name.as_str()) {
+                members[*k].push(s);
+            }
+        }
+        for (out, members) in series.iter_mut().zip(&members) {
+            let Some(last) = members.last() else { continue };
+            out.tx_pps[g] = mean(members.iter().map(|s| s.tx_pps));
+            out.rx_pps[g] = mean(members.iter().map(|s| s.rx_pps));
+            out.lost[g] = last.lost.into();
+            out.p50[g] = median(members.iter().filter_map(|s| s.latency_p50_ns)).into();
+            out.p99[g] = members.iter().filter_map(|s| s.latency_p99_ns).max().into();
+            out.late[g] = members.iter().filter_map(|s| s.late_p99_ns).max().into();
+        }
+    }
+    series
+}
+
+/// Sums over the streams; of delays the median stream's p50 and the worst stream's p99.
+fn all_streams(groups: &[&[Sample]]) -> Series {
+    let mut all = Series::empty(groups.len());
+    for (g, group) in groups.iter().enumerate() {
+        let streams = || group.iter().flat_map(|sample| &sample.streams);
+        let Some(last) = group.last().filter(|s| !s.streams.is_empty()) else { continue };
+        all.tx_pps[g] = mean(group.iter().map(|s| s.streams.iter().map(|s| s.tx_pps).sum()));
+        all.rx_pps[g] = mean(group.iter().map(|s| s.streams.iter().map(|s| s.rx_pps).sum()));
+        all.lost[g] = last.streams.iter().map(|s| s.lost).sum::<u64>().into();
+        all.p50[g] = median(streams().filter_map(|s| s.latency_p50_ns)).into();
+        all.p99[g] = streams().filter_map(|s| s.latency_p99_ns).max().into();
+        all.late[g] = streams().filter_map(|s| s.late_p99_ns).max().into();
+    }
+    all
+}
+
+fn histograms(streams: &[StreamReport]) -> Value {
+    let rx = |f: fn(&crate::report::StreamRx) -> &Option<Distribution>| {
+        let found: Vec<_> = streams.iter().filter_map(|s| f(s.rx.as_ref()?).as_ref()).collect();
+        histogram(&found)
+    };
+    let late: Vec<_> = streams.iter().filter_map(|s| s.departure_error_ns.as_ref()).collect();
+    json!({
+        "latency": rx(|rx| &rx.latency_ns),
+        "ipdv": rx(|rx| &rx.ipdv_ns),
+        "gap": rx(|rx| &rx.arrival_gap_ns),
+        "late": histogram(&late),
+    })
+}
+
+/// The sum of distributions: `{stats: [p50, p99, p999, max], count, bins: [edge, width, count, edge, ...]}`.
+fn histogram(distributions: &[&Distribution]) -> Value {
+    let mut sum: BTreeMap<(u64, u64), u64> = BTreeMap::new();
+    for (low, high, count) in distributions.iter().flat_map(|d| &d.bins) {
+        *sum.entry((*low, (*high).max(low.saturating_add(1)))).or_default() += count;
+    }
+    if sum.is_empty() {
+        return Value::Null;
+    }
+    let total: u64 = sum.values().sum();
+    // Of several distributions only the bins are common: the upper edge of the bin that holds the quantile.
+    let quantile = |q: f64, exact: fn(&Distribution) -> u64| match distributions {
+        [one] => exact(one),
+        _ => {
+            let rank = (q * total as f64).ceil() as u64;
+            let mut below = 0;
+            let holds = |(_, n): &(&(u64, u64), &u64)| {
+                below += **n;
+                below >= rank
+            };
+            sum.iter().find(holds).map_or(0, |((_, high), _)| high - 1)
+        }
+    };
+    let stats = json!([
+        quantile(0.5, |d| d.p50),
+        quantile(0.99, |d| d.p99),
+        quantile(0.999, |d| d.p999),
+        distributions.iter().map(|d| d.max).max(),
+    ]);
+    let mut bins: Vec<(u64, u64, u64)> = sum.iter().map(|((low, high), n)| (*low, *high, *n)).collect();
+    while bins.len() > MAX_BINS {
+        bins = bins.chunks(2).map(|c| (c[0].0, c[c.len() - 1].1, c.iter().map(|b| b.2).sum())).collect();
+    }
+    let flat: Vec<u64> = bins.iter().flat_map(|b| [b.0, b.1 - b.0, b.2]).collect();
+    json!({ "stats": stats, "count": total, "bins": flat })
+}
+
+fn mean(values: impl Iterator<Item = f64>) -> Value {
+    let (mut sum, mut n) = (0.0, 0.0);
+    for value in values {
+        sum += value;
+        n += 1.0;
+    }
+    if n > 0.0 { number(sum / n) } else { Value::Null }
+}
+
+fn median(values: impl Iterator<Item = u64>) -> Option<u64> {
+    let mut values: Vec<u64> = values.collect();
+    let middle = values.len() / 2;
+    (!values.is_empty()).then(|| *values.select_nth_unstable(middle).1)
+}
+
+/// Whole above 1000, else with three decimals: what a plot can show, and no more digits.
+fn number(value: f64) -> Value {
+    let rounded = if value.abs() >= 1000.0 { value.round() } else { (value * 1000.0).round() / 1000.0 };
+    if rounded.fract() == 0.0 && rounded.abs() < 9e15 { (rounded as i64).into() } else { rounded.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample::report;
+    use super::*;
+
+    fn data_of(page: &str) -> Value {
+        let start = page.find("id=\"data\">").unwrap() + "id=\"data\">".len();
+        let end = start + page[start..].find("</script>").unwrap();
+        serde_json::from_str(&page[start..end]).unwrap()
+    }
+
+    #[test]
+    fn names_cannot_leave_their_place() {
+        let mut report = report(3);
+        let evil = "</script><script>alert(1)</script><!--\"'&";
+        report.streams[0].name = evil.into();
+        report.ports[0].name = evil.into();
+        report.notes = vec![evil.into()];
+        report.command = evil.into();
+        report.verdict.reasons = vec![evil.into()];
+        report.host.name = evil.into();
+        let page = html(&report);
+        assert!(!page.contains("<script>alert") && !page.contains("<!--"));
+        assert_eq!(page.matches("<script").count(), 3);
+        assert_eq!(page.matches("</script>").count(), 3);
+        // And the script sees the name as it was.
+        assert_eq!(data_of(&page)["streams"][0][0], evil);
+    }
+
+    #[test]
+    fn the_page_asks_the_network_for_nothing() {
+        let page = html(&report(2));
+        assert!(page.contains("default-src 'none'"));
+        for needle in [" src=", "<link", "@import", "url(http", "fetch(", "XMLHttpRequest", "import("] {
+            assert!(!page.contains(needle), "{needle}");
+        }
+    }
+
+    #[test]
+    fn rows_have_the_columns_of_the_script() {
+        let columns = JS.lines().filter(|l| l.trim_start().starts_with("{ key: ")).count();
+        let page = html(&report(2));
+        let data = data_of(&page);
+        // `group` and the reasons are no columns of their own, and the place of the details ends the row.
+        assert_eq!(data["streams"][0].as_array().unwrap().len(), columns + 3);
+        assert_eq!(data["t"].as_array().unwrap().len(), data["ports"][0]["tx_pps"].as_array().unwrap().len());
+    }
+
+    #[test]
+    fn ten_thousand_streams_keep_their_rows_and_the_worst_their_plots() {
+        let mut report = report(200);
+        for k in 0..50 {
+            let streams = report.streams[..200].iter().cloned();
+            let renamed: Vec<_> = streams.map(|s| StreamReport { name: format!("{} {k}", s.name), ..s }).collect();
+            report.streams.extend(renamed);
+        }
+        let worst = 7000;
+        report.streams[worst].rx.as_mut().unwrap().lost = 1 << 40;
+        let page = html(&report);
+        let data = data_of(&page);
+        assert_eq!(data["streams"].as_array().unwrap().len(), 10_200);
+        let details = data["details"].as_array().unwrap().len();
+        assert!((100..9000).contains(&details), "{details}");
+        assert!(data["streams"][worst].as_array().unwrap().last().unwrap().is_number());
+        assert!(page.len() < 12 << 20, "{}", page.len());
+    }
+
+    #[test]
+    fn a_long_series_is_thinned_and_keeps_its_worst_moment() {
+        let mut report = report(1);
+        let sample = report.series[0].clone();
+        report.series = (0..100_000).map(|k| Sample { t_s: f64::from(k), ..sample.clone() }).collect();
+        report.series[77_777].streams[0].latency_p99_ns = Some(123_456_789);
+        let data = data(&report);
+        assert_eq!(data["t"].as_array().unwrap().len(), 1000);
+        assert!(data["details"][0]["series"]["p99"].as_array().unwrap().contains(&123_456_789.into()));
+    }
+
+    #[test]
+    fn an_empty_report_is_a_page_too() {
+        let page = html(&Report::default());
+        assert!(page.contains("Not valid"));
+        assert_eq!(data_of(&page)["streams"], json!([]));
+        assert_eq!(data_of(&page)["all"]["hist"]["latency"], Value::Null);
+    }
+
+    #[test]
+    fn merged_histograms_keep_every_count() {
+        let streams = report(5).streams;
+        let found: Vec<_> = streams.iter().filter_map(|s| s.departure_error_ns.as_ref()).collect();
+        let merged = histogram(&found);
+        let bins = merged["bins"].as_array().unwrap();
+        let counts: u64 = bins.chunks(3).map(|b| b[2].as_u64().unwrap()).sum();
+        assert_eq!(counts, found.iter().map(|d| d.count).sum::<u64>());
+        assert!(bins.len() <= 3 * MAX_BINS);
+        let p50 = merged["stats"][0].as_u64().unwrap();
+        let (low, high) = (found.iter().map(|d| d.p50).min().unwrap(), found.iter().map(|d| d.p50).max().unwrap());
+        assert!((low..=high + high / 16).contains(&p50), "{low} {p50} {high}");
+    }
+}
