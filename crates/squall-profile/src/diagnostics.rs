@@ -125,7 +125,9 @@ mod tests {
 
     #[test]
     fn distance_counts_inserts_drops_replacements_and_swaps() {
-        for (a, b, expected) in [("", "", 0), ("", "ab", 2), ("rate", "rate", 0), ("raet", "rate", 1), ("kitten", "sitting", 3)] {
+        for (a, b, expected) in
+            [("", "", 0), ("", "ab", 2), ("rate", "rate", 0), ("raet", "rate", 1), ("kitten", "sitting", 3)]
+        {
             assert_eq!((distance(a, b), distance(b, a)), (expected, expected), "{a} {b}");
         }
     }

@@ -6,6 +6,8 @@
 
 mod diagnostics;
 mod model;
+mod source;
 
 pub use diagnostics::{Diagnostic, Diagnostics};
 pub use model::*;
+pub use source::{Files, Format, schema};

@@ -86,13 +86,28 @@ pub enum SizeLaw {
     /// One after the other, over and over.
     List(Vec<u32>),
     /// From the first to the second by the third, over and over.
-    Range { min: u32, max: u32, step: u32 },
-    Uniform { min: u32, max: u32 },
+    Range {
+        min: u32,
+        max: u32,
+        step: u32,
+    },
+    Uniform {
+        min: u32,
+        max: u32,
+    },
     /// Rounded, drawn again until within min..=max.
-    Normal { mean: f64, sd: f64, min: u32, max: u32 },
+    Normal {
+        mean: f64,
+        sd: f64,
+        min: u32,
+        max: u32,
+    },
     /// Drawn at random in proportion to the weights.
     Weights(Vec<(u32, u32)>),
 }
+
+/// Simple IMIX, 7:4:1 of 64, 594 and 1518, evenly mixed: a fixed order, so that every twelve frames have the mix.
+pub const IMIX: [u32; 12] = [64, 594, 64, 64, 594, 64, 1518, 594, 64, 64, 594, 64];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
@@ -101,7 +116,11 @@ pub enum Mode {
     Burst(u64),
     /// `bursts` times `packets` frames; `gap` from the last frame's departure of one burst (plus its own
     /// inter-departure gap) to the first of the next.
-    Bursts { bursts: u64, packets: u64, gap: Nanos },
+    Bursts {
+        bursts: u64,
+        packets: u64,
+        gap: Nanos,
+    },
 }
 
 /// What starts when this stream has ended.
@@ -120,18 +139,33 @@ pub enum Departures {
     /// Poisson departures.
     Exponential,
     /// Mean times 1-spread ..= 1+spread; 0 < spread <= 1.
-    Uniform { spread: f64 },
+    Uniform {
+        spread: f64,
+    },
     /// `sd` as a share of the mean; negative draws count as 0.
-    Normal { sd: f64 },
+    Normal {
+        sd: f64,
+    },
     /// Shape above 1; scale follows from the mean.
-    Pareto { shape: f64 },
-    Weibull { shape: f64 },
-    Gamma { shape: f64 },
+    Pareto {
+        shape: f64,
+    },
+    Weibull {
+        shape: f64,
+    },
+    Gamma {
+        shape: f64,
+    },
     /// Constant gaps while on, silence while off; the rate is that of the on time.
-    OnOff { on: Nanos, off: Nanos },
+    OnOff {
+        on: Nanos,
+        off: Nanos,
+    },
     /// Gaps in nanoseconds, one a line, over and over; scaled so that their mean is what the rate says, unless the
     /// rate is `max`.
-    File { path: String },
+    File {
+        path: String,
+    },
 }
 
 /// What to do with a frame whose instant has passed.

@@ -1,0 +1,452 @@
+//! From the tables to a [`Profile`]: defaults, names to indices, and the checks that need more than one key.
+//!
+//! Where a mistake was noted, some harmless value goes on in its place, so that the rest is checked too.
+
+use std::{collections::HashMap, sync::Arc};
+
+use squall_units::{Nanos, Rate};
+
+use super::{
+    law::Number,
+    raw::{OpName, ProfileTable, StreamTable, VaryTable},
+    read::{Count, Given, Place, Placed, Reader},
+};
+use crate::{
+    At, Departures, FieldRef, Late, Mode, Next, Op, PacketSource, Port, Profile, SizeLaw, Stop, Stream, Vary,
+    diagnostics::suggest,
+};
+
+pub(super) fn profile(table: ProfileTable, cx: &mut Reader<'_>) -> Profile {
+    let ports: Vec<Port> = table
+        .ports
+        .map_or_else(Vec::new, |ports| ports.value.0)
+        .into_iter()
+        .map(|(name, address)| Port { name, at: cx.at(address.place.start), address: address.value })
+        .collect();
+
+    let given = table.given.has("stream");
+    let streams: Vec<(usize, StreamTable)> = table.stream.map_or_else(Vec::new, |streams| {
+        streams.value.into_iter().enumerate().filter(|(_, s)| s.enabled.as_ref().is_none_or(|e| e.value)).collect()
+    });
+    if streams.is_empty() && (!given || cx.mistakes.is_empty()) {
+        let hints = ["a profile has at least one [[stream]] that is not disabled".to_owned()];
+        cx.report(&table.place, "there is nothing to send", &hints);
+    }
+
+    let names = stream_names(&streams, cx);
+    let nexts: Vec<Option<Next>> = streams.iter().map(|(_, table)| next(table, &names, cx)).collect();
+    for (i, (_, table)) in streams.iter().enumerate() {
+        let waits = table.self_start.as_ref().filter(|start| !start.value);
+        if let Some(waits) = waits
+            && !nexts.iter().enumerate().any(|(from, next)| from != i && next.is_some_and(|n| n.stream == i))
+        {
+            let hint = format!("name it in another stream: next = {:?}, or drop self_start = false", names.names[i]);
+            cx.report(&waits.place, "= false, but no stream has this one as next: it would never start", &[hint]);
+        }
+    }
+
+    let streams = streams
+        .into_iter()
+        .zip(nexts)
+        .zip(names.names)
+        .map(|(((_, table), next), name)| stream(table, name, next, &ports, cx))
+        .collect();
+    let stop = Stop {
+        duration: table.duration.map(|d| d.value),
+        packets: table.packets.map(|p| p.value.0),
+        octets: table.octets.map(|o| o.value.0),
+    };
+    Profile { origin: cx.origin().into(), ports, streams, seed: table.seed.map_or(1, |seed| seed.value.0), stop }
+}
+
+struct Names {
+    names: Vec<String>,
+    index: HashMap<String, usize>,
+}
+
+fn stream_names(streams: &[(usize, StreamTable)], cx: &mut Reader<'_>) -> Names {
+    let mut names = Names { names: Vec::new(), index: HashMap::new() };
+    for (i, (number, table)) in streams.iter().enumerate() {
+        let name = table.name.as_ref().map_or_else(|| format!("stream {}", number + 1), |name| name.value.clone());
+        if names.index.insert(name.clone(), i).is_some() {
+            let place = table.name.as_ref().map_or(&table.place, |name| &name.place);
+            cx.report(place, &format!("= {name:?} is the name of an earlier stream, too"), &[]);
+        }
+        names.names.push(name);
+    }
+    names
+}
+
+fn next(table: &StreamTable, names: &Names, cx: &mut Reader<'_>) -> Option<Next> {
+    let Placed { value: next, place } = table.next.as_ref()?;
+    if table.mode.as_ref().map_or(!table.given.has("mode"), |mode| mode.value == Mode::Continuous) {
+        let says = "never comes: the stream is continuous and has no end";
+        cx.report(place, says, &["try mode = { burst = 1000 }".into()]);
+    }
+    let Some(stream) = names.index.get(&next.stream.value) else {
+        let hint = suggest(&next.stream.value, names.names.iter().map(String::as_str));
+        cx.report(&next.stream.place, &format!("= {:?} is no stream that is enabled", next.stream.value), &[hint]);
+        return None;
+    };
+    Some(Next { stream: *stream, times: next.times })
+}
+
+fn stream(table: StreamTable, name: String, next: Option<Next>, ports: &[Port], cx: &mut Reader<'_>) -> Stream {
+    let at = |placed: Option<&Place>, cx: &Reader<'_>| cx.at(placed.unwrap_or(&table.place).start);
+    let port = port(&table, ports, cx).unwrap_or(0);
+    cx.need(&table.place, &table.given, "rate", r#"rate = "1 kpps", or rate = "max""#);
+    let rate_at = at(table.rate.as_ref().map(|p| &p.place), cx);
+    let size_at = at(table.size.as_ref().map(|p| &p.place), cx);
+    let packet_place = [
+        table.packet.as_ref().map(|p| &p.place),
+        table.hex.as_ref().map(|p| &p.place),
+        table.pcap.as_ref().map(|p| &p.place),
+    ];
+    let packet_at = at(packet_place.into_iter().flatten().next(), cx);
+    let at = cx.at(table.place.start);
+    Stream {
+        name,
+        port,
+        group: table.group.map(|group| group.value),
+        packet: packet(&table.place, &table.given, table.packet, table.hex, table.pcap, cx)
+            .unwrap_or_else(|| PacketSource::Octets(Arc::default())),
+        size: table.size.map_or(SizeLaw::Natural, |size| size.value),
+        rate: table.rate.map_or(Rate::MAX, |rate| rate.value),
+        departures: table.departures.map_or(Departures::Constant, |departures| departures.value),
+        mode: table.mode.map_or(Mode::Continuous, |mode| mode.value),
+        start_delay: table.start_delay.map_or(Nanos::ZERO, |delay| delay.value),
+        self_start: table.self_start.is_none_or(|start| start.value),
+        next,
+        latency: table.latency.is_some_and(|latency| latency.value),
+        late: table.late.map_or(Late::default(), |late| late.value),
+        vary: table.vary.map_or_else(Vec::new, |vary| varies(vary.value, cx)),
+        at,
+        packet_at,
+        size_at,
+        rate_at,
+    }
+}
+
+fn port(table: &StreamTable, ports: &[Port], cx: &mut Reader<'_>) -> Option<usize> {
+    let known = || ports.iter().map(|port| port.name.as_str());
+    match (&table.port, ports) {
+        (Some(port), _) => {
+            let index = known().position(|name| name == port.value);
+            if index.is_none() {
+                let hints =
+                    [suggest(&port.value, known()), format!("or add under [ports]: {} = \"loop:0\"", port.value)];
+                cx.report(&port.place, &format!("= {:?} is not among [ports]", port.value), &hints);
+            }
+            index
+        }
+        (None, [_]) => Some(0),
+        (None, _) if table.given.has("port") => None,
+        (None, []) => {
+            let hints = ["try, before the first stream: ports = { A = \"loop:0\" }".into()];
+            cx.report(&table.place, "has no port, and there are no [ports]", &hints);
+            None
+        }
+        (None, [first, ..]) => {
+            let hints = [format!("try port = {:?}; there is {}", first.name, known().collect::<Vec<_>>().join(", "))];
+            cx.report(&table.place, "has no port, and [ports] has several", &hints);
+            None
+        }
+    }
+}
+
+fn packet(
+    place: &Place,
+    given: &Given,
+    packet: Option<Placed<squall_wire::Packet>>,
+    hex: Option<Placed<super::raw::HexText>>,
+    pcap: Option<Placed<String>>,
+    cx: &mut Reader<'_>,
+) -> Option<PacketSource> {
+    match cx.one_of(place, given, &["packet", "hex", "pcap"])? {
+        "packet" => Some(PacketSource::Layers(packet?.value)),
+        "hex" => Some(PacketSource::Octets(hex?.value.0.into())),
+        _ => {
+            let Placed { value, place } = pcap?;
+            let (path, number) = match value.rsplit_once('#') {
+                Some((path, number)) => (path, number.trim().parse().ok().filter(|number| *number > 0)),
+                None => (value.as_str(), Some(1)),
+            };
+            let hint = r#"try "capture.pcap#3": frames are counted from 1"#;
+            let number = if path.is_empty() { None } else { number };
+            let number = cx.must(&place, number, &format!("= {value:?} is not a frame of a capture"), hint)?;
+            Some(PacketSource::Capture { path: cx.beside(path), number })
+        }
+    }
+}
+
+/// The changing fields of one stream, as far as they are read.
+#[derive(Default)]
+struct Varies {
+    /// What `after` may name, and the index.
+    names: Vec<(String, usize)>,
+    done: Vec<Vary>,
+}
+
+fn varies(tables: Vec<VaryTable>, cx: &mut Reader<'_>) -> Vec<Vary> {
+    let mut varies = Varies::default();
+    for table in tables {
+        let at = cx.at(table.place.start);
+        let first = varies.done.len();
+        let name = table.name.as_ref().map(|name| name.value.clone());
+        let expected = if matches!(&table.op, Some(op) if op.value == OpName::Tuple) { 2 } else { 1 };
+        vary(table, at, &mut varies, cx);
+        // After a mistake something must stand here, or `after` would count wrong.
+        while varies.done.len() < first + expected {
+            let op = Op::Step { min: 0, max: 0, init: 0, step: 1 };
+            varies.done.push(Vary { field: FieldRef::Name(String::new()), op, at });
+        }
+        let last = varies.done.len() - 1;
+        varies.names.extend(name.map(|name| (name, last)));
+        for index in first..varies.done.len() {
+            if let FieldRef::Name(field) = &varies.done[index].field
+                && !field.is_empty()
+            {
+                varies.names.push((field.clone(), index));
+            }
+        }
+    }
+    varies.done
+}
+
+fn vary(table: VaryTable, at: At, varies: &mut Varies, cx: &mut Reader<'_>) -> Option<()> {
+    cx.need(&table.place, &table.given, "op", r#"op = "increment""#)?;
+    let op = table.op.as_ref()?.value;
+    check_keys(&table, op, cx);
+    if op == OpName::Tuple {
+        return tuple(table, at, varies, cx);
+    }
+    let field = field(&table, cx);
+    let of = match &table.after {
+        Some(after) => Some(predecessor(after, op, varies, cx)?),
+        None if table.given.has("after") => return None,
+        None => None,
+    };
+    let op = operation(op, &table, cx)?;
+    let op = match of {
+        Some(of) => Op::After { of, then: Box::new(op) },
+        None => op,
+    };
+    varies.done.push(Vary { field: field?, op, at });
+    Some(())
+}
+
+/// Notes keys that another operation would use.
+fn check_keys(table: &VaryTable, op: OpName, cx: &mut Reader<'_>) {
+    let of_op: &[&str] = match op {
+        OpName::Increment | OpName::Decrement => &["min", "max", "init", "step"],
+        OpName::List => &["values", "init"],
+        OpName::Random => &["min", "max", "limit", "seed"],
+        OpName::Weighted => &["values", "weights"],
+        OpName::File => &["path"],
+        OpName::Tuple => &["fields", "ip_min", "ip_max", "port_min", "port_max"],
+    };
+    let of_field: &[&str] = match op {
+        OpName::Tuple => &["name", "op"],
+        _ => &["name", "op", "field", "offset", "octets", "mask", "after"],
+    };
+    cx.only(&table.place, &table.given, &format!("op = {:?}", op.word()), &[of_op, of_field].concat());
+}
+
+fn field(table: &VaryTable, cx: &mut Reader<'_>) -> Option<FieldRef> {
+    if cx.one_of(&table.place, &table.given, &["field", "offset"])? == "field" {
+        for key in ["octets", "mask"].into_iter().filter(|key| table.given.has(key)) {
+            let hints = ["octets and mask go with offset".to_owned()];
+            cx.report(&table.place, &format!("has {key:?}, which does nothing with \"field\""), &hints);
+        }
+        let field = table.field.as_ref()?;
+        let named = (!field.value.trim().is_empty()).then(|| FieldRef::Name(field.value.trim().into()));
+        return cx.must(&field.place, named, "names no field", r#"try "ipv4.src""#);
+    }
+    cx.need(&table.place, &table.given, "octets", "octets = 2")?;
+    let (offset, octets) = (table.offset.as_ref()?, table.octets.as_ref()?);
+    let len = (1..=8).contains(&octets.value.0).then_some(octets.value.0 as usize);
+    let len = cx.must(&octets.place, len, &format!("= {} is out of bounds", octets.value.0), "1 to 8")?;
+    // A frame ends before 65554; what this one's end is, the plan knows.
+    let at = usize::try_from(offset.value.0).ok().filter(|at| *at < 1 << 16);
+    let at = cx.must(&offset.place, at, &format!("= {} is in no frame", offset.value.0), "0 to 65535")?;
+    let all = u64::MAX >> (64 - 8 * len);
+    let mask = match &table.mask {
+        None if table.given.has("mask") => return None,
+        None => all,
+        Some(mask) => {
+            let right = u64::try_from(mask.value.value).ok().filter(|mask| *mask != 0 && mask & !all == 0);
+            let hint = format!("from 1 to {all:#x}, the bits of {len} octets");
+            cx.must(
+                &mask.place,
+                right,
+                &format!("= {:#x} selects none of the bits, or others", mask.value.value),
+                &hint,
+            )?
+        }
+    };
+    Some(FieldRef::Offset { offset: at, octets: len, mask })
+}
+
+/// The index of the variable that `after` names. Both must be of the kind that comes round.
+fn predecessor(after: &Placed<String>, op: OpName, varies: &Varies, cx: &mut Reader<'_>) -> Option<usize> {
+    let Placed { value, place } = after;
+    if matches!(op, OpName::Random | OpName::Weighted) {
+        let hints = ["increment, decrement, list and file follow another field".to_owned()];
+        cx.report(place, &format!("= {value:?} cannot be with op = {:?}", op.word()), &hints);
+        return None;
+    }
+    let Some((_, of)) = varies.names.iter().rfind(|(name, _)| name == value) else {
+        let known = varies.names.iter().map(|(name, _)| name.as_str());
+        let hints = [format!("{}; only what stands before counts", suggest(value, known))];
+        cx.report(place, &format!("= {value:?} is no earlier changing field of this stream"), &hints);
+        return None;
+    };
+    if matches!(varies.done[*of].op, Op::Random { .. } | Op::Weighted { .. }) {
+        let hints = ["follow an increment, decrement, list or file".to_owned()];
+        cx.report(place, &format!("= {value:?} is random and never wraps"), &hints);
+        return None;
+    }
+    Some(*of)
+}
+
+fn operation(op: OpName, table: &VaryTable, cx: &mut Reader<'_>) -> Option<Op> {
+    let place = &table.place;
+    match op {
+        OpName::Increment | OpName::Decrement => {
+            let (min, max) = range(table, cx)?;
+            let up = op == OpName::Increment;
+            let init = number(&table.init, "init", table, if up { min } else { max })?;
+            if !(min.value..=max.value).contains(&init.value) {
+                let placed = table.init.as_ref().map_or(place, |init| &init.place);
+                return cx.must(placed, None, &format!("= {init} is out of bounds"), &format!("from {min} to {max}"));
+            }
+            let step = number(&table.step, "step", table, 1.into())?;
+            let signed = i128::try_from(step.value).ok().filter(|step| *step != 0);
+            let placed = table.step.as_ref().map_or(place, |step| &step.place);
+            let hint = "at least 1; decrement goes down by it";
+            let step = cx.must(placed, signed, &format!("= {step} is no step"), hint)?;
+            let (min, max, init) = (min.value, max.value, init.value);
+            Some(Op::Step { min, max, init, step: if up { step } else { -step } })
+        }
+        OpName::Random => {
+            let (min, max) = range(table, cx)?;
+            let limit = table.limit.as_ref().map(|limit| limit.value.0);
+            if let Some(Placed { place, .. }) = table.limit.as_ref().filter(|limit| limit.value.0 == 0) {
+                cx.report(place, "= 0 draws nothing", &["leave it out for: no limit".into()]);
+            }
+            Some(Op::Random {
+                min: min.value,
+                max: max.value,
+                limit,
+                seed: table.seed.as_ref().map(|seed| seed.value.0),
+            })
+        }
+        OpName::List => {
+            let values = values(table, cx)?;
+            let init = match &table.init {
+                None => Some(0),
+                Some(init) => {
+                    let found = values.iter().position(|value| *value == init.value.value);
+                    cx.must(&init.place, found, "is not among the values", "the first frame has one of `values`")
+                }
+            };
+            Some(Op::List { values, init: init? })
+        }
+        OpName::Weighted => {
+            cx.need(place, &table.given, "weights", "weights = [7, 4, 1]")?;
+            let (values, weights) = (values(table, cx)?, table.weights.as_ref()?);
+            if values.len() != weights.value.len() {
+                let says = format!("has {} weights for {} values", weights.value.len(), values.len());
+                return cx.must(&weights.place, None, &says, "one weight for each value");
+            }
+            let pairs: Option<Vec<(u128, u32)>> = values
+                .into_iter()
+                .zip(&weights.value)
+                .map(|(v, Count(w))| Some((v, u32::try_from(*w).ok()?)))
+                .collect();
+            let sum = |pairs: &Vec<(u128, u32)>| pairs.iter().map(|(_, weight)| u64::from(*weight)).sum::<u64>();
+            let right = pairs.filter(|pairs| (1..=u64::from(u32::MAX)).contains(&sum(pairs)));
+            let hint = "their sum is 1 to 4294967295";
+            Some(Op::Weighted { values: cx.must(&weights.place, right, "adds up to no weight", hint)? })
+        }
+        OpName::File => {
+            cx.need(place, &table.given, "path", r#"path = "values.txt""#)?;
+            Some(Op::List { values: file_values(table.path.as_ref()?, cx)?, init: 0 })
+        }
+        OpName::Tuple => unreachable!("tuples are two operations"),
+    }
+}
+
+/// A key's number or the default; `None` where it was there and wrong.
+fn number(placed: &Option<Placed<Number>>, key: &str, table: &VaryTable, default: Number) -> Option<Number> {
+    match placed {
+        Some(placed) => Some(placed.value),
+        None => (!table.given.has(key)).then_some(default),
+    }
+}
+
+fn range(table: &VaryTable, cx: &mut Reader<'_>) -> Option<(Number, Number)> {
+    cx.need(&table.place, &table.given, "max", "max = 65535")?;
+    let (min, max) = (number(&table.min, "min", table, 0.into())?, table.max.as_ref()?);
+    ordered(min, max, "min", cx)
+}
+
+fn ordered(min: Number, max: &Placed<Number>, low: &str, cx: &mut Reader<'_>) -> Option<(Number, Number)> {
+    let right = (min.value <= max.value.value).then_some((min, max.value));
+    cx.must(&max.place, right, &format!("= {} is less than {low} = {min}", max.value), "the smaller one first")
+}
+
+fn values(table: &VaryTable, cx: &mut Reader<'_>) -> Option<Vec<u128>> {
+    cx.need(&table.place, &table.given, "values", "values = [80, 443]")?;
+    let placed = table.values.as_ref()?;
+    let values: Vec<u128> = placed.value.iter().map(|number| number.value).collect();
+    cx.must(&placed.place, Some(values).filter(|v| !v.is_empty()), "is empty", "values = [80, 443]")
+}
+
+fn file_values(path: &Placed<String>, cx: &mut Reader<'_>) -> Option<Vec<u128>> {
+    let file = cx.beside(&path.value);
+    let text = match (cx.files)(file.as_ref()) {
+        Ok(text) => text,
+        Err(error) => {
+            let says = format!("= {:?} cannot be read: {error}", path.value);
+            return cx.must(&path.place, None, &says, &format!("looked for {file}"));
+        }
+    };
+    let mut values = Vec::new();
+    for (i, line) in text.lines().enumerate() {
+        let value = line.split_once('#').map_or(line, |(value, _)| value).trim();
+        if value.is_empty() {
+            continue;
+        }
+        let says = format!("= {:?}: line {} is not a number or an address: {value:?}", path.value, i + 1);
+        values.push(cx.must(&path.place, Number::parse(value), &says, "one value a line")?.value);
+    }
+    let values = Some(values).filter(|values| !values.is_empty());
+    cx.must(&path.place, values, &format!("= {:?} has no values", path.value), "one value a line")
+}
+
+/// Addresses times ports: the address changes from frame to frame, the port when the addresses are through.
+fn tuple(table: VaryTable, at: At, varies: &mut Varies, cx: &mut Reader<'_>) -> Option<()> {
+    cx.need(&table.place, &table.given, "ip_min", r#"ip_min = "16.0.0.1""#)?;
+    cx.need(&table.place, &table.given, "ip_max", r#"ip_max = "16.0.0.254""#)?;
+    let fields = match &table.fields {
+        None if table.given.has("fields") => return None,
+        None => ["ipv4.src".to_owned(), "udp.sport".to_owned()],
+        Some(fields) => {
+            let two = <[String; 2]>::try_from(fields.value.clone()).ok();
+            let two = two.filter(|two| two.iter().all(|field| !field.trim().is_empty()));
+            cx.must(&fields.place, two, "is not two fields", r#"try ["ipv4.src", "udp.sport"]"#)?
+        }
+    };
+    let (ip_min, ip_max) = ordered(table.ip_min.as_ref()?.value, table.ip_max.as_ref()?, "ip_min", cx)?;
+    let port_min = number(&table.port_min, "port_min", &table, 1025.into())?;
+    let port_max = number(&table.port_max, "port_max", &table, 65_535.into())?;
+    let place = table.port_max.as_ref().or(table.port_min.as_ref()).map_or(&table.place, |port| &port.place).clone();
+    let (port_min, port_max) = ordered(port_min, &Placed { value: port_max, place }, "port_min", cx)?;
+    let of = varies.done.len();
+    let [address, port] = fields.map(|field| FieldRef::Name(field.trim().into()));
+    let up = |min: Number, max: Number| Op::Step { min: min.value, max: max.value, init: min.value, step: 1 };
+    varies.done.push(Vary { field: address, op: up(ip_min, ip_max), at });
+    varies.done.push(Vary { field: port, op: Op::After { of, then: Box::new(up(port_min, port_max)) }, at });
+    Some(())
+}

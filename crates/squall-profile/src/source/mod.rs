@@ -1,0 +1,133 @@
+//! The text forms of a profile: TOML, YAML, JSON to a common tree, to typed tables, to a checked [`Profile`].
+
+mod json;
+mod law;
+mod lower;
+mod node;
+mod raw;
+mod read;
+mod toml;
+mod yaml;
+
+use std::path::Path;
+
+use serde_json::json;
+
+use self::{
+    node::{Node, SyntaxMistake},
+    read::{Read, Reader},
+};
+use crate::{Diagnostic, Diagnostics, Profile};
+
+pub use self::read::Files;
+
+/// How a profile is written. The schema is the same for all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    Toml,
+    Yaml,
+    Json,
+}
+
+impl Format {
+    /// By the file's extension.
+    pub fn from_path(path: &Path) -> Option<Self> {
+        match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
+            "toml" => Some(Self::Toml),
+            "yaml" | "yml" => Some(Self::Yaml),
+            "json" => Some(Self::Json),
+            _ => None,
+        }
+    }
+}
+
+impl Profile {
+    /// Reads the profile in a file, in the format of its extension.
+    pub fn load(path: impl AsRef<Path>) -> Result<Self, Diagnostics> {
+        let path = path.as_ref();
+        let origin = path.to_string_lossy();
+        let refuse = |message: String, detail: &str| {
+            let details = if detail.is_empty() { Vec::new() } else { vec![detail.to_owned()] };
+            Diagnostics(vec![Diagnostic { origin: origin.to_string(), message, details, ..Diagnostic::default() }])
+        };
+        let format = Format::from_path(path).ok_or_else(|| {
+            refuse("the extension does not say what this is".into(), "profiles are .toml, .yaml, .yml or .json")
+        })?;
+        let text = std::fs::read_to_string(path).map_err(|error| refuse(format!("cannot be read: {error}"), ""))?;
+        Self::parse(&text, &origin, format)
+    }
+
+    /// Reads a profile. `origin` is what messages call it; files that it names are read from the disk, relative to the
+    /// folder of `origin`.
+    ///
+    /// ```
+    /// use squall_profile::{Format, Profile};
+    ///
+    /// let text = r#"
+    ///     [ports]
+    ///     A = "loop:0"
+    ///
+    ///     [[stream]]
+    ///     name = "web"
+    ///     hex  = "020000000001 020000000002 88b5"
+    ///     rate = "12 Gbp"
+    /// "#;
+    /// let mistakes = Profile::parse(text, "load.toml", Format::Toml).unwrap_err();
+    /// assert_eq!(
+    ///     mistakes.to_string().lines().next(),
+    ///     Some(r#"load.toml:8:12  stream "web": rate = "12 Gbp" is not a rate"#)
+    /// );
+    /// let profile = Profile::parse(&text.replace("Gbp", "Gbps"), "load.toml", Format::Toml)?;
+    /// assert_eq!(profile.streams[0].rate, "12 Gbps".parse()?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn parse(text: &str, origin: &str, format: Format) -> Result<Self, Diagnostics> {
+        Self::parse_with(text, origin, format, &|path| std::fs::read_to_string(path))
+    }
+
+    /// As [`Profile::parse`], with `files` in place of the disk.
+    pub fn parse_with(text: &str, origin: &str, format: Format, files: &Files<'_>) -> Result<Self, Diagnostics> {
+        // Editors on Windows leave a byte order mark.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let tree = match format {
+            Format::Toml => toml::parse(text),
+            Format::Yaml => yaml::parse(text),
+            Format::Json => json::parse(text),
+        };
+        read(tree, Reader::new(origin, text, files))
+    }
+
+    /// Reads a profile that never was text: Python's and the command line's way. Mistakes name the key.
+    pub fn from_value(value: &serde_json::Value, origin: &str) -> Result<Self, Diagnostics> {
+        read(Ok(value.into()), Reader::new(origin, "", &|path| std::fs::read_to_string(path)))
+    }
+}
+
+fn read(tree: Result<Node, Vec<SyntaxMistake>>, mut cx: Reader<'_>) -> Result<Profile, Diagnostics> {
+    let profile = match tree {
+        Ok(root) => {
+            cx.name_streams(&root);
+            raw::ProfileTable::read(&root, &mut cx).map(|table| lower::profile(table, &mut cx))
+        }
+        Err(mistakes) => {
+            mistakes.into_iter().for_each(|mistake| cx.syntax(mistake.at, mistake.message));
+            None
+        }
+    };
+    match profile {
+        Some(profile) if cx.mistakes.is_empty() => Ok(profile),
+        _ => {
+            cx.mistakes.sort_by_key(|mistake| (mistake.line, mistake.column));
+            Err(Diagnostics(cx.mistakes))
+        }
+    }
+}
+
+/// The JSON Schema of a profile, for editors and the reference.
+pub fn schema() -> serde_json::Value {
+    let mut schema = raw::ProfileTable::schema();
+    schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
+    schema["title"] = json!("Squall profile");
+    schema["properties"]["$schema"] = json!({ "type": "string", "description": "For editors: where this schema is." });
+    schema
+}

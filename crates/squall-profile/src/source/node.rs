@@ -1,0 +1,93 @@
+//! The common form of TOML, YAML and JSON: a tree that knows where each key and value stands.
+
+/// A value and its place: octets of the source. Both 0 where the value never was text.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    pub start: usize,
+    pub end: usize,
+    pub value: Value,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Value {
+    Null,
+    Bool(bool),
+    Integer(i128),
+    Float(f64),
+    Text(String),
+    List(Vec<Node>),
+    /// In the order of the source; keys are unique.
+    Table(Vec<Entry>),
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub key: String,
+    /// Of the key.
+    pub start: usize,
+    pub node: Node,
+}
+
+/// Text that is no TOML, YAML or JSON at all.
+#[derive(Debug)]
+pub(super) struct SyntaxMistake {
+    pub at: usize,
+    pub message: String,
+}
+
+impl Node {
+    pub fn get(&self, key: &str) -> Option<&Node> {
+        match &self.value {
+            Value::Table(entries) => entries.iter().find(|e| e.key == key).map(|e| &e.node),
+            _ => None,
+        }
+    }
+
+    /// Numbers as they are commonly written, text as it is: for values that are taken in either form.
+    pub fn scalar(&self) -> Option<String> {
+        match &self.value {
+            Value::Integer(n) => Some(n.to_string()),
+            // Rust prints the shortest decimal that reads back, without exponent: 0.1 stays exactly 1/10.
+            Value::Float(x) => Some(x.to_string()),
+            Value::Text(text) => Some(text.clone()),
+            _ => None,
+        }
+    }
+
+    /// For messages: at most some 60 characters.
+    pub fn shown(&self) -> String {
+        match &self.value {
+            Value::Null => "null".into(),
+            Value::Bool(b) => b.to_string(),
+            Value::Integer(n) => n.to_string(),
+            Value::Float(x) => x.to_string(),
+            Value::Text(text) if text.chars().count() > 60 => {
+                format!("{:?}...", text.chars().take(57).collect::<String>())
+            }
+            Value::Text(text) => format!("{text:?}"),
+            Value::List(_) => "[...]".into(),
+            Value::Table(_) => "{...}".into(),
+        }
+    }
+}
+
+impl From<&serde_json::Value> for Node {
+    fn from(json: &serde_json::Value) -> Self {
+        use serde_json::Value as Json;
+        let value = match json {
+            Json::Null => Value::Null,
+            Json::Bool(b) => Value::Bool(*b),
+            Json::Number(n) => match (n.as_i64(), n.as_u64()) {
+                (Some(n), _) => Value::Integer(n.into()),
+                (_, Some(n)) => Value::Integer(n.into()),
+                _ => Value::Float(n.as_f64().unwrap_or(f64::NAN)),
+            },
+            Json::String(text) => Value::Text(text.clone()),
+            Json::Array(items) => Value::List(items.iter().map(Node::from).collect()),
+            Json::Object(entries) => Value::Table(
+                entries.iter().map(|(key, node)| Entry { key: key.clone(), start: 0, node: node.into() }).collect(),
+            ),
+        };
+        Self { start: 0, end: 0, value }
+    }
+}

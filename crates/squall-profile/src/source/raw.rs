@@ -1,0 +1,341 @@
+//! The tables of a profile as they are written. These comments are the reference: they land in the JSON schema.
+
+use serde_json::{Value as Json, json};
+use squall_units::{Nanos, Rate};
+use squall_wire::Packet;
+
+use super::{
+    law::{NextText, Number},
+    node::{Node, Value},
+    read::{Count, Octets, Place, Placed, Read, Reader, table},
+};
+use crate::{Departures, Late, Mode, SizeLaw};
+
+table! {
+    /// A Squall profile: what to send, on which ports, when.
+    ProfileTable {
+        /// Feeds every random choice: same profile and seed, same octets. Default 1.
+        seed: Count,
+        /// Ends the run after so long.
+        duration: Nanos,
+        /// Ends the run after so many frames on all ports together.
+        packets: Count,
+        /// Ends the run after so many octets of frames with FCS, on all ports together.
+        octets: Octets,
+        /// Names for port addresses: A = "af_packet:eth1". `--port A=...` on the command line replaces one.
+        ports: PortsTable,
+        /// What to send: frames of one kind, at one rate, on one port.
+        stream: Vec<StreamTable>,
+    }
+}
+
+table! {
+    /// Frames of one kind, at one rate, on one port.
+    StreamTable {
+        /// Unique; reports and `next` use it. Default "stream 1" and so on.
+        name: String,
+        /// A name from [ports]. May be left out where there is only one.
+        port: String,
+        /// Reports add up the streams of a group.
+        group: String,
+        /// The headers, outermost first; lengths and checksums fill themselves. One of `packet`, `hex`, `pcap`.
+        packet: Packet,
+        /// The octets of a frame without FCS, hexadecimal; blanks and colons between octets are skipped.
+        hex: HexText,
+        /// A frame of a capture: "file.pcap#3" is the third; without a number, the first. Relative to the profile.
+        pcap: String,
+        /// Frame length in octets with FCS. Left out: as long as the packet is, at least 64.
+        size: SizeLaw,
+        /// How fast.
+        rate: Rate,
+        /// The law of the gaps between departures; their mean is what the rate says. Default "constant".
+        departures: Departures,
+        /// How many frames: on and on, or in bursts. Default "continuous".
+        mode: Mode,
+        /// Waits so long from the start of the run, or from the end of the stream that names this one as `next`.
+        start_delay: Nanos,
+        /// false: waits until a stream names this one as `next`. Default true.
+        self_start: bool,
+        /// The stream that starts when this one has ended; itself, too.
+        next: NextText,
+        /// Signs the frames, so that the receiver measures loss, order and delay. Default false.
+        latency: bool,
+        /// What happens to a frame whose instant has passed. Default "catch-up".
+        late: Late,
+        /// false: as if the stream were not there. Default true.
+        enabled: bool,
+        /// Fields that change from frame to frame.
+        vary: Vec<VaryTable>,
+    }
+}
+
+table! {
+    /// A field that changes from frame to frame. The field is named, or given by `offset` and `octets`.
+    VaryTable {
+        /// For `after` of another; default: the field.
+        name: String,
+        /// As in the packet: "ipv4.src", "vlan[1].id" (the second from the outside), "udp[-1].sport" (the innermost).
+        field: String,
+        /// First octet of the number that changes, from the start of the frame.
+        offset: Count,
+        /// Length of the number at `offset`, 1 to 8; big-endian.
+        octets: Count,
+        /// The bits of the number at `offset` that change. Default all.
+        mask: Number,
+        /// How values follow each other.
+        op: OpName,
+        /// Smallest value: a number, an address, a MAC. For increment, decrement, random; default 0.
+        min: Number,
+        /// Largest value. For increment, decrement, random.
+        max: Number,
+        /// Value of the first frame. Default: `min` for increment, `max` for decrement, the first of a list.
+        init: Number,
+        /// Distance from one value to the next, for increment and decrement; past the end it wraps. Default 1.
+        step: Number,
+        /// For list (one after the other, over and over) and weighted.
+        values: Vec<Number>,
+        /// For weighted: how often each of `values` is drawn, in proportion.
+        weights: Vec<Count>,
+        /// For random: so many draws, then the same again.
+        limit: Count,
+        /// For random: apart from the profile's seed.
+        seed: Count,
+        /// For file: values, one a line; # begins a comment. Relative to the profile.
+        path: String,
+        /// Changes only when an earlier field of this stream wraps; that one's name or field.
+        after: String,
+        /// For tuple: the address and the port field. Default ["ipv4.src", "udp.sport"].
+        fields: Vec<String>,
+        /// For tuple: the addresses.
+        ip_min: Number,
+        /// For tuple.
+        ip_max: Number,
+        /// For tuple: the ports; the next one comes when the addresses are through. Default 1025.
+        port_min: Number,
+        /// For tuple. Default 65535.
+        port_max: Number,
+    }
+}
+
+table! {
+    /// A law of frame lengths; one of its keys.
+    SizeTable {
+        /// Drawn in proportion: [[64, 7], [594, 4], [1518, 1]].
+        weights: Vec<Pair>,
+        /// Drawn evenly: "64-1518".
+        uniform: String,
+        /// Drawn from a normal distribution.
+        normal: NormalSize,
+        /// An IMIX genome (RFC 6985): a letter a frame, over and over; a number before a letter repeats it. a 64, b 128,
+        /// c 256, d 512, e 1024, f 1280, g 1518, h 2112, i 9000, z the MTU; capitals are `custom`.
+        genome: String,
+        /// The length that z stands for in `genome`.
+        z: Count,
+        /// Lengths that A, B, ... stand for in `genome`.
+        custom: Vec<Count>,
+    }
+}
+
+table! {
+    /// Rounded to whole octets, drawn again until within min to max.
+    NormalSize {
+        /// Mean of the law before it is cut to min to max.
+        mean: f64,
+        /// Standard deviation, at most max - min.
+        sd: f64,
+        /// Default 64.
+        min: Count,
+        /// Default 1518.
+        max: Count,
+    }
+}
+
+table! {
+    /// A law of gaps; one of its keys (on and off go together).
+    DeparturesTable {
+        /// Gaps evenly within the mean times 1-x to 1+x; 0 < x <= 1.
+        uniform: f64,
+        /// Standard deviation as a share of the mean gap; negative draws count as 0.
+        normal: f64,
+        /// Shape, above 1.
+        pareto: f64,
+        /// Shape.
+        weibull: f64,
+        /// Shape.
+        gamma: f64,
+        /// Constant gaps for so long ...
+        on: Nanos,
+        /// ... then silence for so long. The rate is that of the time when it is on.
+        off: Nanos,
+        /// Gaps in nanoseconds, one a line, over and over; scaled to the rate unless that is max. Relative to the profile.
+        file: String,
+    }
+}
+
+table! {
+    /// `burst`, or `bursts` with `packets` and `gap`.
+    ModeTable {
+        /// So many frames, then done.
+        burst: Count,
+        /// So many bursts ...
+        bursts: Count,
+        /// ... of so many frames each ...
+        packets: Count,
+        /// ... so long apart. Default 0.
+        gap: Nanos,
+    }
+}
+
+table! {
+    /// The stream that follows, and how often.
+    NextTable {
+        /// Its name.
+        stream: String,
+        /// How often in all; left out: for ever.
+        times: Count,
+    }
+}
+
+/// `[ports]`: any name, with an address.
+#[derive(Debug)]
+pub(super) struct PortsTable(pub Vec<(String, Placed<String>)>);
+
+impl Read for PortsTable {
+    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
+        let mut ports = Vec::new();
+        for entry in cx.table(node)? {
+            let address = cx.below(&entry.key, |cx| {
+                let value = String::read(&entry.node, cx)?;
+                let place = Place { start: entry.start, ..cx.place(&entry.node) };
+                if value.trim().is_empty() {
+                    return cx.wrong_type(&entry.node, "an address", r#""af_packet:eth1", "loop:0", "null:""#);
+                }
+                Some(Placed { value, place })
+            });
+            ports.extend(address.map(|address| (entry.key.clone(), address)));
+        }
+        Some(Self(ports))
+    }
+    fn schema() -> Json {
+        json!({ "type": "object", "additionalProperties": { "type": "string", "minLength": 1 },
+            "examples": [{ "A": "af_packet:eth1", "B": "loop:0" }] })
+    }
+}
+
+/// `[64, 7]`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pair(pub u64, pub u64);
+
+impl Read for Pair {
+    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
+        match &node.value {
+            Value::List(items) if items.len() == 2 => {
+                let first = Count::read(&items[0], cx)?;
+                Some(Self(first.0, Count::read(&items[1], cx)?.0))
+            }
+            _ => cx.wrong_type(node, "a length and its weight", "[64, 7]"),
+        }
+    }
+    fn schema() -> Json {
+        json!({ "type": "array", "items": { "type": "integer", "minimum": 0 }, "minItems": 2, "maxItems": 2 })
+    }
+}
+
+/// The octets of a frame.
+#[derive(Clone, Debug)]
+pub(super) struct HexText(pub Vec<u8>);
+
+impl Read for HexText {
+    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
+        let text = String::read(node, cx)?;
+        let mut octets = Vec::with_capacity(text.len() / 2);
+        let mut half = None;
+        for (at, c) in text.char_indices().filter(|(_, c)| !c.is_whitespace() && *c != ':') {
+            let Some(digit) = c.to_digit(16) else {
+                let place = Place { start: cx.inside(node, &text, at), ..cx.place(node) };
+                cx.report(&place, &format!("says {c:?}, expected a hexadecimal digit"), &[]);
+                return None;
+            };
+            half = match half {
+                None => Some(digit),
+                Some(high) => {
+                    octets.push((high << 4 | digit) as u8);
+                    None
+                }
+            };
+        }
+        if half.is_some() {
+            cx.report(&cx.place(node), "ends in the middle of an octet", &["octets are two digits each".into()]);
+            return None;
+        }
+        // Destination, source, type: less is no Ethernet frame. The upper bound is lo's MTU and an Ethernet header.
+        if !(14..=65_550).contains(&octets.len()) {
+            let found = format!("is {} octets, expected 14 to 65550", octets.len());
+            cx.report(&cx.place(node), &found, &["give the frame from its destination address on, without FCS".into()]);
+            return None;
+        }
+        Some(Self(octets))
+    }
+    fn schema() -> Json {
+        json!({ "type": "string", "pattern": "^[0-9a-fA-F:\\s]*$" })
+    }
+}
+
+/// A word out of a few.
+pub(super) fn word<T: Copy>(node: &Node, cx: &mut Reader<'_>, what: &str, words: &[(&str, T)]) -> Option<T> {
+    let text = if let Value::Text(text) = &node.value { text.as_str() } else { "" };
+    if let Some((_, value)) = words.iter().find(|(word, _)| *word == text) {
+        return Some(*value);
+    }
+    let hint = crate::diagnostics::suggest(text, words.iter().map(|(word, _)| *word));
+    cx.wrong(node, &format!("is not {what}"), &[hint]);
+    None
+}
+
+impl Read for Late {
+    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
+        let words = [("catch-up", Self::CatchUp), ("drop", Self::Drop), ("stretch", Self::Stretch)];
+        word(node, cx, "a policy for late frames", &words)
+    }
+    fn schema() -> Json {
+        json!({ "enum": ["catch-up", "drop", "stretch"],
+            "description": "catch-up: sent as fast as the port goes until the schedule is met again. drop: skipped and \
+                counted, if more than a gap late. stretch: the rest of the schedule moves." })
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OpName {
+    Increment,
+    Decrement,
+    List,
+    Random,
+    Weighted,
+    File,
+    Tuple,
+}
+
+impl OpName {
+    pub const WORDS: [(&str, Self); 7] = [
+        ("increment", Self::Increment),
+        ("decrement", Self::Decrement),
+        ("list", Self::List),
+        ("random", Self::Random),
+        ("weighted", Self::Weighted),
+        ("file", Self::File),
+        ("tuple", Self::Tuple),
+    ];
+
+    pub fn word(self) -> &'static str {
+        Self::WORDS.iter().find(|(_, op)| *op == self).map_or("", |(word, _)| word)
+    }
+}
+
+impl Read for OpName {
+    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
+        word(node, cx, "a way for a field to change", &Self::WORDS)
+    }
+    fn schema() -> Json {
+        json!({ "enum": Self::WORDS.map(|(word, _)| word) })
+    }
+}

@@ -1,0 +1,419 @@
+//! From the tree to typed tables: every mistake is noted, none stops the reading.
+
+use std::{io, path::Path};
+
+use serde_json::{Value as Json, json};
+use squall_units::{Nanos, Rate, UnitError};
+use squall_wire::Packet;
+
+use super::node::{Entry, Node, Value};
+use crate::{At, Diagnostic, diagnostics::suggest};
+
+/// Reads a file that a profile names: the disk, or what a test puts in its place.
+pub type Files<'a> = dyn Fn(&Path) -> io::Result<String> + 'a;
+
+/// What can be read from a node, and the JSON schema of what it takes.
+pub(super) trait Read: Sized {
+    /// `None`: the mistake has been noted.
+    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self>;
+    fn schema() -> Json;
+}
+
+/// A value and where it was written.
+#[derive(Clone, Debug)]
+pub(super) struct Placed<T> {
+    pub value: T,
+    pub place: Place,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Place {
+    pub start: usize,
+    pub path: String,
+}
+
+/// Which keys a table had, right or wrong, and where.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Given(Vec<(&'static str, usize)>);
+
+impl Given {
+    pub fn has(&self, key: &str) -> bool {
+        self.0.iter().any(|(given, _)| *given == key)
+    }
+}
+
+/// Defines a table: its fields, their documentation, how it is read and its schema, in one place. Each field is
+/// `Some` if it was there and right.
+macro_rules! table {
+    ($(#[doc = $doc:literal])* $name:ident { $($(#[doc = $field_doc:literal])* $field:ident: $type:ty,)* }) => {
+        $(#[doc = $doc])*
+        #[derive(Debug)]
+        pub(super) struct $name {
+            pub place: $crate::source::read::Place,
+            pub given: $crate::source::read::Given,
+            $($(#[doc = $field_doc])* pub $field: Option<$crate::source::read::Placed<$type>>,)*
+        }
+
+        impl $crate::source::read::Read for $name {
+            fn read(node: &$crate::source::node::Node, cx: &mut $crate::source::read::Reader<'_>) -> Option<Self> {
+                let entries = cx.table(node)?;
+                let mut table = Self { place: cx.place(node), given: Default::default(), $($field: None,)* };
+                for entry in entries {
+                    match entry.key.as_str() {
+                        $(stringify!($field) => table.$field = cx.field(entry, stringify!($field), &mut table.given),)*
+                        _ => cx.unknown_key(entry, &[$(stringify!($field)),*]),
+                    }
+                }
+                Some(table)
+            }
+
+            fn schema() -> serde_json::Value {
+                $crate::source::read::table_schema(&[$($doc),*], vec![
+                    $((stringify!($field), &[$($field_doc),*], <$type as $crate::source::read::Read>::schema()),)*
+                ])
+            }
+        }
+    };
+}
+pub(super) use table;
+
+/// Notes mistakes, and knows where they are.
+pub(super) struct Reader<'a> {
+    origin: &'a str,
+    source: &'a str,
+    /// Where each line begins.
+    lines: Vec<usize>,
+    /// Streams as messages call them: `stream "web"`, `stream 3`.
+    streams: Vec<String>,
+    /// Of the value being read: `stream[3].vary[0].op`.
+    path: String,
+    pub files: &'a Files<'a>,
+    pub mistakes: Vec<Diagnostic>,
+}
+
+impl<'a> Reader<'a> {
+    /// `source` is empty where the value never was text.
+    pub fn new(origin: &'a str, source: &'a str, files: &'a Files<'a>) -> Self {
+        let lines = std::iter::once(0).chain(source.match_indices('\n').map(|(at, _)| at + 1)).collect();
+        Self { origin, source, lines, streams: Vec::new(), path: String::new(), files, mistakes: Vec::new() }
+    }
+
+    pub fn origin(&self) -> &str {
+        self.origin
+    }
+
+    /// Takes the streams' names for messages about what is in them.
+    pub fn name_streams(&mut self, root: &Node) {
+        let Some(Value::List(streams)) = root.get("stream").map(|node| &node.value) else { return };
+        let name = |(i, node): (usize, &Node)| match node.get("name").map(|name| &name.value) {
+            Some(Value::Text(name)) => format!("stream {name:?}"),
+            _ => format!("stream {}", i + 1),
+        };
+        self.streams = streams.iter().enumerate().map(name).collect();
+    }
+
+    pub fn at(&self, offset: usize) -> At {
+        if self.source.is_empty() {
+            return At::default();
+        }
+        let offset = (0..=offset.min(self.source.len())).rev().find(|i| self.source.is_char_boundary(*i)).unwrap_or(0);
+        let line = self.lines.partition_point(|start| *start <= offset);
+        let column = self.source[self.lines[line - 1]..offset].chars().count() + 1;
+        At { line: line as u32, column: column as u32 }
+    }
+
+    /// Notes a mistake of syntax.
+    pub fn syntax(&mut self, offset: usize, message: String) {
+        self.push(offset, String::new(), message, Vec::new());
+    }
+
+    /// Notes a mistake about the key at `place`: `says` follows the key's name.
+    pub fn report(&mut self, place: &Place, says: &str, details: &[String]) {
+        let message = match self.subject(&place.path) {
+            (None, "") => says.to_owned(),
+            (None, key) => format!("{key} {says}"),
+            (Some(stream), "") => format!("{stream} {says}"),
+            (Some(stream), key) => format!("{stream}: {key} {says}"),
+        };
+        self.push(place.start, place.path.clone(), message, details.to_vec());
+    }
+
+    /// Notes that the value of `node` is wrong: `says` follows `key = value`.
+    pub fn wrong(&mut self, node: &Node, says: &str, details: &[String]) {
+        let says = format!("= {} {says}", node.shown());
+        self.report(&self.place(node), &says, details);
+    }
+
+    pub fn wrong_type<T>(&mut self, node: &Node, expected: &str, hint: &str) -> Option<T> {
+        self.wrong(node, &format!("is not {expected}"), &[format!("try {hint}")]);
+        None
+    }
+
+    fn push(&mut self, offset: usize, path: String, message: String, details: Vec<String>) {
+        let At { line, column } = self.at(offset);
+        self.mistakes.push(Diagnostic { origin: self.origin.into(), line, column, path, message, details });
+    }
+
+    /// The stream that a path is in, and the rest.
+    fn subject<'p>(&self, path: &'p str) -> (Option<&str>, &'p str) {
+        let split = || {
+            let (index, rest) = path.strip_prefix("stream[")?.split_once(']')?;
+            let stream = self.streams.get(index.parse::<usize>().ok()?)?;
+            Some((stream.as_str(), rest.strip_prefix('.').unwrap_or(rest)))
+        };
+        split().map_or((None, path), |(stream, rest)| (Some(stream), rest))
+    }
+
+    pub fn place(&self, node: &Node) -> Place {
+        Place { start: node.start, path: self.path.clone() }
+    }
+
+    pub fn field<T: Read>(&mut self, entry: &Entry, key: &'static str, given: &mut Given) -> Option<Placed<T>> {
+        // YAML's and Python's way to say nothing.
+        if matches!(entry.node.value, Value::Null) {
+            return None;
+        }
+        given.0.push((key, entry.start));
+        self.below(&entry.key, |cx| {
+            let value = T::read(&entry.node, cx)?;
+            Some(Placed { value, place: cx.place(&entry.node) })
+        })
+    }
+
+    /// Reads something under `key` of the present path.
+    pub fn below<T>(&mut self, key: &str, read: impl FnOnce(&mut Self) -> T) -> T {
+        let len = self.path.len();
+        if len > 0 && !key.starts_with('[') {
+            self.path.push('.');
+        }
+        self.path.push_str(key);
+        let result = read(self);
+        self.path.truncate(len);
+        result
+    }
+
+    pub fn table<'n>(&mut self, node: &'n Node) -> Option<&'n [Entry]> {
+        match &node.value {
+            Value::Table(entries) => Some(entries),
+            _ => self.wrong_type(node, "a table", "{ key = value }"),
+        }
+    }
+
+    pub fn unknown_key(&mut self, entry: &Entry, known: &[&str]) {
+        // Editors look here for the schema.
+        if entry.key == "$schema" && self.path.is_empty() {
+            return;
+        }
+        let place = self.below(&entry.key, |cx| Place { start: entry.start, path: cx.path.clone() });
+        self.report(&place, "is not known here", &[suggest(&entry.key, known.iter().copied())]);
+    }
+
+    /// A number or text that `parse` understands.
+    pub fn unit<T>(&mut self, node: &Node, parse: impl Fn(&str) -> Result<T, UnitError>) -> Option<T> {
+        match parse(&node.scalar().unwrap_or_default()) {
+            Ok(value) => Some(value),
+            Err(error) => self.wrong_type(node, error.expected, error.hint),
+        }
+    }
+
+    /// Notes that `key` is missing, unless it is among `given`.
+    pub fn need(&mut self, place: &Place, given: &Given, key: &str, example: &str) -> Option<()> {
+        if given.has(key) {
+            return Some(());
+        }
+        self.report(place, &format!("has no {key:?}"), &[format!("try {example}")]);
+        None
+    }
+
+    /// Which one of `choice` was given; notes it if that is none or several.
+    pub fn one_of<'c>(&mut self, place: &Place, given: &Given, choice: &[&'c str]) -> Option<&'c str> {
+        let found: Vec<&str> = choice.iter().copied().filter(|key| given.has(key)).collect();
+        if let [one] = found[..] {
+            return Some(one);
+        }
+        let found = if found.is_empty() { "none".into() } else { found.join(" and ") };
+        self.report(place, &format!("has {found}, expected one of {}", choice.join(", ")), &[]);
+        None
+    }
+
+    /// Notes keys that do nothing with what was chosen (`with`): all but those that are `allowed`.
+    pub fn only(&mut self, place: &Place, given: &Given, with: &str, allowed: &[&str]) {
+        for (key, start) in given.0.iter().filter(|(key, _)| !allowed.contains(key)) {
+            let place = Place { start: *start, path: format!("{}.{key}", place.path) };
+            self.report(&place, &format!("does nothing with {with}"), &[format!("there is {}", allowed.join(", "))]);
+        }
+    }
+
+    /// The value, or a mistake noted.
+    pub fn must<T>(&mut self, place: &Place, value: Option<T>, says: &str, hint: &str) -> Option<T> {
+        if value.is_none() {
+            self.report(place, says, &[hint.into()]);
+        }
+        value
+    }
+
+    /// A path as seen from where Squall runs, for one that is relative to the profile.
+    pub fn beside(&self, path: &str) -> String {
+        match Path::new(self.origin).parent() {
+            Some(folder) => folder.join(path).to_string_lossy().into_owned(),
+            None => path.into(),
+        }
+    }
+
+    /// The place of octet `at` of the text that `node` was decoded from: source and text side by side, past quotes and
+    /// escapes.
+    pub fn inside(&self, node: &Node, text: &str, at: usize) -> usize {
+        let raw = self.source.as_bytes().get(node.start..node.end).unwrap_or_default();
+        let mut found = 0;
+        for byte in text.as_bytes().iter().take(at + 1) {
+            match raw.iter().skip(found).position(|r| r == byte) {
+                Some(skipped) => found += skipped + 1,
+                None => break,
+            }
+        }
+        // At the end of the text there is nothing to find: behind its last octet.
+        node.start + if at < text.len() { found.saturating_sub(1) } else { found }
+    }
+}
+
+pub(super) fn table_schema(doc: &[&str], fields: Vec<(&str, &[&str], Json)>) -> Json {
+    let properties: serde_json::Map<String, Json> = fields
+        .into_iter()
+        .map(|(name, doc, mut schema)| {
+            // The field's own words first, then those of its kind of value.
+            let text = [prose(doc), schema["description"].as_str().unwrap_or_default().into()];
+            schema["description"] = text.join(" ").trim().into();
+            (name.to_owned(), schema)
+        })
+        .collect();
+    json!({ "type": "object", "description": prose(doc), "properties": properties, "additionalProperties": false })
+}
+
+fn prose(doc: &[&str]) -> String {
+    doc.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ")
+}
+
+/// A whole number, also as `"10k"`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Count(pub u64);
+
+/// Octets, also as `"10 MB"`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Octets(pub u64);
+
+impl Read for String {
+    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
+        match &node.value {
+            Value::Text(text) => Some(text.clone()),
+            _ => cx.wrong_type(node, "text", &format!("{:?}", node.shown())),
+        }
+    }
+    fn schema() -> Json {
+        json!({ "type": "string" })
+    }
+}
+
+impl Read for bool {
+    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
+        match node.value {
+            Value::Bool(b) => Some(b),
+            _ => cx.wrong_type(node, "true or false", "true"),
+        }
+    }
+    fn schema() -> Json {
+        json!({ "type": "boolean" })
+    }
+}
+
+impl Read for f64 {
+    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
+        match node.value {
+            Value::Float(x) if x.is_finite() => Some(x),
+            Value::Integer(n) => Some(n as f64),
+            _ => cx.wrong_type(node, "a number", "1.5"),
+        }
+    }
+    fn schema() -> Json {
+        json!({ "type": "number" })
+    }
+}
+
+impl Read for Count {
+    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
+        cx.unit(node, squall_units::parse_count).map(Self)
+    }
+    fn schema() -> Json {
+        json!({ "type": ["integer", "string"], "minimum": 0, "examples": [1000, "10k", "1.5M"] })
+    }
+}
+
+impl Read for Octets {
+    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
+        cx.unit(node, squall_units::parse_octets).map(Self)
+    }
+    fn schema() -> Json {
+        json!({ "type": ["integer", "string"], "minimum": 0, "examples": [1500, "10 MB", "2 GiB"] })
+    }
+}
+
+impl Read for Nanos {
+    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
+        cx.unit(node, str::parse)
+    }
+    fn schema() -> Json {
+        json!({ "type": ["string", "number"], "minimum": 0, "examples": ["10 s", "1.5 ms", "250 us", "1h30m", 10],
+            "description": "Units: ns, us, ms, s, min, h; a bare number is seconds." })
+    }
+}
+
+impl Read for Rate {
+    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
+        cx.unit(node, str::parse)
+    }
+    fn schema() -> Json {
+        json!({ "type": ["string", "number"], "minimum": 0,
+            "examples": ["10 kpps", "1.5 Gbps", "2 Gbps l1", "30 %", "max", 1000],
+            "description": "Frames a second (pps), bits a second of frames with FCS (bps), bits a second on the link with \
+                preamble and gap (bps l1), a share of the port's speed (%), or max; a bare number is pps." })
+    }
+}
+
+impl Read for Packet {
+    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
+        let text = String::read(node, cx)?;
+        let error = match Packet::parse(&text) {
+            Ok(packet) => return Some(packet),
+            Err(error) => error,
+        };
+        let place = Place { start: cx.inside(node, &text, error.at.start), ..cx.place(node) };
+        let mut details = Vec::new();
+        if !text.contains('\n')
+            && let (Some(before), Some(marked)) = (text.get(..error.at.start), text.get(error.at.clone()))
+        {
+            let marks = "^".repeat(marked.chars().count().max(1));
+            details = vec![text.clone(), format!("{}{marks}", " ".repeat(before.chars().count()))];
+        }
+        if !error.hint.is_empty() {
+            details.push(error.hint.clone());
+        }
+        cx.report(&place, &format!("says {}, expected {}", error.found, error.expected), &details);
+        None
+    }
+    fn schema() -> Json {
+        json!({ "type": "string", "examples": ["eth/ipv4(dst=48.0.0.1)/udp(dport=53)"] })
+    }
+}
+
+impl<T: Read> Read for Vec<T> {
+    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
+        let Value::List(items) = &node.value else {
+            return cx.wrong_type(node, "a list", "[ ... ]");
+        };
+        let read: Vec<Option<T>> =
+            items.iter().enumerate().map(|(i, item)| cx.below(&format!("[{i}]"), |cx| T::read(item, cx))).collect();
+        read.into_iter().collect()
+    }
+    fn schema() -> Json {
+        json!({ "type": "array", "items": T::schema() })
+    }
+}

@@ -1,0 +1,56 @@
+//! TOML to [`Node`].
+
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
+};
+
+use super::node::{Entry, Node, SyntaxMistake, Value};
+
+pub(super) fn parse(source: &str) -> Result<Node, Vec<SyntaxMistake>> {
+    let (document, errors) = DeTable::parse_recoverable(source);
+    if !errors.is_empty() {
+        return Err(mistakes(source, &errors));
+    }
+    let span = document.span();
+    Ok(Node { start: span.start, end: span.end, value: table(document.get_ref()) })
+}
+
+/// The first mistake of each of the first few lines that have any: what follows in a line is mostly its echo.
+fn mistakes(source: &str, errors: &[toml::de::Error]) -> Vec<SyntaxMistake> {
+    let mistake =
+        |e: &toml::de::Error| SyntaxMistake { at: e.span().map_or(0, |span| span.start), message: e.message().into() };
+    let line = |m: &SyntaxMistake| source.as_bytes().iter().take(m.at).filter(|b| **b == b'\n').count();
+    let mut mistakes: Vec<SyntaxMistake> = errors.iter().map(mistake).collect();
+    mistakes.sort_by_key(|m| m.at);
+    mistakes.dedup_by_key(|m| line(m));
+    mistakes.truncate(5);
+    mistakes
+}
+
+fn table(table: &DeTable<'_>) -> Value {
+    let mut entries: Vec<Entry> = table
+        .iter()
+        .map(|(key, value)| Entry { key: key.get_ref().to_string(), start: key.span().start, node: node(value) })
+        .collect();
+    // The library sorts by name.
+    entries.sort_by_key(|entry| entry.start);
+    Value::Table(entries)
+}
+
+fn node(spanned: &Spanned<DeValue<'_>>) -> Node {
+    let value = match spanned.get_ref() {
+        DeValue::String(text) => Value::Text(text.to_string()),
+        // What does not fit 128 bits stays text and is refused where it is read.
+        DeValue::Integer(n) => {
+            i128::from_str_radix(n.as_str(), n.radix()).map_or_else(|_| Value::Text(n.to_string()), Value::Integer)
+        }
+        DeValue::Float(x) => x.as_str().parse().map_or_else(|_| Value::Text(x.to_string()), Value::Float),
+        DeValue::Boolean(b) => Value::Bool(*b),
+        DeValue::Datetime(time) => Value::Text(time.to_string()),
+        DeValue::Array(items) => Value::List(items.iter().map(node).collect()),
+        DeValue::Table(inner) => table(inner),
+    };
+    let span = spanned.span();
+    Node { start: span.start, end: span.end, value }
+}
