@@ -121,6 +121,18 @@ impl<R: Read> CaptureReader<R> {
     }
 }
 
+impl<R> std::fmt::Debug for CaptureReader<R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { path, packets, interfaces, ended, .. } = self;
+        f.debug_struct("CaptureReader")
+            .field("path", path)
+            .field("packets", packets)
+            .field("interfaces", interfaces)
+            .field("ended", ended)
+            .finish_non_exhaustive()
+    }
+}
+
 fn begin<R: Read>(input: &mut Input<R>) -> Result<(Format, Vec<Interface>), Fault> {
     if input.at_end()? {
         return Err(Fault::Empty);
