@@ -165,6 +165,7 @@ pub struct Record {
 }
 
 /// How long a packet may be claimed to be: by the snap length, but files exist with more than they say.
+#[inline]
 pub fn limit(snaplen: u32) -> u32 {
     snaplen.clamp(MAX_LEN, MAX_LEN_EVER)
 }
