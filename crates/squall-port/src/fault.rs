@@ -96,7 +96,15 @@ impl Port for FaultPort {
         let f = self.faults;
         let die = |salt| Die::new(f.seed, queue, salt);
         Ok(if f.on_tx() {
-            Box::new(FaultTx { inner, slots, next: 0, lent: 0, full: die(1).of(f.full), refuse: die(2).of(f.refuse) })
+            Box::new(FaultTx {
+                inner,
+                slots,
+                next: 0,
+                lent: 0,
+                full: die(1).of(f.full),
+                refuse: die(2).of(f.refuse),
+                refusing: None,
+            })
         } else {
             inner
         })
@@ -137,6 +145,8 @@ struct FaultTx {
     lent: usize,
     full: Die,
     refuse: Die,
+    /// Whether the next frame is refused, once that is decided.
+    refusing: Option<bool>,
 }
 
 impl TxQueue for FaultTx {
@@ -152,12 +162,12 @@ impl TxQueue for FaultTx {
             if self.full.hits() {
                 return Ok(taken);
             }
-            if self.refuse.hits() {
+            if *self.refusing.get_or_insert_with(|| self.refuse.hits()) {
+                // Else told at the next call, when it is the first.
                 if taken == 0 {
                     self.pass();
                     return Err(SendError::Frame("fault"));
                 }
-                self.refuse.again();
                 return Ok(taken);
             }
             match self.forward() {
@@ -181,6 +191,7 @@ impl TxQueue for FaultTx {
 
 impl FaultTx {
     fn pass(&mut self) {
+        self.refusing = None;
         self.next += 1;
         self.lent -= 1;
     }
@@ -273,27 +284,18 @@ struct Die {
     chance: Chance,
     state: u64,
     turns: u64,
-    again: bool,
 }
 
 impl Die {
     fn new(seed: u64, queue: u32, salt: u64) -> Self {
-        Self { chance: Chance::Never, state: seed ^ u64::from(queue) << 32 ^ salt << 56, turns: 0, again: false }
+        Self { chance: Chance::Never, state: seed ^ u64::from(queue) << 32 ^ salt << 56, turns: 0 }
     }
 
     fn of(self, chance: Chance) -> Self {
         Self { chance, ..self }
     }
 
-    /// The next call hits.
-    fn again(&mut self) {
-        self.again = true;
-    }
-
     fn hits(&mut self) -> bool {
-        if std::mem::take(&mut self.again) {
-            return true;
-        }
         match self.chance {
             Chance::Never => false,
             Chance::Probability(p) => ((self.random() >> 11) as f64) < p * (1u64 << 53) as f64,
@@ -311,5 +313,86 @@ impl Die {
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sends 10,000 numbered frames over a loop with `faults` at both ends: the numbers that came, the refusals, and the
+    /// calls that found the queue full.
+    fn run(name: &str, faults: &str) -> (Vec<u32>, u32, u32) {
+        let address: Address = format!("loop:{name},{faults}").parse().unwrap();
+        let open = || crate::loopback::open(&address).unwrap();
+        let (mut a, mut b) = (open(), open());
+        let (mut tx, mut rx) = (a.open_tx(0, 60).unwrap(), b.open_rx(0).unwrap());
+        let (mut next, mut refused, mut full, mut received) = (0u32, 0, 0, Vec::new());
+        let mut take = |rx: &mut dyn RxQueue| {
+            let batch = rx.receive().unwrap();
+            received.extend(batch.iter().map(|(octets, _)| u32::from_be_bytes(octets[..4].try_into().unwrap())));
+            !batch.frames.is_empty()
+        };
+        while next < 10_000 {
+            let mut batch = tx.lend(50);
+            let mut left = batch.len();
+            for i in 0..left {
+                batch.frame(i, 60, Nanos::ZERO)[..4].copy_from_slice(&(next + i as u32).to_be_bytes());
+            }
+            next += left as u32;
+            while left > 0 {
+                match tx.send(left) {
+                    Ok(n) => (left, full) = (left - n, full + u32::from(n < left)),
+                    Err(SendError::Frame("fault")) => (left, refused) = (left - 1, refused + 1),
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            while take(&mut *rx) {}
+        }
+        for _ in 0..=PATIENCE {
+            take(&mut *rx);
+        }
+        (received, refused, full)
+    }
+
+    fn about(n: usize, expected: usize) -> bool {
+        n.abs_diff(expected) < expected / 5
+    }
+
+    #[test]
+    fn exactly_every_nth_frame_is_dropped() {
+        let (received, ..) = run("fault-nth", "drop=1/100");
+        let expected: Vec<u32> = (0..10_000).filter(|n| n % 100 != 99).collect();
+        assert_eq!(received, expected);
+    }
+
+    #[test]
+    fn faults_come_as_often_as_asked_and_the_same_for_the_same_seed() {
+        let (dropped, ..) = run("fault-drop", "drop=0.1,seed=1");
+        assert!(about(10_000 - dropped.len(), 1000), "{}", dropped.len());
+        assert_eq!(dropped, run("fault-drop", "drop=0.1,seed=1").0);
+        assert_ne!(dropped, run("fault-drop", "drop=0.1,seed=2").0);
+        let (duplicated, ..) = run("fault-dup", "dup=0.1");
+        assert!(about(duplicated.len() - 10_000, 1000), "{}", duplicated.len());
+        let (corrupted, ..) = run("fault-corrupt", "corrupt=1");
+        assert_eq!(corrupted.len(), 10_000);
+    }
+
+    #[test]
+    fn reordered_frames_come_one_later_and_none_is_lost() {
+        let (mut received, ..) = run("fault-reorder", "reorder=0.1");
+        let late = received.windows(2).filter(|w| w[1] < w[0]).count();
+        assert!(about(late, 950), "{late}");
+        received.sort_unstable();
+        assert_eq!(received, (0..10_000).collect::<Vec<_>>());
+        let (last_one, ..) = run("fault-reorder-last", "reorder=1/10000");
+        assert_eq!(last_one.len(), 10_000, "a held frame comes though none follows it");
+    }
+
+    #[test]
+    fn a_refused_frame_is_told_and_the_others_go() {
+        let (received, refused, full) = run("fault-refuse", "refuse=1/10,full=0.05");
+        assert_eq!((received.len(), refused), (9000, 1000));
+        assert!(full > 100, "{full}");
     }
 }

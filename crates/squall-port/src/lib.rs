@@ -5,9 +5,11 @@
 #![forbid(unsafe_code)]
 
 mod address;
+pub mod conformance;
 pub mod fault;
 pub mod loopback;
 pub mod null;
+pub mod pcap;
 mod slots;
 
 use std::{io, ops::Range};
@@ -25,6 +27,7 @@ pub fn open(address: &Address) -> io::Result<Option<Box<dyn Port>>> {
     match address.kind() {
         "null" => null::open(address).map(Some),
         "loop" => loopback::open(address).map(Some),
+        "pcap" => pcap::open(address).map(Some),
         _ => Ok(None),
     }
 }

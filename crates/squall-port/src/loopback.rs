@@ -282,3 +282,84 @@ impl Drop for Receiver {
         self.listening.store(false, Ordering::Release);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn port(address: &str) -> Box<dyn Port> {
+        open(&address.parse().expect(address)).expect(address)
+    }
+
+    fn send(tx: &mut dyn TxQueue, n: usize) -> usize {
+        let mut batch = tx.lend(n);
+        let n = batch.len();
+        for i in 0..n {
+            batch.frame(i, 60, Nanos(i as u64));
+        }
+        tx.send(n).expect("short frames are taken")
+    }
+
+    fn count(rx: &mut dyn RxQueue) -> usize {
+        let mut n = 0;
+        loop {
+            match rx.receive().expect("a loop has no errors").frames.len() {
+                0 => return n,
+                more => n += more,
+            }
+        }
+    }
+
+    #[test]
+    fn one_end_alone_receives_its_own_frames() {
+        let mut alone = port("loop:alone");
+        let (mut tx, mut rx) = (alone.open_tx(0, 60).unwrap(), alone.open_rx(0).unwrap());
+        assert_eq!((send(&mut *tx, 5), count(&mut *rx)), (5, 5));
+    }
+
+    #[test]
+    fn queues_do_not_mix_nor_do_directions() {
+        let (mut a, mut b) = (port("loop:pair"), port("loop:pair"));
+        let (mut a0, mut a1, mut b0) =
+            (a.open_tx(0, 60).unwrap(), a.open_tx(1, 60).unwrap(), b.open_tx(0, 60).unwrap());
+        let mut rx = [a.open_rx(0).unwrap(), b.open_rx(0).unwrap(), b.open_rx(1).unwrap()];
+        send(&mut *a0, 1);
+        send(&mut *a1, 2);
+        send(&mut *b0, 4);
+        assert_eq!(rx.each_mut().map(|rx| count(&mut **rx)), [4, 1, 2]);
+        assert!(a.open_tx(0, 60).is_err(), "a queue has one owner");
+    }
+
+    #[test]
+    fn a_full_ring_takes_no_more_until_the_receiver_has_let_go() {
+        let (mut a, mut b) = (port("loop:full,ring=100"), port("loop:full,ring=100"));
+        let (mut tx, mut rx) = (a.open_tx(0, 60).unwrap(), b.open_rx(0).unwrap());
+        assert_eq!([64; 3].map(|n| send(&mut *tx, n)), [64, 36, 0]);
+        assert_eq!(count(&mut *rx), 100);
+        assert_eq!(send(&mut *tx, 64), 64);
+    }
+
+    #[test]
+    fn frames_towards_nobody_are_gone_as_on_a_wire() {
+        let (mut a, mut b) = (port("loop:deaf,ring=10"), port("loop:deaf,ring=10"));
+        let mut tx = a.open_tx(0, 60).unwrap();
+        assert_eq!([64; 3].map(|n| send(&mut *tx, n)), [10; 3]);
+        let mut rx = b.open_rx(0).unwrap();
+        assert_eq!((send(&mut *tx, 3), count(&mut *rx)), (3, 3));
+        drop(rx);
+        assert_eq!([64; 3].map(|n| send(&mut *tx, n)), [10, 10, 10]);
+    }
+
+    #[test]
+    fn ends_that_disagree_are_refused() {
+        let _a = port("loop:disagree,ring=10");
+        let error = open(&"loop:disagree,ring=11".parse().unwrap()).err().unwrap();
+        assert!(error.to_string().contains("ring: 10"), "{error}");
+    }
+
+    #[test]
+    fn a_name_is_free_again_when_its_link_is_gone() {
+        drop(port("loop:again,ring=10"));
+        drop(port("loop:again,ring=11"));
+    }
+}

@@ -1,0 +1,350 @@
+//! What every port promises, as checks that panic with the promise that was broken. Each backend's tests run them.
+
+use std::{
+    collections::VecDeque,
+    io,
+    time::{Duration, Instant},
+};
+
+use crate::{BATCH, Nanos, Port, RxQueue, SendError, Timestamps, TxBatch, TxQueue, monotonic};
+
+/// A way to open links of the kind under test.
+pub struct Bench<'a> {
+    pub open: &'a mut dyn FnMut() -> io::Result<Ends>,
+    /// Nothing can be received before the sender has finished: files.
+    pub stored: bool,
+}
+
+/// The sending end of a fresh link and, unless frames go nowhere, the receiving one.
+pub type Ends = (Box<dyn Port>, Option<Box<dyn Port>>);
+
+/// Checks all promises.
+///
+/// # Panics
+/// At the first that is broken.
+pub fn check(mut bench: Bench<'_>) {
+    frames_arrive_whole_and_in_order(&mut bench);
+    a_full_queue_takes_fewer_and_drops_none(&mut bench);
+    slots_keep_their_content_and_marks(&mut bench);
+    a_frame_too_long_is_refused_alone(&mut bench);
+    what_cannot_be_is_refused_when_opening(&mut bench);
+    lending_keeps_its_bounds(&mut bench);
+}
+
+fn frames_arrive_whole_and_in_order(bench: &mut Bench<'_>) {
+    let mut link = Link::open(bench, u32::MAX);
+    let lengths: Vec<usize> = interesting_lengths(link.max_frame).collect();
+    let mut rng = 1;
+    let mut length = lengths.iter().cycle();
+    for round in 0..200 {
+        let mut batch = link.tx.lend(1 + random(&mut rng) as usize % BATCH);
+        let n = batch.len();
+        let first = link.sent.next;
+        let dues: Vec<_> = (0..n).map(|i| Nanos(1_000 * round + 10 * i as u64)).collect();
+        let taken_lengths: Vec<_> = length.by_ref().take(n).copied().collect();
+        for i in 0..n {
+            write(&mut batch, i, first + i as u32, taken_lengths[i], dues[i], link.max_frame);
+        }
+        // In one go, in two, or only a part: the rest is then forgotten, and must not arrive.
+        let part = random(&mut rng) as usize % (n + 1);
+        let (one, two) = match round % 3 {
+            0 => (n, 0),
+            1 => (part, n - part),
+            _ => (part, 0),
+        };
+        let before = monotonic();
+        let taken = link.send(one) + link.send(two);
+        link.sent.expect(first, &taken_lengths[..taken], &dues, before);
+        link.drain();
+    }
+    link.finish();
+    assert!(link.received > 1000 || !link.has_receiver, "frames arrive: {} did", link.received);
+}
+
+fn a_full_queue_takes_fewer_and_drops_none(bench: &mut Bench<'_>) {
+    let mut link = Link::open(bench, 60);
+    let mut calls_that_took_none = 0;
+    while link.sent.next < 20_000 && calls_that_took_none < 3 {
+        let mut batch = link.tx.lend(BATCH);
+        let (n, first) = (batch.len(), link.sent.next);
+        for i in 0..n {
+            write(&mut batch, i, first + i as u32, 60, Nanos(u64::from(first)), link.max_frame);
+        }
+        let before = monotonic();
+        let taken = link.tx.send(n).expect("a full queue is no error");
+        assert!(taken <= n, "no more is taken than was offered");
+        link.sent.expect(first, &vec![60; taken], &vec![Nanos(u64::from(first)); taken], before);
+        calls_that_took_none += u32::from(taken == 0);
+    }
+    assert!(link.sent.next > 0, "an empty queue takes frames");
+    link.finish();
+}
+
+fn slots_keep_their_content_and_marks(bench: &mut Bench<'_>) {
+    let mut link = Link::open(bench, 200);
+    let mut used_again = 0;
+    let mut rng = 2;
+    for _ in 0..400 {
+        let mut batch = link.tx.lend(1 + random(&mut rng) as usize % BATCH);
+        let (n, first) = (batch.len(), link.sent.next);
+        for i in 0..n {
+            let meta = batch.meta[i];
+            if meta.owner == 0 {
+                assert_eq!(meta.mark, 0, "a fresh slot has neither owner nor mark");
+            } else {
+                let len = meta.mark as usize;
+                let content = &batch.base[i * batch.stride..][..len];
+                assert!(content == frame(meta.owner - 1, len, link.max_frame), "the content stays with its marks");
+                used_again += 1;
+            }
+            let len = 60 + (first as usize + i) % 100;
+            write(&mut batch, i, first + i as u32, len, Nanos::ZERO, link.max_frame);
+            (batch.meta[i].owner, batch.meta[i].mark) = (first + i as u32 + 1, len as u32);
+        }
+        let before = monotonic();
+        let taken = link.send(n);
+        let lengths: Vec<_> = (0..taken).map(|i| 60 + (first as usize + i) % 100).collect();
+        link.sent.expect(first, &lengths, &vec![Nanos::ZERO; taken], before);
+        // What was not taken has its marks in the slots all the same: its numbers are not used again.
+        link.sent.next = first + n as u32;
+        link.drain();
+    }
+    link.finish();
+    assert!(used_again > 0, "slots are used again");
+}
+
+fn a_frame_too_long_is_refused_alone(bench: &mut Bench<'_>) {
+    let mut link = Link::open(bench, u32::MAX);
+    let too_long = link.max_frame + 1;
+    if !link.has_receiver {
+        return;
+    }
+    let mut batch = link.tx.lend(3);
+    assert_eq!(batch.len(), 3, "a fresh queue has room for three frames");
+    if batch.stride < too_long {
+        return;
+    }
+    for (i, seq, len) in [(0, 0, 60), (1, 9, too_long), (2, 1, 60)] {
+        write(&mut batch, i, seq, len, Nanos(5), link.max_frame);
+    }
+    let before = monotonic();
+    assert_eq!(link.tx.send(3).expect("the first frame is good"), 1, "those before the bad frame are taken");
+    let refused = link.tx.send(2);
+    assert!(matches!(refused, Err(SendError::Frame("too_long"))), "a frame too long is told as such: {refused:?}");
+    assert_eq!(link.tx.send(1).expect("the third frame is good"), 1, "the next call goes on behind the bad frame");
+    link.sent.expect(0, &[60, 60], &[Nanos(5); 2], before);
+    link.finish();
+}
+
+fn what_cannot_be_is_refused_when_opening(bench: &mut Bench<'_>) {
+    let (mut a, b) = (bench.open)().expect("the link opens");
+    let facts = a.facts().clone();
+    assert!(a.open_tx(facts.tx_queues, 60).is_err(), "there are as many transmit queues as the facts say");
+    assert!(a.open_tx(0, facts.max_frame + 1).is_err(), "max_frame is the largest frame");
+    if let Some(mut b) = b {
+        assert!(b.open_rx(b.facts().rx_queues).is_err(), "there are as many receive queues as the facts say");
+    }
+    assert!((1..=BATCH).contains(&facts.batch), "a batch is of 1 to {BATCH} frames");
+}
+
+fn lending_keeps_its_bounds(bench: &mut Bench<'_>) {
+    let mut link = Link::open(bench, 1000);
+    for want in [0, 1, 2, 63, 64, 65, 100_000] {
+        let batch = link.tx.lend(want);
+        assert!(batch.len() <= want.min(BATCH), "no more is lent than wanted, nor than a batch");
+        assert_eq!(batch.base.len(), batch.stride * batch.len(), "slots lie beside each other");
+        assert!(batch.stride >= 1000 || batch.is_empty(), "the frame asked for fits a slot");
+    }
+    link.tx.lend(5);
+    assert_eq!(link.tx.send(0).expect("none to send is no error"), 0);
+    link.finish();
+}
+
+/// An open link, and what must still arrive on it.
+struct Link<'a> {
+    tx: Box<dyn TxQueue>,
+    rx: Option<Box<dyn RxQueue>>,
+    ports: Ends,
+    /// To be opened again for reading: files.
+    open: Option<&'a mut dyn FnMut() -> io::Result<Ends>>,
+    timestamps: Timestamps,
+    max_frame: usize,
+    has_receiver: bool,
+    sent: Sent,
+    received: u64,
+    last_time: Nanos,
+    tx_packets_before: u64,
+}
+
+struct Sent {
+    /// Number of the next frame.
+    next: u32,
+    octets: u64,
+    taken: u64,
+    outstanding: VecDeque<Expected>,
+}
+
+struct Expected {
+    seq: u32,
+    len: usize,
+    due: Nanos,
+    before: Nanos,
+}
+
+impl Sent {
+    fn expect(&mut self, first: u32, lengths: &[usize], dues: &[Nanos], before: Nanos) {
+        for (i, &len) in lengths.iter().enumerate() {
+            let seq = first + i as u32;
+            self.outstanding.push_back(Expected { seq, len, due: dues[i], before });
+            self.octets += len as u64;
+            self.taken += 1;
+        }
+        self.next = first + lengths.len() as u32;
+    }
+}
+
+impl<'a> Link<'a> {
+    fn open(bench: &'a mut Bench<'_>, max_frame: u32) -> Self {
+        let mut ports = (bench.open)().expect("the link opens");
+        let facts = ports.0.facts().clone();
+        let tx = ports.0.open_tx(0, max_frame.min(facts.max_frame)).expect("queue 0 opens to send");
+        let has_receiver = ports.1.is_some();
+        let live = ports.1.as_mut().filter(|_| !bench.stored);
+        let rx = live.map(|port| port.open_rx(0).expect("queue 0 opens to receive"));
+        Self {
+            tx,
+            rx,
+            timestamps: ports.1.as_ref().map_or(Timestamps::None, |port| port.facts().timestamps),
+            tx_packets_before: ports.0.interface_counters().map_or(0, |c| c.tx_packets),
+            ports,
+            open: if bench.stored { Some(&mut *bench.open) } else { None },
+            max_frame: facts.max_frame as usize,
+            has_receiver,
+            sent: Sent { next: 0, octets: 0, taken: 0, outstanding: VecDeque::new() },
+            received: 0,
+            last_time: Nanos::ZERO,
+        }
+    }
+
+    /// Sends the next `n` lent frames, receiving where the queue is full.
+    fn send(&mut self, n: usize) -> usize {
+        let mut taken = 0;
+        let patience = Instant::now() + Duration::from_secs(2);
+        while taken < n && Instant::now() < patience {
+            taken += self.tx.send(n - taken).expect("good frames are sent");
+        }
+        taken
+    }
+
+    /// Receives what is there, and compares.
+    fn drain(&mut self) {
+        let Some(rx) = &mut self.rx else { return };
+        loop {
+            let batch = rx.receive().expect("receiving works");
+            if batch.frames.is_empty() {
+                return;
+            }
+            let now = monotonic();
+            for (octets, rx_frame) in batch.iter() {
+                // Other traffic on a real interface is not ours to judge.
+                if octets.len() < 14 || octets[..3] != MAC_PREFIX {
+                    continue;
+                }
+                let seq = u32::from_be_bytes([octets[8], octets[9], octets[10], octets[11]]);
+                let expected = self.sent.outstanding.pop_front().expect("no frame arrives that was not taken");
+                assert_eq!(seq, expected.seq, "frames arrive in order, none missing, none twice, none forgotten");
+                assert_eq!(octets.len(), expected.len, "frames arrive in their length");
+                assert_eq!(rx_frame.wire_len, rx_frame.len, "a whole frame is as long as on the wire");
+                assert!(octets == frame(seq, expected.len, self.max_frame), "octets arrive as they were sent");
+                let time = rx_frame.time;
+                assert!(time >= self.last_time, "arrival instants do not go back: {time:?} after {:?}", self.last_time);
+                self.last_time = time;
+                match self.timestamps {
+                    Timestamps::Virtual => {
+                        assert_eq!(time, expected.due, "in virtual time a frame arrives when it is due");
+                        // Dues of later batches may start again.
+                        self.last_time = Nanos::ZERO;
+                    }
+                    Timestamps::Process | Timestamps::Kernel => {
+                        // The kernel stamps by another clock, whose offset is known to some microseconds.
+                        let slack = Nanos(100_000);
+                        assert!(time + slack >= expected.before, "no frame arrives before it was sent");
+                        assert!(time <= now + slack, "no frame arrives after it was received");
+                    }
+                    Timestamps::None | Timestamps::Hardware => {}
+                }
+                self.received += 1;
+            }
+        }
+    }
+
+    /// Ends the sending, waits for what must still come, and compares the counters.
+    fn finish(&mut self) {
+        self.tx.finish().expect("the end is reached");
+        if let Some(open) = &mut self.open {
+            let mut port = open().expect("the link opens again").1.expect("a file is read back");
+            self.rx = Some(port.open_rx(0).expect("queue 0 opens to receive"));
+            self.ports.1 = Some(port);
+        }
+        if self.has_receiver {
+            let patience = Instant::now() + Duration::from_secs(2);
+            while !self.sent.outstanding.is_empty() && Instant::now() < patience {
+                self.drain();
+                std::thread::sleep(Duration::from_micros(200));
+            }
+            // And nothing more.
+            std::thread::sleep(Duration::from_millis(20));
+            self.drain();
+            let drops = self.rx.as_mut().map(|rx| rx.drops()).unwrap_or_default();
+            assert!(self.sent.outstanding.is_empty(), "all arrive: {} missing, {drops:?}", self.sent.outstanding.len());
+            assert!(drops.iter().all(|(_, n)| *n == 0), "what arrives is not counted as dropped: {drops:?}");
+        }
+        if let Some(counters) = self.ports.0.interface_counters() {
+            let sent = counters.tx_packets - self.tx_packets_before;
+            assert_eq!(sent, self.sent.taken, "the interface has counted what was taken");
+        }
+    }
+}
+
+/// 02:53:51: locally administered, "SQ".
+const MAC_PREFIX: [u8; 3] = [0x02, b'S', b'Q'];
+
+/// All short ones, those around powers of two and usual limits, and the longest.
+fn interesting_lengths(max: usize) -> impl Iterator<Item = usize> {
+    let around = [128, 256, 512, 1024, 1500, 1514, 1518, 2048, 4096, 9000, 9014, 9216, 16_384, 32_768, 65_535];
+    let near = around.into_iter().flat_map(|n| n - 2..=n + 2);
+    (14..=80).chain(near).chain(max - 6..=max).filter(move |len| *len <= max)
+}
+
+/// Frame number `seq` of `len` octets, 14 or more: its number in the source address, and every octet a function of it.
+fn frame(seq: u32, len: usize, max_frame: usize) -> Vec<u8> {
+    let mut octets = vec![0; len];
+    let mut rng = u64::from(seq) + 1;
+    octets.fill_with(|| random(&mut rng) as u8);
+    octets[..3].copy_from_slice(&MAC_PREFIX);
+    octets[6..8].copy_from_slice(&MAC_PREFIX[..2]);
+    octets[8..12].copy_from_slice(&seq.to_be_bytes());
+    // An experimental EtherType; a VLAN tag now and then, and where only a tagged frame may be as long.
+    let tagged = len >= 18 && (seq.is_multiple_of(5) || len + 4 > max_frame);
+    octets[12..14].copy_from_slice(if tagged && seq.is_multiple_of(2) && len + 4 <= max_frame {
+        &[0x88, 0xa8]
+    } else if tagged {
+        &[0x81, 0x00]
+    } else {
+        &[0x88, 0xb5]
+    });
+    octets
+}
+
+fn write(batch: &mut TxBatch<'_>, i: usize, seq: u32, len: usize, due: Nanos, max_frame: usize) {
+    batch.frame(i, len, due).copy_from_slice(&frame(seq, len, max_frame));
+}
+
+/// SplitMix64.
+fn random(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}

@@ -1,0 +1,304 @@
+//! `pcap:FILE` writes the frames sent, with the instants at which they are due; `pcap:FILE,read` gives a file's frames.
+//!
+//! Written as pcap with nanoseconds, or as pcapng if FILE ends so; read in every form that `squall-pcap` knows. A file has
+//! no time of its own: instants are those of the engine's clock, from the start of the epoch or from `epoch=SECONDS`
+//! after it, which is added when writing and taken off when reading.
+
+use std::{io, path::Path};
+
+use squall_pcap::{
+    CaptureError, CaptureReader, Fault, InterfaceFormat, LinkType, PcapFormat, PcapWriter, PcapngWriter,
+};
+
+use crate::{
+    Address, BATCH, Nanos, Port, PortFacts, RxBatch, RxFrame, RxQueue, SendError, Slots, Timestamps, TxBatch, TxQueue,
+};
+
+pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
+    let mut a = address.clone();
+    let read = a.take_flag("read")?.unwrap_or(false);
+    let seconds: u32 = a.take("epoch", "seconds since 1970, a whole number")?.unwrap_or(0);
+    a.finish(&["read", "epoch"])?;
+    let path = Path::new(address.name());
+    // The file itself is opened with its queue: to ask for a port's facts must not truncate it.
+    if path.file_name().is_none() {
+        return Err(address.error("expected the name of a file: pcap:out.pcap").into());
+    }
+    let directory = path.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if !read && !directory.is_dir() {
+        return Err(address.error(format!("there is no directory {}", directory.display())).into());
+    }
+    if read && !path.exists() {
+        return Err(address.error(format!("there is no file {}", path.display())).into());
+    }
+    let facts = PortFacts {
+        kind: "pcap",
+        address: address.to_string(),
+        max_frame: 65_535,
+        speed_bps: None,
+        mac: None,
+        tx_queues: u32::from(!read),
+        rx_queues: u32::from(read),
+        timestamps: if read { Timestamps::Virtual } else { Timestamps::None },
+        virtual_time: true,
+        batch: BATCH,
+    };
+    Ok(Box::new(PcapPort { facts, path: path.into(), epoch: u64::from(seconds) * Nanos::SECOND.0, opened: false }))
+}
+
+struct PcapPort {
+    facts: PortFacts,
+    path: Box<Path>,
+    epoch: u64,
+    opened: bool,
+}
+
+impl PcapPort {
+    fn once(&mut self) -> io::Result<()> {
+        if std::mem::replace(&mut self.opened, true) { Err(self.facts.already_open(0)) } else { Ok(()) }
+    }
+}
+
+impl Port for PcapPort {
+    fn facts(&self) -> &PortFacts {
+        &self.facts
+    }
+
+    fn open_tx(&mut self, queue: u32, max_frame: u32) -> io::Result<Box<dyn TxQueue>> {
+        self.facts.check_tx(queue, max_frame)?;
+        self.once()?;
+        let writer = Writer::create(&self.path).map_err(|error| in_file(&self.path, &error))?;
+        Ok(Box::new(PcapTx {
+            slots: Slots::new(BATCH, max_frame as usize),
+            next: 0,
+            lent: 0,
+            max_frame: self.facts.max_frame,
+            epoch: self.epoch,
+            writer: Some(writer),
+            failure: None,
+            path: self.path.clone(),
+        }))
+    }
+
+    fn open_rx(&mut self, queue: u32) -> io::Result<Box<dyn RxQueue>> {
+        self.facts.check_rx(queue)?;
+        self.once()?;
+        let reader = CaptureReader::open(&self.path).map_err(capture_error)?;
+        Ok(Box::new(PcapRx {
+            reader,
+            path: self.path.clone(),
+            epoch: self.epoch,
+            octets: Vec::new(),
+            frames: Vec::new(),
+            failure: None,
+        }))
+    }
+}
+
+fn in_file(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+fn capture_error(error: CaptureError) -> io::Error {
+    let kind = match &error.fault {
+        Fault::Open(error) | Fault::Read(error) => error.kind(),
+        _ => io::ErrorKind::InvalidData,
+    };
+    io::Error::new(kind, error)
+}
+
+enum Writer {
+    Pcap(PcapWriter),
+    Pcapng(PcapngWriter),
+}
+
+impl Writer {
+    fn create(path: &Path) -> io::Result<Self> {
+        if path.extension().is_some_and(|suffix| suffix == "pcapng") {
+            PcapngWriter::create(path, vec![InterfaceFormat::default()]).map(Self::Pcapng)
+        } else {
+            PcapWriter::create(path, PcapFormat::default()).map(Self::Pcap)
+        }
+    }
+
+    #[inline]
+    fn write(&mut self, time_ns: u64, octets: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Pcap(w) => w.write(time_ns, octets.len() as u32, octets),
+            Self::Pcapng(w) => w.write(0, time_ns, octets.len() as u32, octets),
+        }
+    }
+
+    fn finish(self) -> io::Result<()> {
+        match self {
+            Self::Pcap(w) => w.finish().map(drop),
+            Self::Pcapng(w) => w.finish().map(drop),
+        }
+    }
+}
+
+struct PcapTx {
+    slots: Slots,
+    /// Slots `next..next + lent` are lent and not sent.
+    next: usize,
+    lent: usize,
+    max_frame: u32,
+    epoch: u64,
+    /// None after the end, and after a failure: what follows a half-written frame is no capture any more.
+    writer: Option<Writer>,
+    /// Told at the next call.
+    failure: Option<io::Error>,
+    path: Box<Path>,
+}
+
+impl TxQueue for PcapTx {
+    fn lend(&mut self, want: usize) -> TxBatch<'_> {
+        self.next = 0;
+        self.lent = want.min(BATCH);
+        self.slots.batch(0, self.lent)
+    }
+
+    fn send(&mut self, n: usize) -> Result<usize, SendError> {
+        assert!(n <= self.lent, "more frames sent than lent");
+        if let Some(error) = self.failure.take() {
+            return Err(error.into());
+        }
+        let mut taken = 0;
+        while taken < n {
+            let (octets, meta) = self.slots.frame(self.next);
+            if meta.len > self.max_frame {
+                if taken == 0 {
+                    (self.next, self.lent) = (self.next + 1, self.lent - 1);
+                    return Err(SendError::Frame("too_long"));
+                }
+                break;
+            }
+            let Some(writer) = &mut self.writer else {
+                let gone = io::Error::other("the file was closed, by an error or by its end");
+                return Err(in_file(&self.path, &gone).into());
+            };
+            if let Err(error) = writer.write(self.epoch + meta.due.0, octets) {
+                self.writer = None;
+                let error = in_file(&self.path, &error);
+                if taken == 0 {
+                    return Err(error.into());
+                }
+                self.failure = Some(error);
+                break;
+            }
+            taken += 1;
+            (self.next, self.lent) = (self.next + 1, self.lent - 1);
+        }
+        Ok(taken)
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        match (self.failure.take(), self.writer.take()) {
+            (Some(error), _) => Err(error),
+            (None, Some(writer)) => writer.finish().map_err(|error| in_file(&self.path, &error)),
+            (None, None) => Ok(()),
+        }
+    }
+}
+
+struct PcapRx {
+    reader: CaptureReader,
+    path: Box<Path>,
+    epoch: u64,
+    octets: Vec<u8>,
+    frames: Vec<RxFrame>,
+    /// Told after the frames before it.
+    failure: Option<io::Error>,
+}
+
+impl RxQueue for PcapRx {
+    fn receive(&mut self) -> io::Result<RxBatch<'_>> {
+        if let Some(error) = self.failure.take() {
+            return Err(error);
+        }
+        self.octets.clear();
+        self.frames.clear();
+        while self.frames.len() < BATCH && self.failure.is_none() {
+            match self.reader.next() {
+                Ok(None) => break,
+                Ok(Some(packet)) if packet.link_type != LinkType::ETHERNET => {
+                    let text =
+                        format!("packet {} is of link type {}, expected Ethernet", packet.number, packet.link_type);
+                    self.failure = Some(in_file(&self.path, &io::Error::new(io::ErrorKind::InvalidData, text)));
+                }
+                Ok(Some(packet)) => {
+                    let (offset, len) = (self.octets.len(), packet.data.len() as u32);
+                    let time = Nanos(packet.time_ns.saturating_sub(self.epoch));
+                    self.octets.extend_from_slice(packet.data);
+                    self.frames.push(RxFrame { offset, len, wire_len: packet.wire_len, time });
+                }
+                Err(error) => self.failure = Some(capture_error(error)),
+            }
+        }
+        match self.failure.take_if(|_| self.frames.is_empty()) {
+            Some(error) => Err(error),
+            None => Ok(RxBatch { base: &self.octets, frames: &self.frames }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn port(address: &str) -> io::Result<Box<dyn Port>> {
+        open(&address.parse()?)
+    }
+
+    fn send_one(tx: &mut dyn TxQueue, len: usize, due: Nanos) -> Result<usize, SendError> {
+        tx.lend(1).frame(0, len, due).fill(0x55);
+        tx.send(1)
+    }
+
+    #[test]
+    fn a_file_holds_the_due_instants_from_its_epoch_on() {
+        let path = std::env::temp_dir().join(format!("squall-port-epoch-{}.pcap", std::process::id()));
+        let address = format!("pcap:{},epoch=1700000000", path.display());
+        let mut tx = port(&address).unwrap().open_tx(0, 60).unwrap();
+        assert_eq!(send_one(&mut *tx, 60, Nanos(1_500_000_007)).unwrap(), 1);
+        tx.finish().unwrap();
+        let packet_time = CaptureReader::open(&path).unwrap().next().unwrap().unwrap().time_ns;
+        let mut rx = port(&format!("{address},read")).unwrap().open_rx(0).unwrap();
+        let time = rx.receive().unwrap().frames[0].time;
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!((packet_time, time), (1_700_000_001_500_000_007, Nanos(1_500_000_007)));
+    }
+
+    #[test]
+    fn a_full_disk_is_reported_with_the_name_of_the_file() {
+        let mut tx = port("pcap:/dev/full").unwrap().open_tx(0, 1514).unwrap();
+        let error = (0..1000).find_map(|_| send_one(&mut *tx, 1514, Nanos(1)).err()).expect("the buffer is smaller");
+        assert!(matches!(&error, SendError::Port(e) if e.kind() == io::ErrorKind::StorageFull), "{error}");
+        assert!(error.to_string().contains("/dev/full"), "{error}");
+        assert!(matches!(send_one(&mut *tx, 1514, Nanos(1)), Err(SendError::Port(_))));
+    }
+
+    #[test]
+    fn what_is_lost_at_the_very_end_is_reported_too() {
+        let mut tx = port("pcap:/dev/full").unwrap().open_tx(0, 60).unwrap();
+        assert_eq!(send_one(&mut *tx, 60, Nanos(1)).unwrap(), 1);
+        assert_eq!(tx.finish().unwrap_err().kind(), io::ErrorKind::StorageFull);
+    }
+
+    #[test]
+    fn the_frames_before_a_fault_are_given_and_then_the_fault() {
+        let path = std::env::temp_dir().join(format!("squall-port-cut-{}.pcap", std::process::id()));
+        let mut tx = port(&format!("pcap:{}", path.display())).unwrap().open_tx(0, 60).unwrap();
+        for i in 0..3 {
+            send_one(&mut *tx, 60, Nanos(i)).unwrap();
+        }
+        tx.finish().unwrap();
+        let whole = std::fs::read(&path).unwrap();
+        std::fs::write(&path, &whole[..whole.len() - 1]).unwrap();
+        let mut rx = port(&format!("pcap:{},read", path.display())).unwrap().open_rx(0).unwrap();
+        assert_eq!(rx.receive().unwrap().frames.len(), 2);
+        let error = rx.receive().err().expect("the cut is told");
+        std::fs::remove_file(&path).unwrap();
+        assert!(error.to_string().contains("squall-port-cut"), "{error}");
+    }
+}
