@@ -66,8 +66,10 @@ fn header(report: &Report, page: &mut String) {
     }
     *page += &format!("</div>\n<pre class=\"command\">{}</pre>\n<dl class=\"facts\">", escape(&report.command));
     let host = &report.host;
-    let cpu = format!("{} user + {} system", human::seconds(report.cpu.user_s), human::seconds(report.cpu.system_s));
-    let per_mpkt = report.cpu.per_mpkt_s.map(|s| format!("{s:.2} s per million frames")).unwrap_or_default();
+    let mut cpu = format!("{} user, {} system", human::seconds(report.cpu.user_s), human::seconds(report.cpu.system_s));
+    if let Some(per_mpkt) = report.cpu.per_mpkt_s {
+        cpu += &format!(", {per_mpkt:.2} s per million frames");
+    }
     let facts = [
         ("Started", report.started.clone()),
         ("Duration", human::seconds(report.duration_s)),
@@ -76,7 +78,6 @@ fn header(report: &Report, page: &mut String) {
         ("System", [host.os.as_str(), host.kernel.as_str()].join(" ").trim().to_owned()),
         ("Processor", format!("{} CPUs {}", host.cpus, host.cpu_model)),
         ("CPU time", cpu),
-        ("CPU cost", per_mpkt),
         ("Peak memory", human::si(report.memory.peak_rss_octets as f64, "B")),
     ];
     for (name, value) in facts.iter().filter(|(_, value)| !value.is_empty()) {
@@ -132,7 +133,7 @@ fn ports(ports: &[PortReport], page: &mut String) {
         return;
     }
     *page += "<section><h2>Ports</h2><div class=\"scroll\"><table class=\"ports\"><thead><tr><th class=\"name\">Port<th class=\"name\">\
-              Direction<th>Packets<th>Octets<th>Rate<th>L2<th>L1<th>Errors<th>Not sent, dropped<th>Interface counted<th>Interface errors, drops\
+              Direction<th>Packets<th>Octets<th>Rate<th>L2<th>L1<th>Errors<th>Not sent, dropped<th>Interface counted<th>Interface errors / drops\
               </thead>\n<tbody>";
     for port in ports {
         let (tx, rx, interface) = (&port.tx, &port.rx, port.interface.as_ref());
@@ -143,7 +144,7 @@ fn ports(ports: &[PortReport], page: &mut String) {
             _ => "<td class=\"none\">–".into(),
         };
         let troubles = |figures: Option<(u64, u64)>| match figures {
-            Some((errors, drops)) => format!("{}<br>", fault(errors)) + &fault(drops),
+            Some((errors, drops)) => fault(errors) + " / " + &fault(drops),
             None => "–".into(),
         };
         let _ = write!(

@@ -4,10 +4,12 @@
 
 mod html;
 pub mod human;
+mod live;
 mod table;
 mod text;
 
 pub use html::html;
+pub use live::{Live, LiveMode};
 pub use text::summary;
 
 #[cfg(test)]

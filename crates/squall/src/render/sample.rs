@@ -145,7 +145,7 @@ fn sample(k: u32, streams: &[StreamReport], chance: &mut Chance) -> Sample {
             let rx = s.rx.as_ref();
             let latency = rx.and_then(|rx| rx.latency_ns.as_ref());
             let mut noisy = |ns: u64| (ns as f64 * (1.0 + 0.05 * chance.normal()) / dip.powi(4)) as u64;
-            total.1 += if rx.is_some() { tx_pps } else { 0.0 };
+            total.1 += tx_pps;
             StreamSample {
                 name: s.name.clone(),
                 tx_pps,

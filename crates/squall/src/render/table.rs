@@ -62,6 +62,7 @@ struct Column {
     head: &'static str,
     /// Columns with the highest number are left out first when space is short; 0 stays.
     expendable: u8,
+    least: usize,
 }
 
 /// Names narrower than this cannot be told apart.
@@ -70,8 +71,15 @@ const GAP: usize = 2;
 
 impl Table {
     pub(super) fn new(columns: &[(&'static str, u8)]) -> Self {
-        let columns = columns.iter().map(|(head, expendable)| Column { head, expendable: *expendable }).collect();
+        let columns =
+            columns.iter().map(|(head, expendable)| Column { head, expendable: *expendable, least: 0 }).collect();
         Self { columns, rows: Vec::new() }
+    }
+
+    /// Columns at least so wide, in their order: a table that is redrawn must not tremble with its figures.
+    pub(super) fn at_least(mut self, widths: &[usize]) -> Self {
+        self.columns.iter_mut().zip(widths).for_each(|(column, width)| column.least = *width);
+        self
     }
 
     /// One cell for each column; control characters in it are not the terminal's to obey.
@@ -84,7 +92,7 @@ impl Table {
     pub(super) fn lines(&self, width: usize, color: bool) -> Vec<String> {
         let natural = |i: usize| {
             let cells = self.rows.iter().map(|r| r[i].text.width());
-            cells.chain([self.columns[i].head.width()]).max().unwrap_or(0)
+            cells.chain([self.columns[i].head.width(), self.columns[i].least]).max().unwrap_or(0)
         };
         let mut widths: Vec<usize> = (0..self.columns.len()).map(natural).collect();
         let mut shown: Vec<usize> = (0..self.columns.len()).collect();

@@ -58,13 +58,13 @@ const COLUMNS = [
   { key: "tx", at: 3, head: "Frames", group: "Sent", show: count, edge: true },
   { key: "asked", at: 4, head: "Asked", group: "Sent", show: pps, none: "max" },
   { key: "achieved", at: 5, head: "Achieved", group: "Sent", show: pps },
-  { key: "error", at: 6, head: "Difference", group: "Sent", show: deviation },
+  { key: "error", at: 6, head: "Diff.", title: "Achieved against asked", group: "Sent", show: deviation },
   { key: "unsent", at: 7, head: "Not sent", group: "Sent", show: count, fault: true, why: 8 },
   { key: "rx", at: 9, head: "Frames", group: "Received", show: count, edge: true },
   { key: "lost", at: 10, head: "Lost", group: "Received", show: count, fault: true },
   { key: "loss", at: 11, head: "Loss ratio", group: "Received", show: ratio, fault: true },
-  { key: "dup", at: 12, head: "Duplicates", group: "Received", show: count, fault: true },
-  { key: "reord", at: 13, head: "Reordered", group: "Received", show: count, fault: true },
+  { key: "dup", at: 12, head: "Dup.", title: "Duplicates (RFC 5560)", group: "Received", show: count, fault: true },
+  { key: "reord", at: 13, head: "Reord.", title: "Reordered (RFC 4737)", group: "Received", show: count, fault: true },
   { key: "min", at: 14, head: "min", group: "One-way delay", show: ns, edge: true },
   { key: "mean", at: 15, head: "mean", group: "One-way delay", show: ns },
   { key: "p50", at: 16, head: "p50", group: "One-way delay", show: ns },
@@ -97,7 +97,7 @@ function tableHead() {
     } else if (!c.group) {
       groups.append(el("th"));
     }
-    const button = el("button", { type: "button", textContent: c.head });
+    const button = el("button", { type: "button", textContent: c.head, title: c.title || "" });
     button.onclick = () => {
       sorted = { column: c, down: sorted && sorted.column === c ? !sorted.down : !c.text };
       for (const th of heads.children) th.removeAttribute("aria-sort");

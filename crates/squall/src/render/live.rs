@@ -1,0 +1,445 @@
+//! The run while it runs, on stderr, so that stdout stays clean for `--json -`.
+//!
+//! On a terminal a table is drawn over itself; elsewhere a line is printed each second. The terminal is never left in
+//! another state than it was found: each frame is one write that switches off line wrap and switches it on again, the
+//! cursor stays visible below the table, and no raw mode is used. So a panic or a kill needs no cleaning up, and
+//! Ctrl-C remains the signal that stops the run.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
+
+use unicode_width::UnicodeWidthStr;
+
+use super::human;
+use super::table::{Cell, Style, Table, printable, truncate};
+use crate::report::{Report, Sample, StreamSample};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LiveMode {
+    /// A table that is redrawn.
+    Terminal,
+    /// A line a second.
+    Lines,
+    Quiet,
+}
+
+impl LiveMode {
+    /// What fits stderr: [`Self::Terminal`] where it is one that can move its cursor, else [`Self::Lines`].
+    pub fn detect(quiet: bool) -> Self {
+        let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+        match io::stderr().is_terminal() && !dumb {
+            _ if quiet => Self::Quiet,
+            true => Self::Terminal,
+            false => Self::Lines,
+        }
+    }
+}
+
+/// Shows samples as they come. Give each [`update`](Self::update) the newest sample, [`finish`](Self::finish) before
+/// the summary is printed.
+pub struct Live {
+    mode: LiveMode,
+    title: String,
+    total: Option<Duration>,
+    color: bool,
+    out: Box<dyn Write + Send>,
+    size: fn() -> (usize, usize),
+    /// Lines of the frame that stands on the terminal.
+    drawn: usize,
+    /// The sample time from which the next frame or line is due.
+    due_s: f64,
+}
+
+/// More often than this nobody can read.
+const FRAME_S: f64 = 0.1;
+const LINE_S: f64 = 1.0;
+/// Above this many ports a line sums them up.
+const PORTS_IN_A_LINE: usize = 4;
+
+impl Live {
+    /// `total` is how long the run will take, where that is known.
+    pub fn new(mode: LiveMode, title: impl Into<String>, total: Option<Duration>) -> Self {
+        let size = || {
+            let size = terminal_size::terminal_size_of(io::stderr());
+            size.map_or((80, 24), |(columns, rows)| (columns.0.into(), rows.0.into()))
+        };
+        let color = std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
+        Self::to(Box::new(io::stderr()), size, color, mode, title.into(), total)
+    }
+
+    fn to(
+        out: Box<dyn Write + Send>,
+        size: fn() -> (usize, usize),
+        color: bool,
+        mode: LiveMode,
+        title: String,
+        total: Option<Duration>,
+    ) -> Self {
+        Self { mode, title: printable(&title), total, color, out, size, drawn: 0, due_s: 0.0 }
+    }
+
+    /// Shows `sample`, and of `so_far` the totals. Samples that come faster than anyone can read are skipped.
+    pub fn update(&mut self, sample: &Sample, so_far: &Report) {
+        // Half a millisecond, since a sample's time is when it was taken and that is never exactly on the second.
+        if sample.t_s + 0.0005 < self.due_s {
+            return;
+        }
+        let period = if self.mode == LiveMode::Terminal { FRAME_S } else { LINE_S };
+        self.due_s = (sample.t_s / period + 0.001).floor() * period + period;
+        match self.mode {
+            LiveMode::Terminal => {
+                let (columns, rows) = (self.size)();
+                let lines = self.frame(sample, so_far, columns, rows);
+                self.draw(&lines);
+            }
+            LiveMode::Lines => {
+                let text = line(sample) + "\n";
+                self.write(&text);
+            }
+            LiveMode::Quiet => {}
+        }
+    }
+
+    /// Prints a line that stays, above the table.
+    pub fn note(&mut self, text: &str) {
+        if self.mode == LiveMode::Quiet {
+            return;
+        }
+        let erase = self.erase();
+        self.write(&format!("{erase}{}\n", printable(text)));
+    }
+
+    /// Takes the table away; what is printed next stands in its place.
+    pub fn finish(&mut self) {
+        let erase = self.erase();
+        self.write(&erase);
+    }
+
+    fn erase(&mut self) -> String {
+        match std::mem::take(&mut self.drawn) {
+            0 => String::new(),
+            lines => format!("\x1b[{lines}F\x1b[J"),
+        }
+    }
+
+    fn draw(&mut self, lines: &[String]) {
+        // Synchronised update (2026) against flicker; terminals that do not know it ignore it. No wrap (7), so that a
+        // line too long cannot become two and the table climb down the screen.
+        let mut text = String::from("\x1b[?2026h\x1b[?7l");
+        if self.drawn > 0 {
+            text += &format!("\x1b[{}F", self.drawn);
+        }
+        for line in lines {
+            text += &format!("{line}\x1b[K\n");
+        }
+        text += "\x1b[J\x1b[?7h\x1b[?2026l";
+        self.drawn = lines.len();
+        self.write(&text);
+    }
+
+    fn write(&mut self, text: &str) {
+        // A view that nobody reads any more is no reason to end the run.
+        let _ = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
+    }
+
+    fn frame(&self, sample: &Sample, so_far: &Report, columns: usize, rows: usize) -> Vec<String> {
+        let width = columns.max(20);
+        let mut lines = vec![self.head(sample, width)];
+        if let Some(bar) = self.bar(sample, width) {
+            lines.push(bar);
+        }
+        // Without the frame's own last line, where the cursor stands.
+        let mut free = rows.max(8) - 1 - lines.len();
+        let ports = if sample.streams.is_empty() { free } else { (free / 2).max(3) };
+        lines.extend(port_table(sample, so_far, ports).lines(width, self.color));
+        free = (rows.max(8) - 1).saturating_sub(lines.len());
+        if !sample.streams.is_empty() && free >= 3 {
+            lines.push(String::new());
+            lines.extend(stream_table(sample, so_far, free - 1).lines(width, self.color));
+        }
+        lines.truncate(rows.max(8) - 1);
+        lines
+    }
+
+    fn head(&self, sample: &Sample, width: usize) -> String {
+        let time = match self.total {
+            Some(total) => format!("{:.1} / {}", sample.t_s, human::seconds(total.as_secs_f64())),
+            None => human::seconds((sample.t_s * 10.0).round() / 10.0),
+        };
+        let title = truncate(&self.title, width.saturating_sub(time.width() + 2));
+        let gap = width.saturating_sub(title.width() + time.width());
+        format!("{}{:gap$}{time}", Style::Bold.paint(&title, self.color), "")
+    }
+
+    fn bar(&self, sample: &Sample, width: usize) -> Option<String> {
+        let total = self.total?.as_secs_f64();
+        let share = if total > 0.0 { (sample.t_s / total).clamp(0.0, 1.0) } else { 1.0 };
+        let halves = (share * 2.0 * width as f64) as usize;
+        let half = if halves % 2 == 1 { "╸" } else { "" };
+        let done = "━".repeat(halves / 2) + half;
+        let rest = "─".repeat(width - halves.div_ceil(2));
+        Some(Style::Good.paint(&done, self.color) + &Style::Dim.paint(&rest, self.color))
+    }
+}
+
+fn port_table(sample: &Sample, so_far: &Report, rows: usize) -> Table {
+    let (tx, rx) = ([("TX", 0), ("L1", 1), ("SENT", 2)], [("RX", 0), ("L1", 1), ("RECEIVED", 2)]);
+    let columns = [&[("PORT", 0)], &tx[..], &rx, &[("DROPS", 3)]].concat();
+    let mut table = Table::new(&columns).at_least(&[0, 9, 9, 7, 9, 9, 8, 5]);
+    let shown = visible(sample.ports.len(), rows);
+    for (i, port) in sample.ports.iter().take(shown).enumerate() {
+        let total = named(&so_far.ports, i, |p| &p.name, &port.name);
+        let count = |n: Option<u64>| n.map_or("-".into(), human::short_count);
+        let drops =
+            total.map_or(0, |p| p.tx.errors + p.tx.not_sent.values().sum::<u64>() + p.rx.drops.values().sum::<u64>());
+        table.row(vec![
+            Cell::styled(&port.name, Style::Bold),
+            human::si(port.tx_pps, "pps").into(),
+            human::si(port.tx_bps_l1, "b/s").into(),
+            count(total.map(|p| p.tx.packets)).into(),
+            human::si(port.rx_pps, "pps").into(),
+            human::si(port.rx_bps_l1, "b/s").into(),
+            count(total.map(|p| p.rx.packets)).into(),
+            Cell::fault(drops, human::short_count(drops)),
+        ]);
+    }
+    if let Some(rest) = sample.ports.get(shown..).filter(|rest| !rest.is_empty()) {
+        let sum = |f: fn(&crate::report::PortSample) -> f64| rest.iter().map(f).sum::<f64>();
+        table.row(vec![
+            Cell::styled(format!("{} more", human::count(rest.len() as u64)), Style::Dim),
+            human::si(sum(|p| p.tx_pps), "pps").into(),
+            human::si(sum(|p| p.tx_bps_l1), "b/s").into(),
+            "".into(),
+            human::si(sum(|p| p.rx_pps), "pps").into(),
+            human::si(sum(|p| p.rx_bps_l1), "b/s").into(),
+            "".into(),
+            "".into(),
+        ]);
+    }
+    table
+}
+
+fn stream_table(sample: &Sample, so_far: &Report, rows: usize) -> Table {
+    let columns = [("STREAM", 0), ("TX", 0), ("RX", 1), ("LOST", 0), ("P50", 2), ("P99", 0), ("LATE P99", 1)];
+    let mut table = Table::new(&columns).at_least(&[0, 9, 9, 6, 7, 7, 8]);
+    let none = || Cell::styled("-", Style::Dim);
+    let time = |ns: Option<u64>| ns.map_or_else(none, |ns| human::ns(ns as f64).into());
+    let shown = visible(sample.streams.len(), rows);
+    for (i, stream) in sample.streams.iter().take(shown).enumerate() {
+        let measured = named(&so_far.streams, i, |s| &s.name, &stream.name).is_none_or(|s| s.rx.is_some());
+        table.row(vec![
+            stream.name.as_str().into(),
+            human::si(stream.tx_pps, "pps").into(),
+            if measured { human::si(stream.rx_pps, "pps").into() } else { none() },
+            if measured { Cell::fault(stream.lost, human::short_count(stream.lost)) } else { none() },
+            time(stream.latency_p50_ns),
+            time(stream.latency_p99_ns),
+            time(stream.late_p99_ns),
+        ]);
+    }
+    if let Some(rest) = sample.streams.get(shown..).filter(|rest| !rest.is_empty()) {
+        let lost = rest.iter().map(|s| s.lost).sum();
+        table.row(vec![
+            Cell::styled(format!("{} more", human::count(rest.len() as u64)), Style::Dim),
+            human::si(rest.iter().map(|s| s.tx_pps).sum(), "pps").into(),
+            human::si(rest.iter().map(|s| s.rx_pps).sum(), "pps").into(),
+            Cell::fault(lost, human::short_count(lost)),
+            time(median_p50(rest)),
+            time(rest.iter().filter_map(|s| s.latency_p99_ns).max()),
+            time(rest.iter().filter_map(|s| s.late_p99_ns).max()),
+        ]);
+    }
+    table
+}
+
+/// How many of `n` rows fit below a heading, when those that do not need a row themselves.
+fn visible(n: usize, rows: usize) -> usize {
+    if n < rows { n } else { rows.saturating_sub(2) }
+}
+
+/// The item of that name: at the same place, unless streams came or went.
+fn named<'a, T>(items: &'a [T], place: usize, name_of: impl Fn(&T) -> &str, name: &str) -> Option<&'a T> {
+    items.get(place).filter(|item| name_of(item) == name).or_else(|| items.iter().find(|item| name_of(item) == name))
+}
+
+/// Of the median stream: what is typical, as the worst p99 beside it is not.
+fn median_p50(streams: &[StreamSample]) -> Option<u64> {
+    let mut values: Vec<u64> = streams.iter().filter_map(|s| s.latency_p50_ns).collect();
+    let middle = values.len() / 2;
+    (!values.is_empty()).then(|| *values.select_nth_unstable(middle).1)
+}
+
+/// `t=3.0s  A tx 1.00 Mpps 672 Mb/s L1, rx 0 pps 0 b/s L1  lost 0  lat p50 2.10 µs p99 5.00 µs  late p99 350 ns`
+fn line(sample: &Sample) -> String {
+    let direction =
+        |name: &str, pps: f64, bps: f64| format!("{name} {} {} L1", human::si(pps, "pps"), human::si(bps, "b/s"));
+    let port = |name: &str, tx: (f64, f64), rx: (f64, f64)| {
+        format!("{} {}, {}", printable(name), direction("tx", tx.0, tx.1), direction("rx", rx.0, rx.1))
+    };
+    let mut parts = vec![format!("t={:.1}s", sample.t_s)];
+    if sample.ports.len() <= PORTS_IN_A_LINE {
+        let ports = sample.ports.iter();
+        parts.extend(ports.map(|p| port(&p.name, (p.tx_pps, p.tx_bps_l1), (p.rx_pps, p.rx_bps_l1))));
+    } else {
+        let sum = |f: fn(&crate::report::PortSample) -> f64| sample.ports.iter().map(f).sum::<f64>();
+        let name = format!("{} ports", sample.ports.len());
+        parts.push(port(&name, (sum(|p| p.tx_pps), sum(|p| p.tx_bps_l1)), (sum(|p| p.rx_pps), sum(|p| p.rx_bps_l1))));
+    }
+    let streams = &sample.streams;
+    if !streams.is_empty() {
+        parts.push(format!("lost {}", human::count(streams.iter().map(|s| s.lost).sum())));
+    }
+    let p99 = streams.iter().filter_map(|s| s.latency_p99_ns).max();
+    if let (Some(p50), Some(p99)) = (median_p50(streams), p99) {
+        parts.push(format!("lat p50 {} p99 {}", human::ns(p50 as f64), human::ns(p99 as f64)));
+    }
+    if let Some(late) = streams.iter().filter_map(|s| s.late_p99_ns).max() {
+        parts.push(format!("late p99 {}", human::ns(late as f64)));
+    }
+    parts.join("  ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::super::sample::report;
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Screen(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Screen {
+        fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(octets);
+            Ok(octets.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Screen {
+        fn text(&self) -> String {
+            String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+        }
+
+        /// What a terminal would show: plays the few sequences that we write.
+        fn shown(&self) -> Vec<String> {
+            let text = self.text();
+            let mut lines: Vec<Vec<char>> = vec![Vec::new()];
+            let (mut row, mut column) = (0, 0);
+            let mut rest = text.as_str();
+            while let Some(c) = rest.chars().next() {
+                if let Some(sequence) = rest.strip_prefix("\x1b[") {
+                    let end = sequence.find(|c: char| c.is_ascii_alphabetic()).unwrap();
+                    match &sequence[end..=end] {
+                        "F" => (row, column) = (row - sequence[..end].parse::<usize>().unwrap(), 0),
+                        "J" => {
+                            lines.truncate(row + 1);
+                            lines[row].truncate(column);
+                        }
+                        "K" => lines[row].truncate(column),
+                        "h" | "l" | "m" => {}
+                        other => panic!("{other:?}"),
+                    }
+                    rest = &sequence[end + 1..];
+                    continue;
+                }
+                rest = &rest[c.len_utf8()..];
+                if c == '\n' {
+                    (row, column) = (row + 1, 0);
+                    lines.resize(lines.len().max(row + 1), Vec::new());
+                } else {
+                    if column < lines[row].len() {
+                        lines[row][column] = c;
+                    } else {
+                        lines[row].push(c);
+                    }
+                    column += 1;
+                }
+            }
+            lines.into_iter().map(|line| line.into_iter().collect()).collect()
+        }
+    }
+
+    fn live(mode: LiveMode, screen: &Screen) -> Live {
+        let total = Some(Duration::from_secs(30));
+        Live::to(Box::new(screen.clone()), || (80, 24), false, mode, "squall run imix.toml".into(), total)
+    }
+
+    #[test]
+    fn the_table_is_drawn_over_itself_and_fits_the_terminal() {
+        for streams in [0, 2, 1000] {
+            let report = report(streams);
+            let screen = Screen::default();
+            let mut live = live(LiveMode::Terminal, &screen);
+            for sample in &report.series {
+                live.update(sample, &report);
+            }
+            let shown = screen.shown();
+            assert!(shown.len() <= 24, "{shown:#?}");
+            assert!(shown.iter().all(|l| l.width() <= 80), "{shown:#?}");
+            assert!(shown[0].starts_with("squall run imix.toml") && shown[0].ends_with("30.0 / 30.0 s"), "{shown:#?}");
+            assert_eq!(shown.iter().filter(|l| l.starts_with("PORT")).count(), 1);
+            assert_eq!(shown.iter().any(|l| l.contains("more")), streams > 100);
+        }
+    }
+
+    #[test]
+    fn finish_leaves_nothing_but_the_notes() {
+        let report = report(3);
+        let screen = Screen::default();
+        let mut live = live(LiveMode::Terminal, &screen);
+        live.update(&report.series[0], &report);
+        live.note("port B lost its carrier");
+        live.update(&report.series[9], &report);
+        live.finish();
+        live.finish();
+        assert_eq!(screen.shown(), ["port B lost its carrier", ""]);
+        let text = screen.text();
+        assert_eq!(text.matches("\x1b[?7l").count(), text.matches("\x1b[?7h").count());
+    }
+
+    #[test]
+    fn off_a_terminal_there_is_a_line_a_second_without_escapes() {
+        let report = report(3);
+        let screen = Screen::default();
+        let mut live = live(LiveMode::Lines, &screen);
+        for sample in &report.series {
+            live.update(sample, &report);
+        }
+        live.finish();
+        let text = screen.text();
+        // The first sample, then each whole second of thirty.
+        assert_eq!(text.lines().count(), 31, "{text}");
+        assert!(!text.contains('\x1b'));
+        let line = text.lines().nth(3).unwrap();
+        assert!(line.starts_with("t=3.0s  A tx 1.20 Mpps 3.7"), "{line}");
+        for part in ["rx 1.20 Mpps", "lost ", "lat p50 ", "late p99 "] {
+            assert!(line.contains(part), "{line}");
+        }
+    }
+
+    #[test]
+    fn quiet_is_quiet() {
+        let report = report(1);
+        let screen = Screen::default();
+        let mut live = live(LiveMode::Quiet, &screen);
+        live.update(&report.series[0], &report);
+        live.note("nothing");
+        live.finish();
+        assert_eq!(screen.text(), "");
+    }
+
+    #[test]
+    fn a_stream_that_left_does_not_shift_the_others() {
+        let report = report(4);
+        let mut sample = report.series[5].clone();
+        sample.streams.remove(0);
+        // "customer 00002" measures nothing, whatever place it has.
+        let lines = stream_table(&sample, &report, 20).lines(100, false);
+        let row = lines.iter().find(|l| l.starts_with("customer 00002")).unwrap();
+        assert!(row.split_whitespace().filter(|w| *w == "-").count() >= 4, "{row}");
+    }
+}
