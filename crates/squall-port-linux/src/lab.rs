@@ -271,6 +271,13 @@ fn start_holder(options: &LabOptions) -> Result<u32, LabError> {
     }
 }
 
+/// Takes an interface of the calling thread's network namespace down, as a cable would be pulled.
+pub fn set_down(interface: &str) -> io::Result<()> {
+    let netlink = Netlink::open()?;
+    let link = netlink.links()?.into_iter().find(|link| link.name == interface);
+    netlink.set_down(link.ok_or(io::ErrorKind::NotFound)?.index)
+}
+
 fn check_name(name: &str) -> Result<(), LabError> {
     let ok =
         (1..=32).contains(&name.len()) && name.bytes().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_'));
@@ -285,8 +292,8 @@ fn file_name(name: &str) -> String {
     format!("lab-{name}")
 }
 
-/// `$XDG_RUNTIME_DIR/squall`, or `/tmp/squall-UID`; ours alone.
-fn state_directory() -> Result<PathBuf, LabError> {
+/// Where the labs that are up are noted: `$XDG_RUNTIME_DIR/squall`, or `/tmp/squall-UID`; ours alone.
+pub fn state_directory() -> Result<PathBuf, LabError> {
     // Under su and sudo it may be another user's.
     let is_ours = |d: &PathBuf| fs::metadata(d).is_ok_and(|m| m.is_dir() && m.uid() == sys::uid());
     let directory = match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(is_ours) {

@@ -324,8 +324,9 @@ fn frame(seq: u32, len: usize, max_frame: usize) -> Vec<u8> {
     octets[..3].copy_from_slice(&MAC_PREFIX);
     octets[6..8].copy_from_slice(&MAC_PREFIX[..2]);
     octets[8..12].copy_from_slice(&seq.to_be_bytes());
-    // An experimental EtherType; a VLAN tag now and then, and where only a tagged frame may be as long.
-    let tagged = len >= 18 && (seq.is_multiple_of(5) || len + 4 > max_frame);
+    // An experimental EtherType; a VLAN tag now and then, and where only a tagged frame may be as long. From 20 octets
+    // on: Linux drops what is tagged and has no EtherType behind the tag.
+    let tagged = len >= 20 && (seq.is_multiple_of(5) || len + 4 > max_frame);
     octets[12..14].copy_from_slice(if tagged && seq.is_multiple_of(2) && len + 4 <= max_frame {
         &[0x88, 0xa8]
     } else if tagged {

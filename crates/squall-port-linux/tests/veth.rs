@@ -1,0 +1,358 @@
+//! af_packet over a veth pair, and the lab it is in: as this user and, if that is root, as an ordinary user too.
+//!
+//! Each test is a process of its own, so that it has one thread when it enters its namespaces.
+
+use std::{
+    error::Error,
+    os::unix::process::CommandExt,
+    process::{Command, ExitCode},
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+use squall_port::{
+    Address, Port, RxQueue, SendError, TxQueue,
+    conformance::{Bench, check},
+};
+use squall_port_linux::{
+    InterfaceState,
+    lab::{self, INTERFACES, Lab, LabError, LabOptions},
+    list_interfaces, open,
+};
+use squall_units::Nanos;
+
+type Outcome = Result<(), Box<dyn Error>>;
+
+type Test = fn() -> Outcome;
+
+const TESTS: &[(&str, Test)] = &[
+    ("af_packet_conforms", af_packet_conforms),
+    ("through_the_qdisc_af_packet_conforms_too", through_the_qdisc_af_packet_conforms_too),
+    ("several_receive_queues_share_the_frames", several_receive_queues_share_the_frames),
+    ("what_a_full_ring_loses_is_counted", what_a_full_ring_loses_is_counted),
+    ("half_a_million_frames_at_full_speed_all_arrive", half_a_million_frames_at_full_speed_all_arrive),
+    ("a_frame_shorter_than_its_header_is_refused", a_frame_shorter_than_its_header_is_refused),
+    ("a_link_that_goes_down_is_told", a_link_that_goes_down_is_told),
+    ("a_wrong_interface_names_near_ones", a_wrong_interface_names_near_ones),
+    ("without_permission_the_capability_is_named", without_permission_the_capability_is_named),
+    ("the_lab_is_quiet", the_lab_is_quiet),
+    ("interfaces_are_listed_with_their_facts", interfaces_are_listed_with_their_facts),
+    ("a_lab_stays_until_taken_down", a_lab_stays_until_taken_down),
+    ("a_lab_is_told_from_another_process_with_its_id", a_lab_is_told_from_another_process_with_its_id),
+];
+
+/// uid and gid of nobody.
+const NOBODY: u32 = 65_534;
+
+fn main() -> ExitCode {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    if let [flag, name] = &arguments[..]
+        && flag == "--run"
+    {
+        return run(name);
+    }
+    if arguments.iter().any(|a| a == "--list") {
+        TESTS.iter().for_each(|(name, _)| println!("{name}: test"));
+        return ExitCode::SUCCESS;
+    }
+    let filter = arguments.iter().find(|a| !a.starts_with('-')).map_or("", String::as_str);
+    let root = std::fs::metadata("/proc/self").is_ok_and(|m| std::os::unix::fs::MetadataExt::uid(&m) == 0);
+    let mut failed = 0;
+    for (name, _) in TESTS.iter().filter(|(name, _)| name.contains(filter)) {
+        for as_nobody in [false, true] {
+            if as_nobody && !root {
+                continue;
+            }
+            let mut command = Command::new(std::env::current_exe().expect("a test knows where it is"));
+            command.args(["--run", name]);
+            if as_nobody {
+                command.uid(NOBODY).gid(NOBODY).current_dir("/").env_remove("XDG_RUNTIME_DIR");
+            }
+            let user = if as_nobody { "as nobody" } else { "as this user" };
+            match command.status() {
+                Ok(status) if status.success() => println!("test {name} ({user}) ... ok"),
+                // 77: automake's sign that a test could not run.
+                Ok(status) if status.code() == Some(77) => {}
+                Ok(status) => {
+                    println!("test {name} ({user}) ... FAILED ({status})");
+                    failed += 1;
+                }
+                Err(error) => println!("SKIPPED: {name} ({user}): {error}"),
+            }
+        }
+    }
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn run(name: &str) -> ExitCode {
+    let Some((_, test)) = TESTS.iter().find(|(known, _)| *known == name) else { return ExitCode::FAILURE };
+    match test() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.downcast_ref::<LabError>().is_some_and(|e| matches!(e, LabError::Forbidden { .. })) => {
+            println!("SKIPPED: {name}: {error}");
+            ExitCode::from(77)
+        }
+        Err(error) => {
+            println!("{name}: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn enter() -> Result<(), LabError> {
+    lab::enter_private(&LabOptions::default()).map(drop)
+}
+
+fn port(address: &str) -> std::io::Result<Box<dyn Port>> {
+    Ok(open(&address.parse::<Address>()?)?.expect("a port of this crate"))
+}
+
+fn af_packet_conforms() -> Outcome {
+    enter()?;
+    let open = &mut || Ok((port("af_packet:veth-a")?, Some(port("af_packet:veth-b")?)));
+    check(Bench { open, stored: false });
+    Ok(())
+}
+
+fn through_the_qdisc_af_packet_conforms_too() -> Outcome {
+    enter()?;
+    let open =
+        &mut || Ok((port("af_packet:veth-b,bypass=0,batch=7")?, Some(port("af_packet:veth-a,block=128,retire=10")?)));
+    check(Bench { open, stored: false });
+    Ok(())
+}
+
+/// Sends frames of 60 octets until `n` are taken; number and a flow of 16 are in each.
+fn send(tx: &mut dyn TxQueue, n: u32) -> Result<(), SendError> {
+    let mut next = 0;
+    while next < n {
+        let mut batch = tx.lend((n - next) as usize);
+        let mut left = batch.len();
+        for i in 0..left {
+            let number = next + i as u32;
+            let frame = batch.frame(i, 60, Nanos::ZERO);
+            frame.fill(0);
+            frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
+            // IPv4 and UDP: the kernel finds flows by them.
+            frame[12..16].copy_from_slice(&[8, 0, 0x45, 0]);
+            frame[16..18].copy_from_slice(&[0, 46]);
+            frame[22..24].copy_from_slice(&[64, 17]);
+            frame[26..34].copy_from_slice(&[10, 0, 0, (number % 16) as u8, 10, 0, 1, 1]);
+            frame[56..60].copy_from_slice(&number.to_be_bytes());
+        }
+        while left > 0 {
+            left -= tx.send(left)?;
+        }
+        next += batch_len(next, n);
+    }
+    Ok(())
+}
+
+fn batch_len(next: u32, n: u32) -> u32 {
+    (n - next).min(squall_port::BATCH as u32)
+}
+
+/// The numbers of the frames that come until nothing has come for 50 ms.
+fn receive(rx: &mut dyn RxQueue) -> std::io::Result<Vec<u32>> {
+    let mut numbers = Vec::new();
+    let mut silent = 0;
+    while silent < 50 {
+        let batch = rx.receive()?;
+        numbers.extend(batch.iter().map(|(octets, _)| u32::from_be_bytes(octets[56..60].try_into().expect("four"))));
+        silent = if batch.frames.is_empty() { silent + 1 } else { 0 };
+        if silent > 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    Ok(numbers)
+}
+
+fn several_receive_queues_share_the_frames() -> Outcome {
+    enter()?;
+    let (mut a, mut b) = (port("af_packet:veth-a")?, port("af_packet:veth-b,rx_queues=2,blocks=32")?);
+    let (mut one, mut two) = (b.open_rx(0)?, b.open_rx(1)?);
+    send(&mut *a.open_tx(0, 60)?, 10_000)?;
+    let (one, two) = (receive(&mut *one)?, receive(&mut *two)?);
+    assert!(!one.is_empty() && !two.is_empty(), "{} and {}", one.len(), two.len());
+    for queue in [&one, &two] {
+        for flow in 0..16 {
+            let numbers: Vec<_> = queue.iter().filter(|n| *n % 16 == flow).collect();
+            assert!(numbers.is_empty() || numbers.len() == 625, "a flow is in one queue: {}", numbers.len());
+            assert!(numbers.is_sorted(), "in order");
+        }
+    }
+    let mut all = [one, two].concat();
+    all.sort_unstable();
+    assert!(all.into_iter().eq(0..10_000), "each frame is in one of the queues");
+    Ok(())
+}
+
+fn what_a_full_ring_loses_is_counted() -> Outcome {
+    enter()?;
+    let (mut a, mut b) = (port("af_packet:veth-a")?, port("af_packet:veth-b,blocks=2,block=128")?);
+    let mut rx = b.open_rx(0)?;
+    send(&mut *a.open_tx(0, 60)?, 20_000)?;
+    let received = receive(&mut *rx)?;
+    let drops = rx.drops();
+    assert!(drops[0].1 > 0, "two blocks are not enough: {drops:?}");
+    assert_eq!(received.len() as u64 + drops[0].1, 20_000, "{drops:?}");
+    assert_eq!(rx.drops(), drops, "counts are not forgotten when read");
+    Ok(())
+}
+
+fn half_a_million_frames_at_full_speed_all_arrive() -> Outcome {
+    enter()?;
+    let (mut a, mut b) = (port("af_packet:veth-a")?, port("af_packet:veth-b")?);
+    let (mut tx, mut rx) = (a.open_tx(0, 60)?, b.open_rx(0)?);
+    let sent = AtomicBool::new(false);
+    let received = std::thread::scope(|scope| {
+        let receiver = scope.spawn(|| -> std::io::Result<Vec<u32>> {
+            let mut numbers = Vec::new();
+            while !sent.load(Ordering::Acquire) {
+                numbers.extend(receive(&mut *rx)?);
+            }
+            numbers.extend(receive(&mut *rx)?);
+            Ok(numbers)
+        });
+        let outcome = send(&mut *tx, 500_000);
+        sent.store(true, Ordering::Release);
+        outcome.map(|()| receiver.join().expect("the receiver does not panic"))
+    })??;
+    assert!(received.into_iter().eq(0..500_000), "all, in order; drops: {:?}", rx.drops());
+    let (tx, rx) = (a.interface_counters().expect("veth counts"), b.interface_counters().expect("veth counts"));
+    assert_eq!((tx.tx_packets, tx.tx_octets), (500_000, 500_000 * 60));
+    assert_eq!((rx.rx_packets, rx.rx_octets), (500_000, 500_000 * 60));
+    Ok(())
+}
+
+fn a_frame_shorter_than_its_header_is_refused() -> Outcome {
+    enter()?;
+    let mut a = port("af_packet:veth-a")?;
+    let mut tx = a.open_tx(0, 60)?;
+    tx.lend(1).frame(0, 13, Nanos::ZERO);
+    assert!(matches!(tx.send(1), Err(SendError::Frame("too_short"))));
+    // Room for a VLAN tag is in max_frame, but for nothing else.
+    let max_frame = a.facts().max_frame;
+    let mut tx = a.open_tx(1, max_frame)?;
+    tx.lend(1).frame(0, max_frame as usize, Nanos::ZERO).fill(0x55);
+    assert!(matches!(tx.send(1), Err(SendError::Frame("too_long"))));
+    assert_eq!(a.interface_counters().expect("veth counts").tx_packets, 0);
+    Ok(())
+}
+
+fn a_link_that_goes_down_is_told() -> Outcome {
+    enter()?;
+    let (mut a, mut b) = (port("af_packet:veth-a")?, port("af_packet:veth-b")?);
+    let (mut from_a, mut from_b) = (a.open_tx(0, 60)?, b.open_tx(0, 60)?);
+    lab::set_down("veth-b")?;
+    for (end, tx) in [("veth-a", &mut from_a), ("veth-b", &mut from_b)] {
+        let lost = (0..100_000).find_map(|_| send(&mut **tx, 1).err()).expect("nothing can leave");
+        assert!(matches!(&lost, SendError::Port(e) if e.kind() == std::io::ErrorKind::NetworkDown), "{lost}");
+        assert!(lost.to_string().contains(end), "{lost}");
+    }
+    let error = port("af_packet:veth-b").err().expect("the interface is down").to_string();
+    assert!(error.contains("ip link set veth-b up"), "{error}");
+    Ok(())
+}
+
+fn a_wrong_interface_names_near_ones() -> Outcome {
+    enter()?;
+    let error = port("af_packet:veht-a").err().expect("there is no such interface").to_string();
+    assert!(error.contains("did you mean veth-a?") && error.contains("lo, ") && error.contains("veth-b"), "{error}");
+    let error = port("af_packet:quite-else").err().expect("there is no such interface").to_string();
+    assert!(!error.contains("did you mean"), "{error}");
+    let error = port("af_packet:veth-a,bacth=3").err().expect("there is no such option");
+    assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput, "{error}");
+    Ok(())
+}
+
+fn without_permission_the_capability_is_named() -> Outcome {
+    match port("af_packet:lo") {
+        Ok(_) => println!("SKIPPED: without_permission_the_capability_is_named: this user has the permission"),
+        Err(error) => {
+            assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied, "{error}");
+            let error = error.to_string();
+            assert!(error.contains("setcap cap_net_raw+ep") && error.contains("squall lab"), "{error}");
+        }
+    }
+    Ok(())
+}
+
+fn the_lab_is_quiet() -> Outcome {
+    enter()?;
+    let ports = [port("af_packet:veth-a")?, port("af_packet:veth-b")?];
+    std::thread::sleep(Duration::from_millis(2500));
+    for port in &ports {
+        let counters = port.interface_counters().expect("veth counts");
+        assert_eq!((counters.tx_packets, counters.rx_packets), (0, 0), "{counters:?}");
+    }
+    Ok(())
+}
+
+fn interfaces_are_listed_with_their_facts() -> Outcome {
+    lab::enter_private(&LabOptions { mtu: 4000, queues: 3 })?;
+    let all = list_interfaces()?;
+    let names: Vec<_> = all.iter().map(|i| i.name.as_str()).collect();
+    assert_eq!(names, ["lo", "veth-a", "veth-b"]);
+    let veth = &all[1];
+    assert_eq!((veth.driver.as_str(), veth.mtu, veth.tx_queues, veth.rx_queues), ("veth", 4000, 3, 3));
+    assert_eq!((veth.state, veth.speed_bps), (InterfaceState::Up, None), "the speed of a veth means nothing");
+    assert!(veth.mac.is_some() && veth.ethernet && veth.timestamping.software_rx, "{veth:?}");
+    let facts = port("af_packet:veth-a")?.facts().clone();
+    assert_eq!((facts.max_frame, facts.mac, facts.speed_bps), (4018, veth.mac, None));
+    Ok(())
+}
+
+fn a_lab_stays_until_taken_down() -> Outcome {
+    let name = format!("test-{}", std::process::id());
+    // The kernel says no to the process that holds the lab: told as text.
+    if let Err(error) = Lab::up(&name, &LabOptions::default()) {
+        if error.to_string().contains("user namespace") {
+            println!("SKIPPED: a_lab_stays_until_taken_down: {error}");
+            return Ok(());
+        }
+        return Err(error.into());
+    }
+    let outcome = std::panic::catch_unwind(|| {
+        assert!(Lab::up(&name, &LabOptions::default()).is_err_and(|e| e.to_string().contains("is up already")));
+        assert!(Lab::list().expect("a list").iter().any(|lab| lab.name == name));
+        for _ in 0..2 {
+            let seen = in_lab(&name, &["cat", "/proc/net/dev"]);
+            assert!(INTERFACES.iter().all(|i| seen.contains(i)), "{seen}");
+        }
+        let seen = in_lab(&name, &["ls", "/sys/class/net"]);
+        assert!(seen.contains("veth-a"), "sysfs shows the lab: {seen}");
+    });
+    Lab::down(&name)?;
+    if let Err(panic) = outcome {
+        std::panic::resume_unwind(panic);
+    }
+    let error = Lab::down(&name).expect_err("it is down").to_string();
+    assert!(error.contains("is not up"), "{error}");
+    Ok(())
+}
+
+/// The output of a command in the lab. Entering takes a process of one thread: a fork of ours.
+fn in_lab(name: &str, argv: &[&str]) -> String {
+    let lab = Lab::find(name).expect("the lab is up");
+    let mut command = Command::new(argv[0]);
+    command.args(&argv[1..]);
+    // SAFETY: this process has one thread, so the child may do anything.
+    unsafe { command.pre_exec(move || lab.enter().map_err(std::io::Error::other)) };
+    let output = command.output().expect("the command runs");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn a_lab_is_told_from_another_process_with_its_id() -> Outcome {
+    let name = format!("stale-{}", std::process::id());
+    for bad in ["", "a/b", "..", "a b", &"x".repeat(33)] {
+        assert!(Lab::find(bad).is_err_and(|e| e.to_string().contains("expected a name")), "{bad:?}");
+    }
+    // As if the process with this id had been another one, once.
+    let directory = lab::state_directory()?;
+    std::fs::write(directory.join(format!("lab-{name}")), format!("{} 1\n", std::process::id()))?;
+    let error = Lab::down(&name).expect_err("that lab is gone").to_string();
+    assert!(error.contains("is not up"), "{error}");
+    assert!(!directory.join(format!("lab-{name}")).exists(), "what is stale is cleared");
+    Ok(())
+}
