@@ -260,10 +260,10 @@ function histogramPlot(box, title, layers) {
     cursor: { points: { show: false } },
     scales: {
       x: { time: false, distr: 3, range: () => [low, high] },
-      y: logy ? { distr: 3, range: () => [floor, top * 1.5] } : { range: () => [0, top * 1.12] },
+      y: logy ? { distr: 3, range: () => [floor, top * 4] } : { range: () => [0, top * 1.12] },
     },
     x: { splits: () => logTicks(low, high), filter: (u, s) => s, values: (u, s) => s.map(brief(v => ns(Number(v.toPrecision(6))))), space: 50 },
-    y: { values: (u, s) => s.map(v => v === null ? "" : Number(v.toPrecision(3)) + " %"), ...(logy ? { splits: () => logTicks(floor, top * 1.5), filter: (u, s) => s } : {}) },
+    y: { values: (u, s) => s.map(v => v === null ? "" : Number(v.toPrecision(3)) + " %"), ...(logy ? { splits: () => logTicks(floor, top * 4), filter: (u, s) => s } : {}) },
     series: [
       { label: "from", value: value(ns) },
       ...layers.map((l, i) => ({
@@ -312,7 +312,7 @@ function streamPlots() {
   const all = picked < 0;
   const { series, hist } = all ? data.all : data.details[data.streams[picked][PLACE]];
   const many = all && data.streams.length > 1;
-  timePlot(box, "Rate", many ? "sum of the streams" : "frames a second", pps,
+  timePlot(box, "Rate", many ? "sum of the streams; received: of those that are measured" : "frames a second", pps,
     [{ label: "sent", values: series.tx_pps, color: color(0) }, { label: "received", values: series.rx_pps, color: color(1), dash: [5, 3] }]);
   timePlot(box, "Lost so far", peak(series.lost) ? "frames in flight count until they arrive" : "none lost", v => si(v, ""),
     [{ label: "lost", values: series.lost, color: color(5) }], { whole: peak(series.lost) < 10 });
