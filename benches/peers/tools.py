@@ -1,0 +1,185 @@
+"""How each tool is made to send UDP frames from vA to nobody, as fast as it goes or at a rate.
+
+A tool is a function (lab, kind, pps) -> Process; `kind` is a frame length without FCS, or "imix"; `pps` None is as fast
+as it goes. All send the same frames (mgen excepted, see there), on one CPU.
+"""
+
+import itertools
+import os
+import pathlib
+import shutil
+import struct
+import time
+from collections.abc import Callable
+
+from drone import Drone
+from lab import IP_A, IP_SINK, MAC_A, MAC_SINK, PORT_A, Lab, Process
+
+# Simple IMIX, 7:4:1 of 64, 594 and 1518 octets with FCS, in a mixed order.
+IMIX = [60, 590, 60, 60, 590, 60, 1514, 60, 590, 60, 590, 60]
+SPORT, DPORT = 5001, 5002
+
+
+class Unsuited(Exception):
+    """The tool cannot send this kind of traffic."""
+
+
+def squall(lab: Lab, kind: str, pps: int | None) -> Process:
+    packet = f"eth(src={MAC_A},dst={MAC_SINK})/ipv4(src={IP_A},dst={IP_SINK})/udp(sport={SPORT},dport={DPORT})"
+    size = "imix" if kind == "imix" else str(int(kind) + 4)
+    rate = f"{pps}pps" if pps else "max"
+    return lab.sender(
+        *(squall_binary(), "send", "--port", f"af_packet:{PORT_A}", "--packet", packet, "--size", size, "--rate", rate),
+        *("--duration", "600s", "--cores", "1", "--quiet"),
+    )
+
+
+def tcpreplay(lab: Lab, kind: str, pps: int | None) -> Process:
+    rate = ["--pps", str(pps)] if pps else ["--topspeed"]
+    return lab.sender("tcpreplay", "-i", PORT_A, "--preload-pcap", "--loop", "0", *rate, str(capture(lab, kind)))
+
+
+def trafgen(lab: Lab, kind: str, pps: int | None, *options: str) -> Process:
+    config = lab.folder / f"trafgen-{kind}"
+    config.write_text("".join("{ " + ", ".join(map(str, frame)) + " }\n" for frame in frames(kind)))
+    rate = ["--rate", f"{pps}pps"] if pps else []
+    fixed = ["--dev", PORT_A, "--conf", str(config), "--cpus", "1", "--no-cpu-stats", "--notouch-irq"]
+    return lab.sender("trafgen", *fixed, *rate, *options)
+
+
+def trafgen_qdisc(lab: Lab, kind: str, pps: int | None) -> Process:
+    return trafgen(lab, kind, pps, "--qdisc-path")
+
+
+def trafgen_sendto(lab: Lab, kind: str, pps: int | None) -> Process:
+    # Any gap, even 0, takes it off its transmit ring.
+    return trafgen(lab, kind, pps, "--gap", "0ns")
+
+
+def ostinato(lab: Lab, kind: str, pps: int | None) -> Process:
+    home = lab.folder / "home"
+    (home / ".config/Ostinato").mkdir(parents=True, exist_ok=True)
+    (home / ".config/Ostinato/drone.ini").write_text(
+        f"RateAccuracy=High\n[RpcServer]\nAddress=127.0.0.1\n[PortList]\nInclude={PORT_A}\n"
+    )
+    drone = lab.sender("drone", env={**os.environ, "HOME": str(home), "XDG_CONFIG_HOME": str(home / ".config")})
+    # Its RPC port is on the namespace's loopback: a child of ours goes there and talks to it.
+    rows = [(60, 7), (590, 4), (1514, 1)] if kind == "imix" else [(int(kind), 1000)]
+    for _ in range(50):
+        time.sleep(0.2)
+        if _in_namespace(lab.a, lambda: Drone().transmit(PORT_A, rows, pps or 0, _addresses())):
+            return drone
+        if not drone.running():
+            break
+    drone.stop()
+    raise RuntimeError(f"drone does not answer: {drone.said().strip()[-300:]}")
+
+
+def mgen(lab: Lab, kind: str, pps: int | None) -> Process:
+    if kind == "imix":
+        raise Unsuited("one size a flow")
+    # A message has at least 28 octets: its smallest frame has 70. A rate of -1 is as fast as it goes.
+    message_len = max(28, int(kind) - 42)
+    script = lab.folder / "script.mgn"
+    rate = pps or -1
+    script.write_text(f"0.0 ON 1 UDP SRC {SPORT} DST {IP_SINK}/{DPORT} PERIODIC [{rate} {message_len}]\n")
+    return lab.sender("mgen", "input", str(script), "nolog")
+
+
+Tool = Callable[[Lab, str, int | None], Process]
+SPEED: dict[str, Tool] = {
+    "squall": squall,
+    "trafgen": trafgen,
+    "trafgen-qdisc": trafgen_qdisc,
+    "trafgen-sendto": trafgen_sendto,
+    "tcpreplay": tcpreplay,
+    "ostinato": ostinato,
+    "mgen": mgen,
+}
+ACCURACY: dict[str, Tool] = {
+    "squall": squall,
+    "tcpreplay": tcpreplay,
+    "ostinato": ostinato,
+    "mgen": mgen,
+    "trafgen": trafgen,
+}
+
+
+def program(tool: str) -> str:
+    """The program behind a tool's name."""
+    return {"squall": squall_binary(), "ostinato": "drone"}.get(tool, tool.partition("-")[0])
+
+
+def installed(tool: str) -> bool:
+    return shutil.which(program(tool)) is not None
+
+
+def squall_binary() -> str:
+    beside = pathlib.Path(__file__).resolve().parents[2] / "target/release/squall"
+    return os.environ.get("SQUALL", str(beside))
+
+
+def frames(kind: str) -> list[bytes]:
+    """One round of the frames of `kind`."""
+    return [udp_frame(frame_len) for frame_len in (IMIX if kind == "imix" else [int(kind)])]
+
+
+def udp_frame(frame_len: int) -> bytes:
+    udp_len = frame_len - 34
+    udp = struct.pack(">HHHH", SPORT, DPORT, udp_len, 0) + bytes(udp_len - 8)
+    pseudo = _ip(IP_A) + _ip(IP_SINK) + struct.pack(">BBH", 0, 17, udp_len)
+    udp = udp[:6] + struct.pack(">H", checksum(pseudo + udp) or 0xFFFF) + udp[8:]
+    ip = struct.pack(">BBHHHBBH", 0x45, 0, 20 + udp_len, 0, 0, 64, 17, 0) + _ip(IP_A) + _ip(IP_SINK)
+    ip = ip[:10] + struct.pack(">H", checksum(ip)) + ip[12:]
+    return _mac(MAC_SINK) + _mac(MAC_A) + b"\x08\x00" + ip + udp
+
+
+def checksum(octets: bytes) -> int:
+    words = struct.unpack(f">{(len(octets) + 1) // 2}H", octets + bytes(len(octets) % 2))
+    total = sum(words)
+    while total > 0xFFFF:
+        total = (total & 0xFFFF) + (total >> 16)
+    return total ^ 0xFFFF
+
+
+def capture(lab: Lab, kind: str, count: int = 1200) -> pathlib.Path:
+    """A pcap of `count` frames, long enough that a tool's cost of starting over does not show."""
+    path = lab.folder / f"{kind}.pcap"
+    with path.open("wb") as file:
+        file.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1))
+        for i, frame in enumerate(itertools.islice(itertools.cycle(frames(kind)), count)):
+            file.write(struct.pack("<IIII", 1_600_000_000, i, len(frame), len(frame)) + frame)
+    return path
+
+
+def _mac(text: str) -> bytes:
+    return bytes.fromhex(text.replace(":", ""))
+
+
+def _ip(text: str) -> bytes:
+    return bytes(map(int, text.split(".")))
+
+
+def _addresses() -> tuple[int, int, int, int]:
+    octets = (_mac(MAC_A), _mac(MAC_SINK), _ip(IP_A), _ip(IP_SINK))
+    return tuple(int.from_bytes(o, "big") for o in octets)
+
+
+def _in_namespace(name: str, call: Callable[[], None]) -> bool:
+    """Whether `call` went well in the namespace. In a child, as a thread's namespace is not given back."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            # os.setns is in Python 3.12; CLONE_NEWNET is 0x40000000.
+            import ctypes
+
+            with open(f"/run/netns/{name}", "rb") as namespace:
+                if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), 0x40000000) == 0:
+                    call()
+                    status = 0
+        except (OSError, RuntimeError, LookupError):
+            pass  # drone is not ready: the caller tries again
+        finally:
+            os._exit(status)
+    return os.waitpid(child, 0)[1] == 0
