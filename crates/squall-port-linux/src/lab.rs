@@ -79,6 +79,8 @@ pub fn enter_private(options: &LabOptions) -> Result<[String; 2], LabError> {
 
 fn enter_user_namespace() -> Result<(), LabError> {
     let (uid, gid) = (sys::euid(), sys::egid());
+    // A program with file capabilities (setcap cap_net_raw+ep) may not write its own /proc/self otherwise.
+    sys::set_dumpable();
     sys::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNET).map_err(|source| LabError::Forbidden { uid, source })?;
     // user_namespaces(7): groups can be mapped by an ordinary user only when setgroups is denied. Mapped to 0, because a
     // program started in here keeps its capabilities over exec as user 0 only.

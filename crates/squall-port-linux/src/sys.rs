@@ -199,6 +199,12 @@ pub fn setns(fd: &impl AsRawFd, kind: c_int) -> io::Result<()> {
     check(unsafe { libc::setns(fd.as_raw_fd(), kind) }).map(drop)
 }
 
+/// The files of /proc/self belong to the process's user again.
+pub fn set_dumpable() {
+    // SAFETY: takes no pointers.
+    unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 1) };
+}
+
 pub fn uid() -> u32 {
     // SAFETY: cannot fail.
     unsafe { libc::getuid() }

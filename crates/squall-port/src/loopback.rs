@@ -351,6 +351,41 @@ mod tests {
     }
 
     #[test]
+    fn between_two_threads_all_frames_arrive_in_order() {
+        const FRAMES: u64 = 300_000;
+        let (mut a, mut b) = (port("loop:threads,ring=256,virtual"), port("loop:threads,ring=256,virtual"));
+        let (mut tx, mut rx) = (a.open_tx(0, 60).unwrap(), b.open_rx(0).unwrap());
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let mut next = 0;
+                while next < FRAMES {
+                    let mut batch = tx.lend((1 + next % 64).min(FRAMES - next) as usize);
+                    let n = batch.len();
+                    for i in 0..n {
+                        let number = next + i as u64;
+                        batch.frame(i, 8, Nanos(number)).copy_from_slice(&number.to_be_bytes());
+                    }
+                    match tx.send(n).unwrap() {
+                        0 => std::thread::yield_now(),
+                        taken => next += taken as u64,
+                    }
+                }
+            });
+            let mut next = 0;
+            while next < FRAMES {
+                let batch = rx.receive().unwrap();
+                for (octets, frame) in batch.iter() {
+                    assert_eq!((octets, frame.time), (&next.to_be_bytes()[..], Nanos(next)));
+                    next += 1;
+                }
+                if batch.frames.is_empty() {
+                    std::thread::yield_now();
+                }
+            }
+        });
+    }
+
+    #[test]
     fn ends_that_disagree_are_refused() {
         let _a = port("loop:disagree,ring=10");
         let error = open(&"loop:disagree,ring=11".parse().unwrap()).err().unwrap();
