@@ -5,6 +5,8 @@
 #![forbid(unsafe_code)]
 
 mod diagnostics;
+mod emit;
+mod explain;
 mod model;
 mod source;
 

@@ -1,0 +1,261 @@
+//! A profile back to text: the form that a person would have written, and that reads back to the same values.
+
+use std::fmt::Write;
+
+use serde_json::{Map, Value as Json, json};
+use squall_units::{MacAddr, Nanos};
+use squall_wire::FieldKind;
+
+use crate::{Departures, FieldRef, IMIX, Late, Mode, Op, PacketSource, Profile, SizeLaw, Stream, Vary};
+
+impl Profile {
+    /// The profile as the schema describes it: what [`Profile::from_value`] reads. Paths are as seen from where Squall
+    /// runs.
+    pub fn to_value(&self) -> Json {
+        let mut table = Map::new();
+        let mut set = |key: &str, value: Option<Json>| table.extend(value.map(|value| (key.to_owned(), value)));
+        set("seed", Some(count(self.seed)));
+        set("duration", self.stop.duration.map(duration));
+        set("packets", self.stop.packets.map(count));
+        set("octets", self.stop.octets.map(count));
+        set("ports", Some(self.ports.iter().map(|port| (port.name.clone(), json!(port.address))).collect()));
+        set("stream", Some(self.streams.iter().map(|s| self.stream(s)).collect()));
+        Json::Object(table)
+    }
+
+    /// The profile as a TOML file.
+    pub fn to_toml(&self) -> String {
+        let mut text = String::new();
+        let value = self.to_value();
+        let entries = value.as_object().into_iter().flatten();
+        for (key, value) in entries.clone().filter(|(key, _)| *key != "ports" && *key != "stream") {
+            line(&mut text, key, value);
+        }
+        text.push_str("\n[ports]\n");
+        for (key, value) in value["ports"].as_object().into_iter().flatten() {
+            line(&mut text, key, value);
+        }
+        for stream in value["stream"].as_array().into_iter().flatten() {
+            text.push_str("\n[[stream]]\n");
+            for (key, value) in stream.as_object().into_iter().flatten().filter(|(key, _)| *key != "vary") {
+                line(&mut text, key, value);
+            }
+            for vary in stream["vary"].as_array().into_iter().flatten() {
+                text.push_str("[[stream.vary]]\n");
+                vary.as_object().into_iter().flatten().for_each(|(key, value)| line(&mut text, key, value));
+            }
+        }
+        text
+    }
+
+    fn stream(&self, stream: &Stream) -> Json {
+        let mut table = Map::new();
+        let mut set = |key: &str, value: Option<Json>| table.extend(value.map(|value| (key.to_owned(), value)));
+        set("name", Some(json!(stream.name)));
+        set("port", self.ports.get(stream.port).map(|port| json!(port.name)));
+        set("group", stream.group.as_ref().map(|group| json!(group)));
+        let (key, value) = packet(&stream.packet);
+        set(key, Some(json!(value)));
+        set("size", size(&stream.size));
+        set("rate", Some(json!(stream.rate.to_string())));
+        set("departures", departures(&stream.departures));
+        set("mode", mode(stream.mode));
+        set("start_delay", (stream.start_delay != Nanos::ZERO).then(|| duration(stream.start_delay)));
+        set("self_start", (!stream.self_start).then_some(json!(false)));
+        set(
+            "next",
+            stream.next.and_then(|next| {
+                let name = &self.streams.get(next.stream)?.name;
+                Some(next.times.map_or_else(|| json!(name), |times| json!({ "stream": name, "times": count(times) })))
+            }),
+        );
+        set("latency", stream.latency.then_some(json!(true)));
+        set("late", (stream.late != Late::default()).then(|| json!(stream.late.to_string())));
+        set("vary", (!stream.vary.is_empty()).then(|| varies(&stream.vary)));
+        Json::Object(table)
+    }
+}
+
+fn packet(source: &PacketSource) -> (&'static str, String) {
+    match source {
+        PacketSource::Layers(packet) => ("packet", packet.to_string()),
+        PacketSource::Octets(octets) => {
+            let mut hex = String::with_capacity(2 * octets.len());
+            octets.iter().for_each(|octet| _ = write!(hex, "{octet:02x}"));
+            ("hex", hex)
+        }
+        PacketSource::Capture { path, number } => ("pcap", format!("{path}#{number}")),
+    }
+}
+
+fn size(law: &SizeLaw) -> Option<Json> {
+    Some(match law {
+        SizeLaw::Natural => return None,
+        SizeLaw::Fixed(len) => json!(len),
+        SizeLaw::List(lens) if *lens == IMIX => json!("imix"),
+        SizeLaw::List(lens) => json!(lens),
+        SizeLaw::Range { min, max, step: 1 } => json!(format!("{min}-{max}")),
+        SizeLaw::Range { min, max, step } => json!(format!("{min}-{max}/{step}")),
+        SizeLaw::Uniform { min, max } => json!({ "uniform": format!("{min}-{max}") }),
+        SizeLaw::Normal { mean, sd, min, max } => {
+            json!({ "normal": { "mean": mean, "sd": sd, "min": min, "max": max } })
+        }
+        SizeLaw::Weights(weights) => json!({ "weights": weights }),
+    })
+}
+
+fn departures(law: &Departures) -> Option<Json> {
+    Some(match law {
+        Departures::Constant => return None,
+        Departures::Exponential => json!("exponential"),
+        Departures::Uniform { spread } => json!({ "uniform": spread }),
+        Departures::Normal { sd } => json!({ "normal": sd }),
+        Departures::Pareto { shape } => json!({ "pareto": shape }),
+        Departures::Weibull { shape } => json!({ "weibull": shape }),
+        Departures::Gamma { shape } => json!({ "gamma": shape }),
+        Departures::OnOff { on, off } => json!({ "on": duration(*on), "off": duration(*off) }),
+        Departures::File { path } => json!({ "file": path }),
+    })
+}
+
+fn mode(mode: Mode) -> Option<Json> {
+    Some(match mode {
+        Mode::Continuous => return None,
+        Mode::Burst(packets) => json!({ "burst": count(packets) }),
+        Mode::Bursts { bursts, packets, gap } => {
+            json!({ "bursts": count(bursts), "packets": count(packets), "gap": duration(gap) })
+        }
+    })
+}
+
+fn varies(all: &[Vary]) -> Json {
+    // `after` names a field where only one entry changes it, and a name made up for the purpose elsewhere.
+    let unique = |i: usize| match &all[i].field {
+        FieldRef::Name(name) if all.iter().filter(|v| v.field == all[i].field).count() == 1 => Some(name.clone()),
+        _ => None,
+    };
+    let named = |i: usize| unique(i).unwrap_or_else(|| format!("vary {}", i + 1));
+    all.iter()
+        .enumerate()
+        .map(|(i, vary)| {
+            let mut table = Map::new();
+            let mut set = |key: &str, value: Json| _ = table.insert(key.into(), value);
+            let followed = all.iter().any(|v| matches!(v.op, Op::After { of, .. } if of == i));
+            if followed && unique(i).is_none() {
+                set("name", json!(named(i)));
+            }
+            match &vary.field {
+                FieldRef::Name(name) => set("field", json!(name)),
+                FieldRef::Offset { offset, octets, mask } => {
+                    set("offset", json!(offset));
+                    set("octets", json!(octets));
+                    set("mask", json!(format!("{mask:#x}")));
+                }
+            }
+            let mut op = &vary.op;
+            if let Op::After { of, then } = op {
+                set("after", json!(named(*of)));
+                op = then;
+            }
+            operation(op, &vary.field, &mut set);
+            Json::Object(table)
+        })
+        .collect()
+}
+
+fn operation(op: &Op, field: &FieldRef, set: &mut dyn FnMut(&str, Json)) {
+    let number = |value: u128| match value_text(field, value) {
+        Some(text) => json!(text),
+        None => i64::try_from(value).map_or_else(|_| json!(value.to_string()), |small| json!(small)),
+    };
+    match op {
+        Op::Step { min, max, init, step } => {
+            set("op", json!(if *step < 0 { "decrement" } else { "increment" }));
+            set("min", number(*min));
+            set("max", number(*max));
+            if *init != if *step < 0 { *max } else { *min } {
+                set("init", number(*init));
+            }
+            if step.unsigned_abs() != 1 {
+                set("step", json!(step.unsigned_abs().to_string()));
+            }
+        }
+        Op::List { values, init } => {
+            set("op", json!("list"));
+            let first = values.get(*init);
+            if *init == 0 || values.iter().position(|v| Some(v) == first) == Some(*init) {
+                set("values", values.iter().map(|v| number(*v)).collect());
+                if let (Some(first), 1..) = (first, *init) {
+                    set("init", number(*first));
+                }
+            } else {
+                // The value alone would not tell where to begin: turn the list until it begins there.
+                let (before, from) = values.split_at((*init).min(values.len()));
+                set("values", from.iter().chain(before).map(|v| number(*v)).collect());
+            }
+        }
+        Op::Random { min, max, limit, seed } => {
+            set("op", json!("random"));
+            set("min", number(*min));
+            set("max", number(*max));
+            limit.into_iter().for_each(|limit| set("limit", count(*limit)));
+            seed.into_iter().for_each(|seed| set("seed", count(*seed)));
+        }
+        Op::Weighted { values } => {
+            set("op", json!("weighted"));
+            set("values", values.iter().map(|(v, _)| number(*v)).collect());
+            set("weights", values.iter().map(|(_, weight)| json!(weight)).collect());
+        }
+        Op::After { then, .. } => operation(then, field, set),
+    }
+}
+
+/// The address that a value of `field` is; `None`: a plain number.
+pub(crate) fn value_text(field: &FieldRef, value: u128) -> Option<String> {
+    let FieldRef::Name(name) = field else { return None };
+    let (layer, field) = name.rsplit_once('.')?;
+    let layer = layer.split('[').next()?;
+    let header = squall_wire::headers().iter().find(|h| h.name == layer || h.aliases.contains(&layer))?;
+    let field = header.fields.iter().find(|f| f.name == field || f.aliases.contains(&field))?;
+    match field.kind {
+        FieldKind::Ipv4 => Some(std::net::Ipv4Addr::from_bits(u32::try_from(value).ok()?).to_string()),
+        FieldKind::Ipv6 => Some(std::net::Ipv6Addr::from_bits(value).to_string()),
+        FieldKind::Mac => {
+            let [0, 0, octets @ ..] = u64::try_from(value).ok()?.to_be_bytes() else { return None };
+            Some(MacAddr(octets).to_string())
+        }
+        _ => None,
+    }
+}
+
+/// TOML's integers end at 2^63; beyond it is text.
+fn count(count: u64) -> Json {
+    i64::try_from(count).map_or_else(|_| json!(count.to_string()), |small| json!(small))
+}
+
+fn duration(duration: Nanos) -> Json {
+    json!(duration.to_string())
+}
+
+fn line(text: &mut String, key: &str, value: &Json) {
+    _ = writeln!(text, "{} = {}", key_text(key), inline(value));
+}
+
+fn key_text(key: &str) -> String {
+    let bare = !key.is_empty() && key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
+    if bare { key.into() } else { inline(&json!(key)) }
+}
+
+/// A value on one line of TOML.
+fn inline(value: &Json) -> String {
+    match value {
+        Json::String(text) => toml::Value::String(text.clone()).to_string(),
+        Json::Array(items) => format!("[{}]", items.iter().map(inline).collect::<Vec<_>>().join(", ")),
+        Json::Object(entries) => {
+            let entries: Vec<String> =
+                entries.iter().map(|(key, value)| format!("{} = {}", key_text(key), inline(value))).collect();
+            format!("{{ {} }}", entries.join(", "))
+        }
+        plain => plain.to_string(),
+    }
+}
