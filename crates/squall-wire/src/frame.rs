@@ -2,7 +2,10 @@
 
 use std::ops::Range;
 
-use crate::{FieldKind, HeaderDef};
+use crate::bits::get;
+use crate::header::{FieldKind, HeaderDef, Proto, find, nearest, number};
+use crate::packet::BuildError;
+use crate::{checksum, dissect};
 
 /// A frame without FCS.
 #[derive(Clone, Debug)]
@@ -77,20 +80,254 @@ pub struct FieldError {
     pub hint: String,
 }
 
+static OCTETS: FieldKind = FieldKind::Number(&[]);
+
 impl Frame {
     /// Finds headers, lengths and checksums in the octets of any frame. Never fails: what is not understood is
     /// payload. A length or checksum that is wrong in `bytes` is not listed, so it stays as it is.
-    pub fn dissect(_bytes: Vec<u8>) -> Self {
-        unimplemented!()
+    pub fn dissect(bytes: Vec<u8>) -> Self {
+        dissect::dissect(bytes)
     }
 
-    /// Finds `"ipv4.src"`, `"vlan[1].id"` (the second, from the outside), `"udp[-1].sport"` (the innermost).
-    pub fn field(&self, _name: &str) -> Result<FieldAt, FieldError> {
-        unimplemented!()
+    /// Finds `"ipv4.src"`, `"vlan[1].id"` (the second, from the outside), `"udp[-1].sport"` (the innermost);
+    /// `"payload[4:2]"`: 2 octets (1 to 8) from the payload's fifth; `"frame[12:2]"`: counted from the frame's start.
+    ///
+    /// ```
+    /// # use squall_wire::Packet;
+    /// let packet = Packet::parse("eth/vlan(id=7)/vlan(id=8)/ipv4/udp").unwrap();
+    /// let frame = packet.build(None, &|_| unreachable!(), 0).unwrap();
+    /// let id = frame.field("vlan[1].id").unwrap();
+    /// assert_eq!((id.bit, id.bits), (18 * 8 + 4, 12));
+    /// assert_eq!(frame.value(&id), 8);
+    /// ```
+    pub fn field(&self, name: &str) -> Result<FieldAt, FieldError> {
+        let fail = |hint: String| FieldError { name: name.into(), layers: self.names(), hint };
+        let usage = || fail("fields are named as ipv4.src, vlan[1].id, payload[0:4]".into());
+        let (path, inner) = match name.trim().split_once('[') {
+            Some((path, rest)) => {
+                let (inner, rest) = rest.split_once(']').ok_or_else(usage)?;
+                ((path, rest), Some(inner))
+            }
+            None => (name.trim().split_at(name.trim().find('.').unwrap_or(name.trim().len())), None),
+        };
+        let (layer, rest) = (path.0.trim(), path.1.trim());
+        if rest.is_empty() && (layer == "payload" || layer == "frame") {
+            let (offset, len) = inner.and_then(|i| i.split_once(':')).ok_or_else(usage)?;
+            let base = if layer == "payload" { self.payload } else { 0 };
+            return match (number(offset.trim()), number(len.trim())) {
+                (Some(offset), Some(len @ 1..=8))
+                    if (base as u128).saturating_add(offset + len) <= self.bytes.len() as u128 =>
+                {
+                    Ok(FieldAt { bit: (base + offset as usize) * 8, bits: len as usize * 8, kind: &OCTETS })
+                }
+                (Some(_), Some(1..=8)) => Err(fail(format!("{layer} has {} octets", self.bytes.len() - base))),
+                _ => Err(fail(format!("write {layer}[offset:length], length 1 to 8"))),
+            };
+        }
+        let field = rest.strip_prefix('.').ok_or_else(usage)?.trim();
+        let Some(header) = find(layer).filter(|h| !h.is_payload()) else {
+            let near = nearest(layer, self.layers.iter().map(|l| l.header.name));
+            return Err(fail(
+                near.map_or("write layer.field with a layer of these".into(), |n| format!("did you mean {n}.{field}?")),
+            ));
+        };
+        let found: Vec<&LayerAt> = self.layers.iter().filter(|l| l.header.name == header.name).collect();
+        let index = match inner {
+            None => 0,
+            Some(i) => match i.trim().parse::<isize>() {
+                Ok(i) if i < 0 => found.len().wrapping_add_signed(i),
+                Ok(i) => i as usize,
+                Err(_) => return Err(fail(format!("an index is a number: {layer}[0].{field}, {layer}[-1].{field}"))),
+            },
+        };
+        let Some(at) = found.get(index) else {
+            return Err(fail(format!("the frame has {} of {}", found.len(), header.name)));
+        };
+        let Some((_, def)) = header.field(field) else {
+            return Err(fail(match nearest(field, header.field_names()) {
+                Some(n) => format!("did you mean {}.{n}?", header.name),
+                None => format!("{} has {}", header.name, crate::header::list(header.fields.iter().map(|f| f.name))),
+            }));
+        };
+        let first = self.bytes.get(at.offset).copied().unwrap_or(0);
+        match header.bit_of(def, at.offset, first) {
+            Some(bit) if bit + def.bits <= (at.offset + at.len) * 8 => {
+                Ok(FieldAt { bit, bits: def.bits, kind: &def.kind })
+            }
+            Some(_) => Err(fail("it is cut off".into())),
+            None if def.bits == 0 => Err(fail("options have no fixed place; write frame[offset:length]".into())),
+            None => Err(fail(format!("this {} has none; it is there when the packet sets it", header.name))),
+        }
     }
 
-    /// One line in the manner of `tcpdump -n`.
-    pub fn summary(&self) -> String {
-        unimplemented!()
+    /// What the frame holds in a field.
+    ///
+    /// # Panics
+    /// If the field is not of this frame and lies outside.
+    pub fn value(&self, field: &FieldAt) -> u128 {
+        get(&self.bytes, field.bit, field.bits)
+    }
+
+    /// `eth/ipv4/udp`
+    pub fn names(&self) -> String {
+        self.layers.iter().map(|l| l.header.name).collect::<Vec<_>>().join("/")
+    }
+
+    /// Extends the payload with zeros, or cuts it, so that the frame has `len` octets; the listed lengths and checksums
+    /// follow. At another length a trailer becomes payload.
+    ///
+    /// # Errors
+    /// If the headers do not fit, or a length field cannot hold the length.
+    pub fn resize(&mut self, len: usize) -> Result<(), BuildError> {
+        if len == self.bytes.len() {
+            return Ok(());
+        }
+        let need = self.payload.min(self.bytes.len());
+        if len < need {
+            return Err(BuildError::TooShort { need, len });
+        }
+        if let Some(field) = self.lengths.iter().find(|l| len + self.trailer > l.from + usize::from(u16::MAX)) {
+            let value = len + self.trailer - field.from;
+            return Err(BuildError::Invalid(format!("a length field cannot hold {value}: at most 65535")));
+        }
+        // What reaches into the octets that go cannot be kept right.
+        self.checksums.retain(|c| c.to.is_none_or(|to| to <= len));
+        self.bytes.truncate(len.min(self.bytes.len() - self.trailer));
+        self.bytes.resize(len, 0);
+        for l in &mut self.lengths {
+            l.from -= self.trailer;
+            let value = (len - l.from) as u16;
+            self.bytes[l.at..l.at + 2].copy_from_slice(&value.to_be_bytes());
+        }
+        self.trailer = 0;
+        self.fill_checksums();
+        Ok(())
+    }
+
+    /// Computes the listed checksums anew.
+    pub fn fill_checksums(&mut self) {
+        for c in &self.checksums {
+            let value = c.compute(&self.bytes, self.trailer);
+            self.bytes[c.at..c.at + 2].copy_from_slice(&value.to_be_bytes());
+        }
+    }
+
+    /// Keeps the first `n` octets, and nothing right in them.
+    pub(crate) fn cut(&mut self, n: usize) {
+        let n = n.min(self.bytes.len());
+        let counted = self.bytes.len() - self.trailer;
+        self.bytes.truncate(n);
+        self.layers.retain(|l| l.offset < n);
+        if let Some(last) = self.layers.last_mut() {
+            last.len = last.len.min(n - last.offset);
+        }
+        self.lengths.clear();
+        self.checksums.clear();
+        self.payload = self.payload.min(n);
+        self.trailer = n.saturating_sub(counted);
+    }
+
+    /// The length field of layer `i` that follows the frame's length.
+    pub(crate) fn length_of(&self, i: usize) -> Option<LengthField> {
+        let layer = &self.layers[i];
+        let (at, behind) = match layer.header.proto {
+            Proto::Ipv4 => (2, 0),
+            Proto::Ipv6 => (4, 40),
+            Proto::Udp => (4, 0),
+            Proto::Gtpu => (2, 8),
+            _ => return None,
+        };
+        Some(LengthField { at: layer.offset + at, from: layer.offset + behind + self.trailer })
+    }
+
+    /// The checksum of layer `i`, whose packet ends at octet `end`.
+    pub(crate) fn checksum_of(&self, i: usize, end: usize) -> Option<ChecksumField> {
+        let LayerAt { header, offset, len } = self.layers[i];
+        let (at, protocol) = match header.proto {
+            Proto::Ipv4 => (10, None),
+            Proto::Gre if self.bytes[offset] & 0x80 != 0 => (4, None),
+            Proto::Udp => (6, Some(17)),
+            Proto::Tcp => (16, Some(6)),
+            Proto::Icmpv6 => (2, Some(58)),
+            Proto::Icmp | Proto::Igmp => (2, None),
+            _ => return None,
+        };
+        let to = match header.proto {
+            Proto::Ipv4 => Some(offset + len),
+            _ if end == self.bytes.len() - self.trailer => None,
+            _ => Some(end),
+        };
+        let pseudo = if protocol.is_some() { self.pseudo(i)? } else { Vec::new() };
+        let kind = if header.proto == Proto::Udp { ChecksumKind::Udp } else { ChecksumKind::Internet };
+        Some(ChecksumField { at: offset + at, kind, from: offset, to, pseudo, protocol })
+    }
+
+    /// Where the pseudo-header of layer `i` takes its addresses from (RFC 9293 §3.1, RFC 8200 §8.1).
+    fn pseudo(&self, i: usize) -> Option<Vec<Range<usize>>> {
+        let mut last_stop = None;
+        for layer in self.layers[..i].iter().rev() {
+            let at = layer.offset;
+            match layer.header.proto {
+                Proto::Ipv4 => return Some(vec![at + 12..at + 20]),
+                Proto::Ipv6 => {
+                    let Some(stop) = last_stop else { return Some(vec![at + 8..at + 40]) };
+                    return Some(vec![at + 8..at + 24, stop]);
+                }
+                Proto::Routing => last_stop = self.last_stop(layer).or(last_stop),
+                Proto::HopOpts | Proto::DstOpts | Proto::Fragment => {}
+                _ => return None,
+            }
+        }
+        None
+    }
+
+    /// The final destination, while a routing header has addresses left.
+    fn last_stop(&self, routing: &LayerAt) -> Option<Range<usize>> {
+        let (kind, left) = (self.bytes[routing.offset + 2], self.bytes[routing.offset + 3]);
+        let addresses = routing.offset + 8..routing.offset + routing.len;
+        if left == 0 || addresses.len() < 16 {
+            return None;
+        }
+        match kind {
+            // A segment list runs backwards (RFC 8754 §2).
+            4 => Some(addresses.start..addresses.start + 16),
+            0 | 2 => {
+                let start = addresses.start + (addresses.len() / 16 - 1) * 16;
+                Some(start..start + 16)
+            }
+            _ => None,
+        }
+    }
+
+    /// Outer UDP headers of tunnels say 0 for "no checksum" (RFC 7348 §5); over IPv6 that is an exception that
+    /// receivers need to be told of (RFC 6935), so there they have one.
+    pub(crate) fn is_tunnel_over_ipv4(&self, i: usize) -> bool {
+        let tunnel = |l: &LayerAt| matches!(l.header.proto, Proto::Vxlan | Proto::Gtpu);
+        self.layers[i].header.proto == Proto::Udp
+            && self.layers.get(i + 1).is_some_and(tunnel)
+            && i > 0
+            && self.layers[i - 1].header.proto == Proto::Ipv4
+    }
+}
+
+impl ChecksumField {
+    /// What the field should hold in `bytes`, of which the last `trailer` octets are padding.
+    ///
+    /// # Panics
+    /// If it is not of this frame and lies outside.
+    pub fn compute(&self, bytes: &[u8], trailer: usize) -> u16 {
+        let covered = &bytes[self.from..self.to.unwrap_or(bytes.len() - trailer)];
+        let at = self.at - self.from;
+        let mut sum = checksum::sum(&covered[..at]) + checksum::sum(&covered[at + 2..]);
+        for range in &self.pseudo {
+            sum += checksum::sum(&bytes[range.clone()]);
+        }
+        if let Some(protocol) = self.protocol {
+            sum += u64::from(protocol) + covered.len() as u64;
+        }
+        match !checksum::fold(sum) {
+            0 if self.kind == ChecksumKind::Udp => 0xffff,
+            value => value,
+        }
     }
 }

@@ -1,6 +1,10 @@
 //! The table of headers: each field is defined here once; syntax, `--help`, reference and field programs read it.
 
-/// One protocol header.
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use crate::table::{HEADERS, PAYLOADS};
+
+/// One protocol header, or one payload layer.
 #[derive(Debug)]
 pub struct HeaderDef {
     /// As in the packet syntax: `ipv4`.
@@ -12,6 +16,41 @@ pub struct HeaderDef {
     /// Octets of the fixed part.
     pub min_len: usize,
     pub fields: &'static [FieldDef],
+    /// Names of the headers that may follow; payload always may.
+    pub carries: &'static [&'static str],
+    pub(crate) proto: Proto,
+}
+
+/// What code matches on, where the table does not say enough.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Proto {
+    Eth,
+    Vlan,
+    Mpls,
+    Arp,
+    Ipv4,
+    Ipv6,
+    HopOpts,
+    DstOpts,
+    Routing,
+    Fragment,
+    Gre,
+    Vxlan,
+    Gtpu,
+    Udp,
+    Tcp,
+    Icmp,
+    Icmpv6,
+    Igmp,
+    Text,
+    Hex,
+    Pattern,
+    Random,
+    Zeros,
+    Inc,
+    File,
+    Raw,
+    Truncate,
 }
 
 /// One field of a header.
@@ -19,12 +58,31 @@ pub struct HeaderDef {
 pub struct FieldDef {
     pub name: &'static str,
     pub aliases: &'static [&'static str],
-    /// Offset of the most significant bit from the start of the header.
+    /// Offset of the most significant bit from the start of the header; of no meaning unless always present.
     pub bit: usize,
-    /// Width in bits, 1 to 128.
+    /// Width in bits, 1 to 128; 0 for options, whose width varies.
     pub bits: usize,
     pub kind: FieldKind,
+    /// What it holds unless set or filled.
+    pub default: u128,
+    pub presence: Presence,
     pub doc: &'static str,
+}
+
+/// When a header has a field, and where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    Always,
+    /// In the octets in front of the header: the TPID of a VLAN tag.
+    Before,
+    /// Behind the fixed part, in the table's order, when the header's first octet has one of the bits of `mask`; to set
+    /// the field sets `sets`.
+    Flag {
+        mask: u8,
+        sets: u8,
+    },
+    /// Behind the fixed part when the first octet is one of these.
+    FirstOctet(&'static [u8]),
 }
 
 #[derive(Debug)]
@@ -36,13 +94,265 @@ pub enum FieldKind {
     Ipv6,
     /// Letters or names joined by `|`, each a bit.
     Flags(&'static [(&'static str, u64)]),
+    /// The number of what follows, filled from the next layer's name unless set.
+    Next(&'static [(&'static str, u64)]),
     /// Filled from what follows, unless set.
     Length,
     /// Filled over what it covers, unless set; `bad` makes it deliberately wrong.
     Checksum,
+    /// A list in brackets; padded.
+    Options(OptionSet),
+}
+
+/// The form of an options list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OptionSet {
+    /// Padded to 4 octets, at most 40.
+    Ipv4,
+    /// Padded to 4 octets, at most 40.
+    Tcp,
+    /// Of hop-by-hop and destination options; padded to 8 octets.
+    Ipv6,
+    /// IPv6 addresses.
+    Addresses,
+}
+
+/// One kind of option.
+#[derive(Debug)]
+pub struct OptionDef {
+    pub name: &'static str,
+    pub code: u8,
+    pub form: OptionForm,
+    pub doc: &'static str,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OptionForm {
+    /// The code alone.
+    Single,
+    /// Code, length and numbers of so many octets each (0 when left out).
+    Numbers(&'static [usize]),
+    /// Room for so many IPv4 addresses.
+    Slots,
+    /// So many octets in all, zeros behind code and length.
+    Pad,
 }
 
 /// All headers, in the order of the reference.
 pub fn headers() -> &'static [&'static HeaderDef] {
-    &[]
+    HEADERS
+}
+
+/// The layers that make payload, in the order of the reference.
+pub fn payloads() -> &'static [&'static HeaderDef] {
+    PAYLOADS
+}
+
+/// Finds a header or payload layer by name or alias; letter case does not matter.
+pub(crate) fn find(name: &str) -> Option<&'static HeaderDef> {
+    HEADERS.iter().chain(PAYLOADS).copied().find(|h| named(name, h.name, h.aliases))
+}
+
+fn named(text: &str, name: &str, aliases: &[&str]) -> bool {
+    text.eq_ignore_ascii_case(name) || aliases.iter().any(|a| text.eq_ignore_ascii_case(a))
+}
+
+impl HeaderDef {
+    /// Finds a field by name or alias: its index and itself.
+    pub(crate) fn field(&self, name: &str) -> Option<(usize, &'static FieldDef)> {
+        self.fields.iter().enumerate().find(|(_, f)| named(name, f.name, f.aliases))
+    }
+
+    pub(crate) fn is_payload(&self) -> bool {
+        use Proto::*;
+        matches!(self.proto, Text | Hex | Pattern | Random | Zeros | Inc | File | Raw | Truncate)
+    }
+
+    /// Octets of the optional fields that a header with this first octet has.
+    pub(crate) fn optional_len(&self, first: u8) -> usize {
+        self.fields.iter().filter(|f| f.is_optional() && f.is_present(first)).map(|f| f.bits).sum::<usize>() / 8
+    }
+
+    /// The first bit of `field` in a header at octet `offset` with this first octet; `None` when it has no such field.
+    pub(crate) fn bit_of(&self, field: &FieldDef, offset: usize, first: u8) -> Option<usize> {
+        match field.presence {
+            Presence::Always if field.bits == 0 => None,
+            Presence::Always => Some(offset * 8 + field.bit),
+            Presence::Before => (offset * 8).checked_sub(field.bits),
+            _ if !field.is_present(first) => None,
+            _ => {
+                let before = self.fields.iter().take_while(|f| !std::ptr::eq(*f, field));
+                let before: usize = before.filter(|f| f.is_optional() && f.is_present(first)).map(|f| f.bits).sum();
+                Some((offset + self.min_len) * 8 + before)
+            }
+        }
+    }
+
+    /// All names of fields, for hints.
+    pub(crate) fn field_names(&self) -> impl Iterator<Item = &'static str> {
+        self.fields.iter().flat_map(|f| std::iter::once(f.name).chain(f.aliases.iter().copied()))
+    }
+}
+
+impl FieldDef {
+    fn is_optional(&self) -> bool {
+        matches!(self.presence, Presence::Flag { .. } | Presence::FirstOctet(_))
+    }
+
+    fn is_present(&self, first: u8) -> bool {
+        match self.presence {
+            Presence::Always | Presence::Before => true,
+            Presence::Flag { mask, .. } => first & mask != 0,
+            Presence::FirstOctet(list) => list.contains(&first),
+        }
+    }
+
+    /// The largest value that fits.
+    pub fn max(&self) -> u128 {
+        if self.bits >= 128 { u128::MAX } else { (1 << self.bits) - 1 }
+    }
+}
+
+impl FieldKind {
+    /// Reads a value: a number (decimal or 0x hex) or the kind's own form.
+    ///
+    /// # Errors
+    /// What was expected, in words.
+    pub fn parse(&self, text: &str) -> Result<u128, String> {
+        if let Some(n) = number(text) {
+            return Ok(n);
+        }
+        let name = |names: &[(&str, u64)]| {
+            names.iter().find(|(n, _)| n.eq_ignore_ascii_case(text)).map(|&(_, v)| u128::from(v))
+        };
+        match self {
+            Self::Number(names) | Self::Next(names) => name(names).ok_or_else(|| match names {
+                [] => "a number".into(),
+                names => format!("a number or one of {}", list(names.iter().map(|n| n.0))),
+            }),
+            Self::Mac => mac(text).ok_or_else(|| "a MAC address as 02:00:00:00:00:01".into()),
+            Self::Ipv4 => match text.parse::<Ipv4Addr>() {
+                Ok(a) => Ok(a.to_bits().into()),
+                Err(_) => Err("an IPv4 address as 198.18.0.1".into()),
+            },
+            Self::Ipv6 => match text.parse::<Ipv6Addr>() {
+                Ok(a) => Ok(a.to_bits()),
+                Err(_) => Err("an IPv6 address as 2001:2::1".into()),
+            },
+            Self::Flags(names) => {
+                flags(names, text).ok_or_else(|| format!("flags joined by |, of {}", list(names.iter().map(|n| n.0))))
+            }
+            Self::Length => Err("a number or auto".into()),
+            Self::Checksum => Err("a number, bad or auto".into()),
+            Self::Options(_) => Err("a list of options in brackets".into()),
+        }
+    }
+
+    /// The text form, which [`FieldKind::parse`] reads back.
+    pub fn format(&self, value: u128) -> String {
+        match self {
+            Self::Number(names) | Self::Next(names) => match names.iter().find(|n| u128::from(n.1) == value) {
+                Some((name, _)) => (*name).into(),
+                None => value.to_string(),
+            },
+            Self::Mac => {
+                let o = &value.to_be_bytes()[10..];
+                format!("{:02x}:{:02x}:{:02x}:{:02x}:{:02x}:{:02x}", o[0], o[1], o[2], o[3], o[4], o[5])
+            }
+            Self::Ipv4 => Ipv4Addr::from_bits(value as u32).to_string(),
+            Self::Ipv6 => Ipv6Addr::from_bits(value).to_string(),
+            Self::Flags(names) => {
+                let mut left = value;
+                let mut text = Vec::new();
+                for &(name, bit) in *names {
+                    if left & u128::from(bit) != 0 {
+                        left &= !u128::from(bit);
+                        text.push(name);
+                    }
+                }
+                if left != 0 || text.is_empty() { format!("{value:#x}") } else { text.join("|") }
+            }
+            Self::Checksum => format!("{value:#06x}"),
+            Self::Length | Self::Options(_) => value.to_string(),
+        }
+    }
+}
+
+/// `a, b or c`
+pub(crate) fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let names: Vec<&str> = names.collect();
+    match names.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
+        _ => names.concat(),
+    }
+}
+
+/// Decimal or 0x hex.
+pub(crate) fn number(text: &str) -> Option<u128> {
+    let hex = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
+    let digits = hex.unwrap_or(text);
+    // from_str_radix takes a sign.
+    if !digits.starts_with(|c: char| c.is_ascii_hexdigit()) {
+        return None;
+    }
+    u128::from_str_radix(digits, if hex.is_some() { 16 } else { 10 }).ok()
+}
+
+fn mac(text: &str) -> Option<u128> {
+    let mut value = 0;
+    let mut count = 0;
+    for part in text.split([':', '-']) {
+        if part.len() > 2 || !part.starts_with(|c: char| c.is_ascii_hexdigit()) {
+            return None;
+        }
+        value = value << 8 | u128::from_str_radix(part, 16).ok()?;
+        count += 1;
+        if count > 6 {
+            return None;
+        }
+    }
+    (count == 6).then_some(value)
+}
+
+fn flags(names: &[(&str, u64)], text: &str) -> Option<u128> {
+    let find = |t: &str| names.iter().find(|n| n.0.eq_ignore_ascii_case(t)).map(|n| u128::from(n.1));
+    let mut value = 0;
+    for part in text.split(['|', '+']).map(str::trim) {
+        value |= match find(part) {
+            Some(bits) => bits,
+            None if part.is_empty() => return None,
+            None => part.chars().try_fold(0, |v, c| Some(v | find(c.encode_utf8(&mut [0; 4]))?))?,
+        };
+    }
+    Some(value)
+}
+
+/// ", did you mean ...?" material: the nearest of `names`, when one is near.
+pub(crate) fn nearest<'a>(text: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let text = text.to_ascii_lowercase();
+    let limit = 1 + text.len() / 4;
+    names
+        .map(|n| (distance(&text, &n.to_ascii_lowercase()), n))
+        .filter(|&(d, n)| d <= limit || n.len() >= 3 && text.len() >= 3 && n.starts_with(&text))
+        .min_by_key(|&(d, _)| d)
+        .map(|(_, n)| n)
+}
+
+/// Edits (insert, delete, replace, swap neighbours) between two short texts.
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().take(32).collect(), b.chars().take(32).collect());
+    let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];
+    for i in 1..=a.len() {
+        let mut row = vec![i];
+        for j in 1..=b.len() {
+            let mut d =
+                (rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1])).min(rows[i - 1][j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                d = d.min(rows[i - 2][j - 2] + 1);
+            }
+            row.push(d);
+        }
+        rows.push(row);
+    }
+    rows[a.len()][b.len()]
 }

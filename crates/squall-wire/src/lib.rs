@@ -5,11 +5,19 @@
 //! field program can keep them right. Frames here never hold the FCS. Knows nothing of time, ports or streams.
 #![forbid(unsafe_code)]
 
+mod bits;
+mod build;
 pub mod checksum;
+mod dissect;
 mod frame;
 mod header;
 mod packet;
+mod reference;
+mod summary;
+mod syntax;
+mod table;
 
 pub use frame::{ChecksumField, ChecksumKind, FieldAt, FieldError, Frame, LayerAt, LengthField};
-pub use header::{FieldDef, FieldKind, HeaderDef, headers};
+pub use header::{FieldDef, FieldKind, HeaderDef, OptionDef, OptionForm, OptionSet, Presence, headers, payloads};
 pub use packet::{BuildError, Layer, Packet, SyntaxError};
+pub use reference::reference;

@@ -1,8 +1,8 @@
 //! A packet as written: layers with the fields that were set.
 
-use std::{io, ops::Range};
+use std::{fmt, io, ops::Range};
 
-use crate::{Frame, HeaderDef};
+use crate::header::{HeaderDef, OptionDef, Proto};
 
 /// Layers from the outermost inwards, as text or Python wrote them.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,11 +14,50 @@ pub struct Packet {
 #[derive(Clone, Debug)]
 pub struct Layer {
     pub header: &'static HeaderDef,
+    pub(crate) content: Content,
 }
 
 impl PartialEq for Layer {
     fn eq(&self, other: &Self) -> bool {
-        self.header.name == other.header.name
+        self.header.name == other.header.name && self.content == other.content
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Content {
+    /// Field index and value, by index.
+    Fields(Vec<(usize, Value)>),
+    Text(String),
+    Octets(Vec<u8>),
+    /// Octets; `None`: as many as there is room for.
+    Count(Option<usize>),
+    Path(String),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Value {
+    Number(u128),
+    Auto,
+    /// A checksum that is deliberately wrong.
+    Bad,
+    Options(Vec<Opt>),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Opt {
+    Known(&'static OptionDef, Vec<u128>),
+    Hex(Vec<u8>),
+    Address(u128),
+}
+
+impl PartialEq for Opt {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Known(a, x), Self::Known(b, y)) => a.name == b.name && x == y,
+            (Self::Hex(a), Self::Hex(b)) => a == b,
+            (Self::Address(a), Self::Address(b)) => a == b,
+            _ => false,
+        }
     }
 }
 
@@ -45,20 +84,106 @@ pub enum BuildError {
 }
 
 impl Packet {
-    /// Reads `"eth/vlan(id=5)/ipv4(dst=48.0.0.1)/udp(dport=53)/text(hello)"`.
-    pub fn parse(_text: &str) -> Result<Self, SyntaxError> {
-        unimplemented!()
+    /// The length that `truncate(n)` cuts every frame to, octets without FCS.
+    pub fn truncated(&self) -> Option<usize> {
+        match self.layers.last() {
+            Some(Layer { header, content: Content::Count(n) }) if header.proto == Proto::Truncate => *n,
+            _ => None,
+        }
     }
 
-    /// Octets without FCS. `len`: the frame's length without FCS; the payload is extended (or cut) to it. Without
-    /// `len`, the natural length, padded with a trailer to 60. `load` reads files that a payload names; `seed` feeds
-    /// random payloads.
-    pub fn build(
-        &self,
-        _len: Option<usize>,
-        _load: &dyn Fn(&str) -> io::Result<Vec<u8>>,
-        _seed: u64,
-    ) -> Result<Frame, BuildError> {
-        unimplemented!()
+    /// The files that payload layers name.
+    pub fn files(&self) -> impl Iterator<Item = &str> {
+        self.layers.iter().filter_map(|l| match &l.content {
+            Content::Path(path) => Some(path.as_str()),
+            _ => None,
+        })
     }
+}
+
+impl Layer {
+    pub(crate) fn value(&self, index: usize) -> Option<&Value> {
+        match &self.content {
+            Content::Fields(set) => set.iter().find(|(i, _)| *i == index).map(|(_, v)| v),
+            _ => None,
+        }
+    }
+
+    /// The value set for a field, found by its name in the table.
+    pub(crate) fn value_of(&self, name: &str) -> Option<&Value> {
+        self.value(self.header.fields.iter().position(|f| f.name == name)?)
+    }
+}
+
+/// Text that [`Packet::parse`] reads back to an equal packet.
+impl fmt::Display for Packet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, layer) in self.layers.iter().enumerate() {
+            write!(f, "{}{layer}", if i > 0 { "/" } else { "" })?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Layer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.header.name)?;
+        match &self.content {
+            Content::Fields(set) => {
+                for (i, (field, value)) in set.iter().enumerate() {
+                    let field = &self.header.fields[*field];
+                    write!(f, "{}{}=", if i > 0 { "," } else { "(" }, field.name)?;
+                    match value {
+                        Value::Number(n) => f.write_str(&field.kind.format(*n))?,
+                        Value::Auto => f.write_str("auto")?,
+                        Value::Bad => f.write_str("bad")?,
+                        Value::Options(options) => {
+                            for (i, option) in options.iter().enumerate() {
+                                write!(f, "{}{option}", if i > 0 { "," } else { "[" })?;
+                            }
+                            f.write_str(if options.is_empty() { "[]" } else { "]" })?;
+                        }
+                    }
+                }
+                f.write_str(if set.is_empty() { "" } else { ")" })
+            }
+            Content::Text(text) | Content::Path(text) => {
+                f.write_str("(\"")?;
+                for c in text.chars() {
+                    match c {
+                        '"' | '\\' => write!(f, "\\{c}")?,
+                        '\n' => f.write_str("\\n")?,
+                        '\r' => f.write_str("\\r")?,
+                        '\t' => f.write_str("\\t")?,
+                        c if (c as u32) < 0x20 || c == '\x7f' => write!(f, "\\x{:02x}", c as u32)?,
+                        c => write!(f, "{c}")?,
+                    }
+                }
+                f.write_str("\")")
+            }
+            Content::Octets(octets) => write!(f, "({})", hex(octets)),
+            Content::Count(Some(n)) => write!(f, "({n})"),
+            Content::Count(None) => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Opt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Known(def, args) => {
+                f.write_str(def.name)?;
+                for (i, a) in args.iter().enumerate() {
+                    write!(f, "{}{a}", if i > 0 { "," } else { "(" })?;
+                }
+                f.write_str(if args.is_empty() { "" } else { ")" })
+            }
+            Self::Hex(octets) => write!(f, "hex({})", hex(octets)),
+            Self::Address(a) => write!(f, "{}", std::net::Ipv6Addr::from_bits(*a)),
+        }
+    }
+}
+
+fn hex(octets: &[u8]) -> String {
+    octets.iter().map(|o| format!("{o:02x}")).collect()
 }

@@ -1,0 +1,380 @@
+//! From a packet to octets.
+
+use std::io;
+
+use crate::bits::put;
+use crate::frame::{Frame, LayerAt};
+use crate::header::{FieldDef, FieldKind, HeaderDef, OptionForm, OptionSet, Presence, Proto};
+use crate::packet::{BuildError, Content, Layer, Opt, Packet, Value};
+use crate::syntax::{MAX_PAYLOAD, follows, slots_header};
+use crate::table::{ETH, TPID_S};
+
+/// Shortest Ethernet frame less its FCS.
+const MIN_FRAME: usize = 60;
+
+type Load<'a> = &'a dyn Fn(&str) -> io::Result<Vec<u8>>;
+
+impl Packet {
+    /// Octets without FCS. `len`: the frame's length without FCS; the payload is extended (or cut) to it. Without
+    /// `len`, the natural length, padded with a trailer to 60. `load` reads files that a payload names; `seed` feeds
+    /// random payloads.
+    ///
+    /// A payload of the same seed is the same whatever `len`: a shorter one is the beginning of a longer one.
+    /// With a `truncate(n)` layer the frame is cut to `n` octets after all else, so it may be shorter than `len`.
+    ///
+    /// ```
+    /// # use squall_wire::Packet;
+    /// let packet = Packet::parse("eth/ipv4/udp/text(hello)").unwrap();
+    /// let none = |_: &str| unreachable!("no file is named");
+    /// let frame = packet.build(None, &none, 0).unwrap();
+    /// assert_eq!((frame.bytes.len(), frame.payload, frame.trailer), (60, 42, 13));
+    /// let frame = packet.build(Some(1514), &none, 0).unwrap();
+    /// assert_eq!((frame.bytes.len(), frame.payload, frame.trailer), (1514, 42, 0));
+    /// ```
+    pub fn build(&self, len: Option<usize>, load: Load<'_>, seed: u64) -> Result<Frame, BuildError> {
+        self.check()?;
+        let headers = self.layers.iter().take_while(|l| !l.header.is_payload()).count();
+        let mut frame = if headers == 0 { self.raw(len, load, seed)? } else { self.layered(headers, len, load, seed)? };
+        if let Some(n) = self.truncated() {
+            frame.cut(n);
+        }
+        Ok(frame)
+    }
+
+    /// What parsing has checked may have been changed since: `layers` is public.
+    fn check(&self) -> Result<(), BuildError> {
+        if self.layers.is_empty() {
+            return Err(BuildError::Invalid("a packet without layers".into()));
+        }
+        let before = [None].into_iter().chain(self.layers.iter().map(Some));
+        for (before, layer) in before.zip(&self.layers) {
+            follows(before, layer).map_err(|(expected, hint)| {
+                BuildError::Invalid(format!("found {}, expected {expected}; {hint}", layer.header.name))
+            })?;
+        }
+        Ok(())
+    }
+
+    fn raw(&self, len: Option<usize>, load: Load<'_>, seed: u64) -> Result<Frame, BuildError> {
+        let mut bytes = Vec::new();
+        self.payload(0, &mut bytes, None, load, seed)?;
+        let natural = bytes.len();
+        match len {
+            Some(len) => self.payload(
+                0,
+                {
+                    bytes.clear();
+                    &mut bytes
+                },
+                Some(natural.max(len)),
+                load,
+                seed,
+            )?,
+            None => bytes.resize(natural.max(MIN_FRAME), 0),
+        }
+        let Some(len) = len else { return Ok(Frame::dissect(bytes)) };
+        // What it says is understood at its own length; then lengths and checksums that were right follow.
+        let longer = bytes.split_off(natural);
+        let mut frame = Frame::dissect(bytes);
+        frame.resize(len)?;
+        if len > natural {
+            frame.bytes[natural..].copy_from_slice(&longer);
+            frame.fill_checksums();
+        }
+        Ok(frame)
+    }
+
+    fn layered(&self, headers: usize, len: Option<usize>, load: Load<'_>, seed: u64) -> Result<Frame, BuildError> {
+        let mut bytes = Vec::new();
+        let mut layers = Vec::new();
+        for i in 0..headers {
+            let offset = bytes.len();
+            self.header(i, &mut bytes)?;
+            layers.push(LayerAt { header: self.layers[i].header, offset, len: bytes.len() - offset });
+        }
+        let payload = bytes.len();
+        if let Some(len) = len.filter(|&len| len < payload) {
+            return Err(BuildError::TooShort { need: payload, len });
+        }
+        self.payload(headers, &mut bytes, len, load, seed)?;
+        let trailer = match len {
+            Some(_) => 0,
+            None => MIN_FRAME.saturating_sub(bytes.len()),
+        };
+        bytes.resize(bytes.len() + trailer, 0);
+        let mut frame = Frame { bytes, layers, lengths: Vec::new(), checksums: Vec::new(), payload, trailer };
+        self.fill_lengths(&mut frame)?;
+        self.fill_checksums(&mut frame);
+        Ok(frame)
+    }
+
+    /// Appends the header of layer `i`. Its 16-bit length and its checksum are filled later.
+    fn header(&self, i: usize, bytes: &mut Vec<u8>) -> Result<(), BuildError> {
+        let layer = &self.layers[i];
+        let header = layer.header;
+        let next = self.layers.get(i + 1).map(|l| l.header).filter(|h| !h.is_payload());
+        let offset = bytes.len();
+        bytes.resize(offset + header.min_len, 0);
+
+        // In this order: defaults, what follows from other layers and fields, what was set. The first octet decides on
+        // optional fields, so it comes to its end before they do.
+        let always = |f: &FieldDef| f.presence == Presence::Always && f.bits > 0;
+        for f in header.fields.iter().filter(|f| always(f)) {
+            let value = match &f.kind {
+                FieldKind::Next(names) => next_number(names, next).unwrap_or(f.default),
+                _ => f.default,
+            };
+            if value != 0 {
+                put(bytes, offset * 8 + f.bit, f.bits, value);
+            }
+        }
+        for (f, _) in layer.set() {
+            match f.presence {
+                Presence::Flag { sets, .. } => bytes[offset] |= sets,
+                Presence::FirstOctet(list) => bytes[offset] = list[0],
+                Presence::Always | Presence::Before => {}
+            }
+        }
+        for (f, value) in layer.set().filter(|(f, _)| always(f)) {
+            if let Value::Number(n) = value {
+                put(bytes, offset * 8 + f.bit, f.bits, *n);
+            }
+        }
+
+        let first = bytes[offset];
+        bytes.resize(offset + header.min_len + header.optional_len(first), 0);
+        for (f, value) in layer.set().filter(|(f, _)| !always(f) && f.bits > 0) {
+            let Some(bit) = header.bit_of(f, offset, first) else {
+                let (name, kind) = (header.name, header.fields[0].name);
+                return Err(BuildError::Invalid(format!("{name}.{} is set, but not with this {name}.{kind}", f.name)));
+            };
+            if let Value::Number(n) = value {
+                put(bytes, bit, f.bits, *n);
+            }
+        }
+        if header.proto == Proto::Vlan && layer.value_of("tpid").is_none() {
+            let before = &self.layers[i - 1];
+            let own = |l: &Layer| matches!(l.value_of("type"), Some(Value::Number(_)));
+            if next.is_some_and(|n| n.proto == Proto::Vlan) && !own(before) {
+                put(bytes, offset * 8 - 16, 16, TPID_S.into());
+            }
+        }
+        if let Some((_, set)) = header.options() {
+            let list = match layer.set().find_map(|(_, v)| if let Value::Options(list) = v { Some(list) } else { None })
+            {
+                Some(list) => list.as_slice(),
+                None => &[],
+            };
+            for option in list {
+                emit(option, set, bytes);
+            }
+            pad(set, offset, bytes);
+        }
+        self.fill_small_lengths(i, next, offset, bytes)
+    }
+
+    /// Lengths in the header that count the header, or the layers.
+    fn fill_small_lengths(
+        &self,
+        i: usize,
+        next: Option<&HeaderDef>,
+        offset: usize,
+        bytes: &mut [u8],
+    ) -> Result<(), BuildError> {
+        let layer = &self.layers[i];
+        let len = bytes.len() - offset;
+        let mut fill = |name: &str, value: usize| -> Result<(), BuildError> {
+            let (_, f) = layer.header.field(name).expect("the table has the field");
+            if matches!(layer.value_of(name), Some(Value::Number(_))) {
+                return Ok(());
+            }
+            if value as u128 > f.max() {
+                return Err(BuildError::Invalid(format!("{}.{name} cannot hold {value}", layer.header.name)));
+            }
+            put(bytes, offset * 8 + f.bit, f.bits, value as u128);
+            Ok(())
+        };
+        match layer.header.proto {
+            Proto::Ipv4 => fill("ihl", len / 4),
+            Proto::Tcp => fill("data_offset", len / 4),
+            Proto::HopOpts | Proto::DstOpts => fill("length", len / 8 - 1),
+            Proto::Routing => {
+                fill("length", len / 8 - 1)?;
+                let srh = matches!(layer.value_of("type"), None | Some(Value::Number(4)));
+                fill("last_entry", if srh { ((len - 8) / 16).saturating_sub(1) } else { 0 })
+            }
+            Proto::Mpls => fill("s", usize::from(next.is_none_or(|n| n.proto != Proto::Mpls))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Appends the payload layers from layer `from` on; cut or filled to `len` octets of `bytes`.
+    fn payload(
+        &self,
+        from: usize,
+        bytes: &mut Vec<u8>,
+        len: Option<usize>,
+        load: Load<'_>,
+        seed: u64,
+    ) -> Result<(), BuildError> {
+        let layers: Vec<&Layer> = self.layers[from..].iter().filter(|l| l.header.proto != Proto::Truncate).collect();
+        let room = |bytes: &Vec<u8>| len.map_or(0, |len| len.saturating_sub(bytes.len()));
+        for (i, layer) in layers.iter().enumerate() {
+            let last = i + 1 == layers.len();
+            let fill = if last { room(bytes) } else { 0 };
+            let mut rng = Rng(seed ^ (i as u64) << 32);
+            match (&layer.content, layer.header.proto) {
+                (Content::Text(text), _) => bytes.extend_from_slice(text.as_bytes()),
+                (Content::Octets(o), Proto::Pattern) => bytes.extend(o.iter().cycle().take(o.len().max(fill))),
+                (Content::Octets(o), _) => bytes.extend_from_slice(o),
+                (Content::Count(n), proto) => {
+                    let n = n.unwrap_or(fill);
+                    match proto {
+                        Proto::Random => bytes.extend((0..n).map(|_| rng.octet())),
+                        Proto::Inc => bytes.extend((0..n).map(|i| i as u8)),
+                        _ => bytes.resize(bytes.len() + n, 0),
+                    }
+                }
+                (Content::Path(path), _) => {
+                    let octets = load(path).map_err(|error| BuildError::File { path: path.clone(), error })?;
+                    if octets.len() > MAX_PAYLOAD {
+                        let found = octets.len();
+                        return Err(BuildError::Invalid(format!(
+                            "{path} holds {found} octets, more than {MAX_PAYLOAD}"
+                        )));
+                    }
+                    bytes.extend_from_slice(&octets);
+                }
+                (Content::Fields(_), _) => {}
+            }
+        }
+        if let Some(len) = len {
+            bytes.resize(len, 0);
+        }
+        Ok(())
+    }
+
+    fn fill_lengths(&self, frame: &mut Frame) -> Result<(), BuildError> {
+        for i in 0..frame.layers.len() {
+            let Some(field) = frame.length_of(i) else { continue };
+            if matches!(self.layers[i].value_of("length"), Some(Value::Number(_))) {
+                continue;
+            }
+            let value = frame.bytes.len() - field.from;
+            let Ok(value) = u16::try_from(value) else {
+                let name = frame.layers[i].header.name;
+                return Err(BuildError::Invalid(format!("{name}.length cannot hold {value}: at most 65535")));
+            };
+            frame.bytes[field.at..field.at + 2].copy_from_slice(&value.to_be_bytes());
+            frame.lengths.push(field);
+        }
+        Ok(())
+    }
+
+    fn fill_checksums(&self, frame: &mut Frame) {
+        let end = frame.bytes.len() - frame.trailer;
+        for i in (0..frame.layers.len()).rev() {
+            let Some(field) = frame.checksum_of(i, end) else { continue };
+            let set = self.layers[i].value_of("checksum");
+            if matches!(set, Some(Value::Number(_))) || set.is_none() && frame.is_tunnel_over_ipv4(i) {
+                continue;
+            }
+            let mut value = field.compute(&frame.bytes, frame.trailer);
+            if set == Some(&Value::Bad) {
+                value = wrong(value);
+            }
+            frame.bytes[field.at..field.at + 2].copy_from_slice(&value.to_be_bytes());
+            if set != Some(&Value::Bad) {
+                frame.checksums.push(field);
+            }
+        }
+    }
+}
+
+impl Layer {
+    fn set(&self) -> impl Iterator<Item = (&'static FieldDef, &Value)> {
+        let set = match &self.content {
+            Content::Fields(set) => set.as_slice(),
+            _ => &[],
+        };
+        let fields = self.header.fields;
+        set.iter().map(move |(i, v)| (&fields[*i], v))
+    }
+}
+
+impl HeaderDef {
+    fn options(&self) -> Option<(&'static FieldDef, OptionSet)> {
+        self.fields.iter().find_map(|f| if let FieldKind::Options(set) = f.kind { Some((f, set)) } else { None })
+    }
+}
+
+fn next_number(names: &[(&str, u64)], next: Option<&HeaderDef>) -> Option<u128> {
+    let next = next?;
+    names.iter().find(|(name, _)| *name == next.name).map(|&(_, n)| n.into())
+}
+
+/// A value that does not verify, and does not say "none" (0) either.
+fn wrong(checksum: u16) -> u16 {
+    match checksum ^ 0x0101 {
+        0 | 0xffff => checksum ^ 0x0202,
+        other => other,
+    }
+}
+
+fn emit(option: &Opt, set: OptionSet, bytes: &mut Vec<u8>) {
+    let start = bytes.len();
+    match option {
+        Opt::Hex(octets) => bytes.extend_from_slice(octets),
+        Opt::Address(a) => bytes.extend_from_slice(&a.to_be_bytes()),
+        Opt::Known(def, args) => {
+            bytes.push(def.code);
+            let octets = option.octets();
+            if def.form == OptionForm::Single {
+                return;
+            }
+            // IPv6 counts what is behind code and length.
+            bytes.push(if set == OptionSet::Ipv6 { octets - 2 } else { octets } as u8);
+            match def.form {
+                OptionForm::Numbers(widths) => {
+                    for (i, width) in widths.iter().enumerate() {
+                        let value = args.get(i).copied().unwrap_or(0).to_be_bytes();
+                        bytes.extend_from_slice(&value[16 - width..]);
+                    }
+                }
+                OptionForm::Slots => bytes.push(slots_header(def.code) as u8 + 1),
+                OptionForm::Single | OptionForm::Pad => {}
+            }
+            bytes.resize(start + octets, 0);
+        }
+    }
+}
+
+fn pad(set: OptionSet, offset: usize, bytes: &mut Vec<u8>) {
+    let len = bytes.len() - offset;
+    let unit = if set == OptionSet::Ipv6 || set == OptionSet::Addresses { 8 } else { 4 };
+    let missing = len.next_multiple_of(unit) - len;
+    let start = bytes.len();
+    bytes.resize(start + missing, 0);
+    if set == OptionSet::Ipv6 && missing > 1 {
+        bytes[start] = 1;
+        bytes[start + 1] = missing as u8 - 2;
+    }
+}
+
+/// SplitMix64, an octet at a time: the same payload on every machine, whatever its length.
+struct Rng(u64);
+
+impl Rng {
+    fn octet(&mut self) -> u8 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ z >> 31) as u8
+    }
+}
+
+/// The outermost header of frames that are dissected.
+pub(crate) fn link() -> &'static HeaderDef {
+    &ETH
+}

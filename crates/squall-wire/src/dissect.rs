@@ -1,0 +1,140 @@
+//! From octets to headers.
+
+use crate::bits::get;
+use crate::build::link;
+use crate::frame::{Frame, LayerAt};
+use crate::header::{FieldKind, HeaderDef, Proto, find};
+use crate::table::TPID_S;
+
+/// Enough for any real frame; a frame of 64 KiB could hold 16,000 labels.
+const MAX_LAYERS: usize = 64;
+
+pub(crate) fn dissect(bytes: Vec<u8>) -> Frame {
+    let mut frame =
+        Frame { bytes, layers: Vec::new(), lengths: Vec::new(), checksums: Vec::new(), payload: 0, trailer: 0 };
+    // Where the packet of each layer ends, as its length field and those outside say.
+    let mut ends = Vec::new();
+    let mut end = frame.bytes.len();
+    let mut counted = false;
+    let mut next = Some(link());
+    while let Some(header) = next.filter(|_| frame.layers.len() < MAX_LAYERS) {
+        let offset = frame.payload;
+        let Some(len) = header_len(header, &frame.bytes[offset..end]) else { break };
+        if let Some(stop) = packet_end(header, offset, len, &frame.bytes[..end]) {
+            end = stop;
+            if !counted {
+                counted = true;
+                frame.trailer = frame.bytes.len() - end;
+            }
+        }
+        let layer = LayerAt { header, offset, len };
+        next = next_header(&layer, &frame.bytes[..end]);
+        frame.layers.push(layer);
+        ends.push(end);
+        frame.payload = offset + len;
+    }
+    list_right_ones(&mut frame, &ends);
+    frame
+}
+
+/// What can be kept right is what is right.
+fn list_right_ones(frame: &mut Frame, ends: &[usize]) {
+    let word = |frame: &Frame, at: usize| u16::from_be_bytes([frame.bytes[at], frame.bytes[at + 1]]);
+    for i in 0..frame.layers.len() {
+        if let Some(field) = frame.length_of(i)
+            && frame.bytes.len().checked_sub(field.from) == Some(word(frame, field.at).into())
+        {
+            frame.lengths.push(field);
+        }
+    }
+    for i in (0..frame.layers.len()).rev() {
+        if let Some(field) = frame.checksum_of(i, ends[i])
+            && word(frame, field.at) == field.compute(&frame.bytes, frame.trailer)
+        {
+            frame.checksums.push(field);
+        }
+    }
+}
+
+/// Octets of the header at the start of `octets`; `None` when it is no such header, or not all of it.
+fn header_len(header: &HeaderDef, octets: &[u8]) -> Option<usize> {
+    if octets.len() < header.min_len {
+        return None;
+    }
+    let first = *octets.first()?;
+    let len = match header.proto {
+        Proto::Ipv4 => (first >> 4 == 4 && first & 15 >= 5).then_some(usize::from(first & 15) * 4)?,
+        Proto::Ipv6 => (first >> 4 == 6).then_some(40)?,
+        Proto::Tcp => (octets[12] >> 4 >= 5).then_some(usize::from(octets[12] >> 4) * 4)?,
+        Proto::HopOpts | Proto::DstOpts | Proto::Routing => (usize::from(octets[1]) + 1) * 8,
+        Proto::Arp => (octets[..6] == [0, 1, 8, 0, 6, 4]).then_some(28)?,
+        // Version 0, no source routes (RFC 2784 §2.1).
+        Proto::Gre => (first & 0x4f == 0 && octets[1] & 7 == 0).then_some(4 + header.optional_len(first))?,
+        Proto::Vxlan => (first & 8 != 0).then_some(8)?,
+        Proto::Gtpu => (first >> 4 == 3).then(|| gtpu_len(header, octets))??,
+        _ => header.min_len + header.optional_len(first),
+    };
+    (len <= octets.len()).then_some(len)
+}
+
+/// With the extension headers, whose first octet counts them in 4 octets, and whose last names the next.
+fn gtpu_len(header: &HeaderDef, octets: &[u8]) -> Option<usize> {
+    let mut len = 8 + header.optional_len(octets[0]);
+    if octets[0] & 4 != 0 {
+        while *octets.get(len - 1)? != 0 {
+            len += match *octets.get(len)? {
+                0 => return None,
+                n => usize::from(n) * 4,
+            };
+        }
+    }
+    Some(len)
+}
+
+/// Where the header's own length field ends its packet, when that is possible at all.
+fn packet_end(header: &HeaderDef, offset: usize, len: usize, bytes: &[u8]) -> Option<usize> {
+    let word = |at: usize| usize::from(u16::from_be_bytes([bytes[offset + at], bytes[offset + at + 1]]));
+    let end = offset
+        + match header.proto {
+            Proto::Ipv4 => word(2),
+            Proto::Ipv6 => 40 + word(4),
+            Proto::Udp => word(4),
+            Proto::Gtpu => 8 + word(2),
+            Proto::Arp => 28,
+            _ => return None,
+        };
+    // 0 in front of hop-by-hop options stands for a jumbogram (RFC 2675).
+    let jumbo = header.proto == Proto::Ipv6 && word(4) == 0 && bytes[offset + 6] == 0;
+    (end >= offset + len && end <= bytes.len() && !jumbo).then_some(end)
+}
+
+fn next_header(layer: &LayerAt, bytes: &[u8]) -> Option<&'static HeaderDef> {
+    let octets = &bytes[layer.offset..layer.offset + layer.len];
+    let behind = bytes.get(layer.offset + layer.len).copied();
+    let by_version = || match behind? >> 4 {
+        4 => find("ipv4"),
+        6 => find("ipv6"),
+        _ => None,
+    };
+    match layer.header.proto {
+        Proto::Mpls if octets[2] & 1 == 0 => find("mpls"),
+        Proto::Mpls => by_version(),
+        Proto::Vxlan => find("eth"),
+        Proto::Gtpu if octets[1] == 255 => by_version(),
+        // What follows is the middle of a packet.
+        Proto::Ipv4 if u16::from_be_bytes([octets[6], octets[7]]) & 0x1fff != 0 => None,
+        Proto::Fragment if u16::from_be_bytes([octets[2], octets[3]]) & 0xfff8 != 0 => None,
+        Proto::Icmp => matches!(octets[0], 3 | 4 | 5 | 11 | 12).then(|| find("ipv4"))?,
+        Proto::Icmpv6 => matches!(octets[0], 1..=4).then(|| find("ipv6"))?,
+        _ => layer.header.fields.iter().find_map(|f| {
+            let FieldKind::Next(names) = f.kind else { return None };
+            let number = get(octets, f.bit, f.bits) as u64;
+            let name = match (layer.header.proto, number) {
+                (Proto::Eth | Proto::Vlan, TPID_S | 0x9100) => "vlan",
+                (Proto::Eth | Proto::Vlan | Proto::Gre, 0x8848) => "mpls",
+                _ => names.iter().find(|n| n.1 == number)?.0,
+            };
+            find(name).filter(|h| layer.header.carries.contains(&h.name))
+        }),
+    }
+}

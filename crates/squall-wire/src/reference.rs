@@ -1,0 +1,4 @@
+/// Markdown
+pub fn reference() -> String {
+    String::new()
+}
