@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use squall_profile::{Format, Profile};
+use squall_profile::{FieldRef, Format, PacketSource, Profile};
 
 fn examples() -> Vec<PathBuf> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/profiles");
@@ -38,5 +38,20 @@ fn every_example_written_back_reads_the_same() {
         let again =
             Profile::parse(&text, "again", Format::Toml).unwrap_or_else(|mistakes| panic!("{mistakes}\n{text}"));
         assert_eq!(again.to_value(), profile.to_value(), "{path:?}");
+    }
+}
+
+#[test]
+fn every_example_builds_and_has_the_fields_it_changes() {
+    let no_files = |path: &str| Err(std::io::Error::other(path.to_owned()));
+    for path in examples() {
+        for stream in Profile::load(&path).unwrap_or_else(|mistakes| panic!("{mistakes}")).streams {
+            let PacketSource::Layers(packet) = &stream.packet else { continue };
+            let frame = packet.build(None, &no_files, 0).unwrap_or_else(|e| panic!("{path:?} {}: {e}", stream.name));
+            for vary in &stream.vary {
+                let FieldRef::Name(field) = &vary.field else { continue };
+                frame.field(field).unwrap_or_else(|e| panic!("{path:?} {}: {e}", stream.name));
+            }
+        }
     }
 }
