@@ -1,1 +1,16 @@
+//! The engine: takes a [`squall_plan::Plan`] and opened ports, runs one [`worker`] a core, and gives what was counted.
+//!
+//! Only here and in the ports are there threads and clocks. Does not know how profiles are written, what backends
+//! there are, nor how results are shown.
 #![forbid(unsafe_code)]
+
+mod clock;
+mod groups;
+mod supervisor;
+mod transmit;
+mod wheel;
+mod worker;
+
+pub use clock::Clock;
+pub use supervisor::{EngineError, Outcome, Running, Settings, start};
+pub use worker::{Control, PortRx, PortTx, Snapshot, StreamTx};

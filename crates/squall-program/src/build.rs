@@ -234,6 +234,12 @@ impl Program {
         self.signature
     }
 
+    /// The same frames under another number in the signature; `None` where there is no signature.
+    pub fn renumbered(&self, stream: u32) -> Option<Self> {
+        self.signature?;
+        Some(Self { signature: u16::try_from(stream).ok(), ..self.clone() })
+    }
+
     pub fn variables(&self) -> usize {
         self.vars.len()
     }

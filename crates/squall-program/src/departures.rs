@@ -142,6 +142,36 @@ impl Timeline {
         }
     }
 
+    /// The part that one of `by` workers has in a continuous or single burst: frames `first`, `first + by`, ...
+    /// `None` where gaps depend on the frames between, which the worker then has to go through.
+    pub fn share(mut self, first: u64, by: u64) -> Option<Self> {
+        let Gap::PerFrame { num, den } = self.gap else { return None };
+        if self.law != GapLaw::Constant || self.pattern.bursts != 1 || num.checked_mul(by)? >> 62 != 0 {
+            return None;
+        }
+        (0..first).for_each(|_| self.add(num, den));
+        self.gap = Gap::PerFrame { num: num * by, den };
+        if self.left != u64::MAX {
+            self.left = self.left.saturating_sub(first).div_ceil(by);
+        }
+        Some(self)
+    }
+
+    /// How many frames are due before `end`, at most `most`: what is left unsent when time is up.
+    pub fn due_before(&self, end: Picos, len: u32, most: u64) -> u64 {
+        let mut rest = self.clone();
+        if let (Gap::PerFrame { num, den }, GapLaw::Constant, 1) = (self.gap, &self.law, self.pattern.bursts) {
+            let span = u128::from(end.0.saturating_sub(self.due)) * u128::from(den);
+            return (span.div_ceil(u128::from(num.max(1))) as u64).min(self.left);
+        }
+        let mut count = 0;
+        while count < most && rest.due().is_some_and(|due| due < end) {
+            rest.advance(len);
+            count += 1;
+        }
+        count
+    }
+
     /// When the next frame is due; `None` when the last has left, and [`Timeline::end`] is the stream's end.
     #[inline]
     pub fn due(&self) -> Option<Picos> {
@@ -355,6 +385,24 @@ mod tests {
             let mean = t.due as f64 / n as f64;
             assert!((mean / 1e6 - 1.0).abs() < 0.01, "{law:?}: {mean} ps");
         }
+    }
+
+    #[test]
+    fn the_shares_of_workers_make_up_the_whole() {
+        let pattern = Pattern { bursts: 1, packets: 1000, gap: Picos(0) };
+        let whole = Timeline::new(Gap::from_pps(7_000_000, 3), GapLaw::Constant, pattern, 0, Picos(11));
+        let dues = |mut t: Timeline| {
+            std::iter::from_fn(move || {
+                let due = t.due()?;
+                t.advance(60);
+                Some(due)
+            })
+        };
+        let mut shared: Vec<Picos> = (0..3).flat_map(|w| dues(whole.clone().share(w, 3).unwrap())).collect();
+        shared.sort();
+        assert_eq!(shared, dues(whole.clone()).collect::<Vec<_>>());
+        assert_eq!(whole.due_before(shared[10], 60, 99), 10);
+        assert_eq!(whole.due_before(Picos(u64::MAX), 60, 9), 1000);
     }
 
     #[test]

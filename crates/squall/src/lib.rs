@@ -1,5 +1,42 @@
-//! The facade: load a profile, plan it, start it, watch it, report it.
+//! The facade: load a [`Profile`], plan it, start it, watch it, report it ([`Session`]).
+//!
+//! The only door for the command line, the daemon and Python. It chooses backends by address, and does nothing per
+//! frame.
+//!
+//! ```
+//! let profile = squall::Profile::parse(
+//!     r#"
+//!     [ports]
+//!     A = "loop:7,virtual"
+//!     [[stream]]
+//!     packet = "eth/ipv4/udp"
+//!     rate = "1 Mpps"
+//!     mode = { burst = 1000 }
+//!     latency = true
+//!     "#,
+//!     "example",
+//!     squall::Format::Toml,
+//! )?;
+//! let report = squall::Session::new(profile).open()?.start()?.finish()?;
+//! assert_eq!((report.ports[0].tx.packets, report.streams[0].rx.as_ref().unwrap().lost), (1000, 0));
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! ```
 #![forbid(unsafe_code)]
 
+mod assemble;
+mod error;
+mod host;
+mod ports;
 pub mod render;
 pub mod report;
+mod session;
+
+pub use error::Error;
+pub use ports::open as open_port;
+pub use session::{Opened, Planned, Run, Session};
+pub use squall_plan::{Multiplier, Plan, explain};
+pub use squall_port::{Address, PortFacts, Timestamps};
+pub use squall_port_linux::{InterfaceInfo, lab, list_interfaces};
+pub use squall_profile::{Diagnostic, Diagnostics, Format, Profile, schema as profile_schema};
+pub use squall_units as units;
+pub use squall_wire as wire;

@@ -1,0 +1,338 @@
+//! Starts the workers of a plan, talks to them, and gathers what they counted.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        mpsc::{self, RecvTimeoutError},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use squall_measure::Receiver;
+use squall_plan::{Change, Plan};
+use squall_port::{InterfaceCounters, Port};
+use squall_program::Scratch;
+use squall_units::{Nanos, Picos};
+
+use crate::{
+    Clock, Control, Snapshot,
+    transmit::{Budget, Transmitter},
+    worker::{Bell, Letter, Receiving, Worker},
+};
+
+/// How a plan is run.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// On virtual time: as fast as the machine goes, the same each time.
+    pub virtual_time: bool,
+    /// Hash all frames, sent and received.
+    pub fingerprint: bool,
+    /// How long receiving goes on when everything is sent.
+    pub linger: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { virtual_time: false, fingerprint: false, linger: Duration::from_millis(200) }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    #[error("port {port} ({address}): {error}")]
+    Port { port: String, address: String, error: io::Error },
+    #[error("worker {0} ended in a panic; this is a defect in Squall")]
+    Panic(usize),
+    #[error("no stream is called {0:?}")]
+    UnknownStream(String),
+    #[error("threads cannot be started: {0}")]
+    Thread(io::Error),
+}
+
+/// A run on its way.
+pub struct Running {
+    plan: Arc<Plan>,
+    /// Streams by number: those of the plan, then those added while running. A removed one keeps its number.
+    names: Vec<(String, bool)>,
+    ports: Vec<Box<dyn Port>>,
+    before: Vec<Option<InterfaceCounters>>,
+    threads: Vec<(mpsc::Sender<Letter>, Bell, JoinHandle<Snapshot>)>,
+    sent_all: mpsc::Receiver<usize>,
+    open: Vec<bool>,
+    settings: Settings,
+    /// On the engine's clock.
+    start: Nanos,
+}
+
+/// What a run came to.
+#[derive(Debug)]
+pub struct Outcome {
+    pub workers: Vec<Snapshot>,
+    /// Start of the run on the engine's clock; 0 in virtual time.
+    pub start: Nanos,
+    /// From the start to the last departure.
+    pub duration: Nanos,
+    /// What the interfaces counted meanwhile, port by port.
+    pub interfaces: Vec<Option<InterfaceCounters>>,
+}
+
+/// Ahead of the first departure: time for every worker to be there.
+const HEAD_START: Nanos = Nanos(20_000_000);
+
+/// Opens the queues and starts the workers. `ports` are those of the plan, in its order.
+///
+/// # Errors
+/// A queue that does not open; nothing is left running then.
+pub fn start(plan: Arc<Plan>, mut ports: Vec<Box<dyn Port>>, settings: Settings) -> Result<Running, EngineError> {
+    let (tell, sent_all) = mpsc::channel();
+    let mut opened = Vec::new();
+    for worker in &plan.workers {
+        let mut queues = (Vec::new(), Vec::new());
+        // Receivers first: nothing that is sent may find its receiver not yet open.
+        for &(port, queue) in &worker.rx {
+            let rx = ports[port].open_rx(queue).map_err(|error| port_error(&plan, port, error))?;
+            queues.1.push((port, rx));
+        }
+        for &(port, queue) in &worker.tx {
+            let longest = plan.ports[port].max_frame;
+            let tx = ports[port].open_tx(queue, longest).map_err(|error| port_error(&plan, port, error))?;
+            queues.0.push((port, tx));
+        }
+        opened.push(queues);
+    }
+    let before = ports.iter().map(|p| p.interface_counters()).collect();
+    let start = if settings.virtual_time { Nanos::ZERO } else { squall_port::monotonic() + HEAD_START };
+    let clock = if settings.virtual_time { Clock::Virtual } else { Clock::Real(start) };
+    let mut threads = Vec::new();
+    for (index, (tx, rx)) in opened.into_iter().enumerate() {
+        let (mail, mailbox) = mpsc::channel();
+        let bell = Bell::default();
+        let mut transmitters = Vec::new();
+        for (port, queue) in tx {
+            let limit = ports[port].facts().batch;
+            let mut transmitter = Transmitter::new(port, queue, clock, limit, settings.fingerprint);
+            transmitter.load(
+                (0..plan.streams.len())
+                    .filter(|&s| plan.streams[s].port == port)
+                    .filter_map(|s| {
+                        let (first, by) = plan.share(s, index)?;
+                        Some((s as u32, Arc::new(plan.streams[s].clone()), first, by))
+                    })
+                    .collect(),
+            );
+            transmitters.push(transmitter);
+        }
+        let worker = Worker {
+            index,
+            clock,
+            tx: transmitters,
+            rx: rx
+                .into_iter()
+                .map(|(port, queue)| Receiving { queue, port, seen: Receiver::new(settings.fingerprint), error: None })
+                .collect(),
+            budget: Budget {
+                packets: plan.stop.packets.unwrap_or(u64::MAX),
+                octets: plan.stop.octets.unwrap_or(u64::MAX),
+                end: plan.stop.duration.map_or(Picos(u64::MAX), Picos::from),
+            },
+            mailbox,
+            bell: bell.clone(),
+            sent_all: tell.clone(),
+            scratch: Scratch::default(),
+            told: false,
+            finished: false,
+        };
+        let thread = thread::Builder::new().name(format!("squall-{index}")).spawn(move || worker.run());
+        threads.push((mail, bell, thread.map_err(EngineError::Thread)?));
+    }
+    Ok(Running {
+        names: plan.streams.iter().map(|s| (s.name.clone(), true)).collect(),
+        open: vec![true; threads.len()],
+        plan,
+        ports,
+        before,
+        threads,
+        sent_all,
+        settings,
+        start,
+    })
+}
+
+fn port_error(plan: &Plan, port: usize, error: io::Error) -> EngineError {
+    let p = &plan.ports[port];
+    EngineError::Port { port: p.name.clone(), address: p.address.clone(), error }
+}
+
+impl Running {
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Names of all streams by number, those added while running at the end.
+    pub fn stream_names(&self) -> impl Iterator<Item = &str> {
+        self.names.iter().map(|n| n.0.as_str())
+    }
+
+    pub fn port_facts(&self, port: usize) -> &squall_port::PortFacts {
+        self.ports[port].facts()
+    }
+
+    /// Time since the first departure was due; 0 before.
+    pub fn elapsed(&self) -> Nanos {
+        if self.settings.virtual_time { Nanos::ZERO } else { squall_port::monotonic().saturating_sub(self.start) }
+    }
+
+    /// The start of the run on the engine's clock.
+    pub fn start(&self) -> Nanos {
+        self.start
+    }
+
+    /// Waits at most `timeout` for all frames to be sent; whether they are.
+    pub fn wait_sent(&mut self, timeout: Duration) -> bool {
+        let until = Instant::now() + timeout;
+        while self.open.iter().any(|&o| o) {
+            match self.sent_all.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(worker) => self.open[worker] = false,
+                Err(RecvTimeoutError::Timeout) => return false,
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            if self.threads.iter().any(|t| t.2.is_finished()) {
+                break;
+            }
+        }
+        true
+    }
+
+    /// What every worker has counted so far; `full`: with histograms. Workers that do not answer within a second are
+    /// left out.
+    pub fn snapshot(&self, full: bool) -> Vec<Snapshot> {
+        let replies: Vec<_> = self
+            .threads
+            .iter()
+            .map(|(mail, bell, _)| {
+                let (reply, answer) = mpsc::channel();
+                let asked = mail.send(Letter::Snapshot(full, reply)).is_ok();
+                bell.ring();
+                asked.then_some(answer)
+            })
+            .collect();
+        replies.into_iter().flatten().filter_map(|r| r.recv_timeout(Duration::from_secs(1)).ok()).collect()
+    }
+
+    fn tell(&self, control: Control) {
+        for (mail, bell, _) in &self.threads {
+            // A worker that has ended has nothing left to control.
+            let _ = mail.send(Letter::Control(control.clone()));
+            bell.ring();
+        }
+    }
+
+    fn tell_one(&self, worker: usize, control: Control) {
+        if let Some((mail, bell, _)) = self.threads.get(worker) {
+            let _ = mail.send(Letter::Control(control));
+            bell.ring();
+        }
+    }
+
+    fn number(&self, name: &str) -> Result<u32, EngineError> {
+        let at = self.names.iter().rposition(|(n, live)| *live && n == name);
+        at.map(|i| i as u32).ok_or_else(|| EngineError::UnknownStream(name.to_owned()))
+    }
+
+    /// One stream by name, or all.
+    ///
+    /// # Errors
+    /// [`EngineError::UnknownStream`].
+    pub fn pause(&self, stream: Option<&str>) -> Result<(), EngineError> {
+        let number = stream.map(|s| self.number(s)).transpose()?;
+        self.tell(Control::Pause(number));
+        Ok(())
+    }
+
+    /// # Errors
+    /// [`EngineError::UnknownStream`].
+    pub fn resume(&self, stream: Option<&str>) -> Result<(), EngineError> {
+        let number = stream.map(|s| self.number(s)).transpose()?;
+        self.tell(Control::Resume(number));
+        Ok(())
+    }
+
+    /// Applies what [`Plan::diff`] found; streams that are in no change go on untouched.
+    ///
+    /// # Errors
+    /// [`EngineError::UnknownStream`]; changes before it are applied.
+    pub fn apply(&mut self, changes: Vec<Change>) -> Result<(), EngineError> {
+        for change in changes {
+            match change {
+                Change::Rate(name, gap, _) => self.tell(Control::Rate(self.number(&name)?, gap)),
+                Change::Remove(name) => {
+                    let number = self.number(&name)?;
+                    self.names[number as usize].1 = false;
+                    self.tell(Control::Remove(number));
+                }
+                Change::Add(mut stream) => {
+                    let number = self.names.len() as u32;
+                    if let Some(program) = stream.program.renumbered(number) {
+                        stream.program = Arc::new(program);
+                    }
+                    self.names.push((stream.name.clone(), true));
+                    let serves = |w: &squall_plan::PlanWorker| w.tx.iter().any(|t| t.0 == stream.port);
+                    if let Some(worker) = self.plan.workers.iter().position(serves) {
+                        self.open[worker] = true;
+                        self.tell_one(worker, Control::Add(number, Arc::new(*stream)));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing more is sent; what is on its way is still received by [`Running::finish`].
+    pub fn stop(&self) {
+        self.tell(Control::Stop);
+    }
+
+    /// Ends the run: waits for what is on its way, then gathers the counters.
+    ///
+    /// # Errors
+    /// [`EngineError::Panic`].
+    pub fn finish(mut self) -> Result<Outcome, EngineError> {
+        self.stop();
+        self.wait_sent(Duration::from_secs(2));
+        let receives = self.plan.workers.iter().any(|w| !w.rx.is_empty());
+        if receives && !self.settings.virtual_time {
+            thread::sleep(self.settings.linger);
+        }
+        for (mail, bell, _) in &self.threads {
+            let _ = mail.send(Letter::Finish);
+            bell.ring();
+        }
+        let mut workers = Vec::new();
+        for (index, (_, _, thread)) in self.threads.into_iter().enumerate() {
+            workers.push(thread.join().map_err(|_| EngineError::Panic(index))?);
+        }
+        let last = workers.iter().flat_map(|w| &w.tx).map(|t| t.last).max().unwrap_or(self.start);
+        let interfaces = self
+            .ports
+            .iter()
+            .zip(&self.before)
+            .map(|(port, before)| Some(difference(port.interface_counters()?, (*before)?)))
+            .collect();
+        Ok(Outcome { workers, start: self.start, duration: last.saturating_sub(self.start), interfaces })
+    }
+}
+
+fn difference(now: InterfaceCounters, then: InterfaceCounters) -> InterfaceCounters {
+    InterfaceCounters {
+        tx_packets: now.tx_packets.wrapping_sub(then.tx_packets),
+        tx_octets: now.tx_octets.wrapping_sub(then.tx_octets),
+        tx_dropped: now.tx_dropped.wrapping_sub(then.tx_dropped),
+        tx_errors: now.tx_errors.wrapping_sub(then.tx_errors),
+        rx_packets: now.rx_packets.wrapping_sub(then.rx_packets),
+        rx_octets: now.rx_octets.wrapping_sub(then.rx_octets),
+        rx_dropped: now.rx_dropped.wrapping_sub(then.rx_dropped),
+        rx_errors: now.rx_errors.wrapping_sub(then.rx_errors),
+    }
+}

@@ -1,0 +1,192 @@
+//! Which stream is due next: a calendar queue (Brown 1988). Exact order by (instant, stream); constant time with many
+//! streams, and with few a sorted handful.
+
+use std::{cmp::Reverse, collections::BinaryHeap};
+
+/// Buckets; with the bucket width that [`Wheel::new`] chooses, ten thousand streams of one rate fit ahead of now.
+const BUCKETS: usize = 4096;
+const WORDS: usize = BUCKETS / 64;
+/// Streams up to here are kept in one sorted list: inserting moves a few entries within a cache line or two.
+const FEW: usize = 16;
+
+/// A stream with the instant at which its next frame is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Entry {
+    /// Picoseconds since the start of the run.
+    pub due: u64,
+    pub stream: u32,
+    /// The stream's generation: entries of a stream that was stopped meanwhile are stale.
+    pub generation: u32,
+}
+
+#[derive(Debug)]
+pub struct Wheel {
+    /// A bucket is `1 << shift` picoseconds wide.
+    shift: u32,
+    /// The bucket that `current` holds; what is due before it is in `current` too.
+    tick: u64,
+    /// Latest first.
+    current: Vec<Entry>,
+    buckets: Vec<Vec<Entry>>,
+    occupied: [u64; WORDS],
+    /// Due after the last bucket.
+    far: BinaryHeap<Reverse<Entry>>,
+}
+
+impl Wheel {
+    /// For `streams` that together have `pps` frames a second.
+    pub fn new(streams: usize, pps: f64) -> Self {
+        // About two frames a bucket.
+        let width = if pps > 0.0 { 2e12 / pps } else { 1e12 };
+        let shift = if streams <= FEW { 63 } else { (width.max(1.0).log2().round() as u32).clamp(4, 50) };
+        Self {
+            shift,
+            tick: 0,
+            current: Vec::with_capacity(64),
+            buckets: if streams <= FEW { Vec::new() } else { vec![Vec::new(); BUCKETS] },
+            occupied: [0; WORDS],
+            far: BinaryHeap::new(),
+        }
+    }
+
+    #[inline]
+    pub fn push(&mut self, entry: Entry) {
+        let tick = entry.due >> self.shift;
+        if tick <= self.tick {
+            let at = self.current.partition_point(|e| *e > entry);
+            self.current.insert(at, entry);
+        } else if tick - self.tick < BUCKETS as u64 && !self.buckets.is_empty() {
+            let bucket = tick as usize % BUCKETS;
+            self.buckets[bucket].push(entry);
+            self.occupied[bucket / 64] |= 1 << (bucket % 64);
+        } else {
+            self.far.push(Reverse(entry));
+        }
+    }
+
+    /// The earliest entry, if it is due by `now`.
+    #[inline]
+    pub fn pop(&mut self, now: u64) -> Option<Entry> {
+        loop {
+            if let Some(entry) = self.current.last() {
+                return if entry.due <= now { self.current.pop() } else { None };
+            }
+            let tick = self.next_tick()?;
+            if tick << self.shift > now {
+                return None;
+            }
+            self.advance(tick);
+        }
+    }
+
+    /// Nothing is due before this instant; exact when the earliest entry is in the current bucket.
+    #[inline]
+    pub fn bound(&self) -> u64 {
+        match self.current.last() {
+            Some(entry) => entry.due,
+            None => self.next_tick().map_or(u64::MAX, |tick| tick << self.shift),
+        }
+    }
+
+    /// The exact instant of the earliest entry.
+    pub fn next_due(&mut self) -> Option<u64> {
+        if self.current.is_empty() {
+            let tick = self.next_tick()?;
+            self.advance(tick);
+        }
+        self.current.last().map(|e| e.due)
+    }
+
+    fn next_tick(&self) -> Option<u64> {
+        let near = self.next_bucket();
+        let far = self.far.peek().map(|Reverse(e)| e.due >> self.shift);
+        match (near, far) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    fn next_bucket(&self) -> Option<u64> {
+        if self.buckets.is_empty() {
+            return None;
+        }
+        let first = (self.tick as usize + 1) % BUCKETS;
+        let (mut word, mut bits) = (first / 64, self.occupied[first / 64] & (!0 << (first % 64)));
+        for _ in 0..=WORDS {
+            if bits != 0 {
+                let bucket = word * 64 + bits.trailing_zeros() as usize;
+                let ahead = (bucket + BUCKETS - first) % BUCKETS;
+                return Some(self.tick + 1 + ahead as u64);
+            }
+            word = (word + 1) % WORDS;
+            bits = self.occupied[word];
+        }
+        None
+    }
+
+    /// Makes `tick` the current bucket.
+    fn advance(&mut self, tick: u64) {
+        self.tick = tick;
+        if !self.buckets.is_empty() {
+            let bucket = tick as usize % BUCKETS;
+            std::mem::swap(&mut self.current, &mut self.buckets[bucket]);
+            self.occupied[bucket / 64] &= !(1 << (bucket % 64));
+        }
+        // What was far when it was pushed may be near now; taking it along here keeps the order exact.
+        while self.far.peek().is_some_and(|Reverse(e)| e.due >> self.shift <= tick) {
+            self.current.extend(self.far.pop().map(|r| r.0));
+        }
+        if self.current.len() > 1 {
+            self.current.sort_unstable_by(|a, b| b.cmp(a));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use squall_program::mix;
+
+    fn order_is_exact(streams: u32, pps: f64, gap: impl Fn(u32, u64) -> u64) {
+        let mut wheel = Wheel::new(streams as usize, pps);
+        let mut expected = BinaryHeap::new();
+        let entry = |due, stream| Entry { due, stream, generation: 0 };
+        for stream in 0..streams {
+            wheel.push(entry(gap(stream, 0) % 1000, stream));
+            expected.push(Reverse(entry(gap(stream, 0) % 1000, stream)));
+        }
+        let mut now = 0;
+        for k in 1..50_000u64 {
+            let Some(Reverse(want)) = expected.pop() else { unreachable!() };
+            assert!(wheel.bound() <= want.due);
+            if mix(3, k).is_multiple_of(16) {
+                assert_eq!(wheel.next_due(), Some(want.due));
+            }
+            if want.due > now {
+                assert_eq!(wheel.pop(want.due - 1), None);
+            }
+            now = want.due + mix(2, k) % 5;
+            assert_eq!(wheel.pop(now), Some(want));
+            let next = entry(want.due + gap(want.stream, k), want.stream);
+            wheel.push(next);
+            expected.push(Reverse(next));
+        }
+        let left = std::iter::from_fn(|| wheel.pop(u64::MAX)).count();
+        assert_eq!(left, streams as usize);
+    }
+
+    #[test]
+    fn few_streams_leave_in_order() {
+        order_is_exact(3, 1e6, |s, _| [7, 11, 13][s as usize]);
+    }
+
+    #[test]
+    fn many_streams_of_one_rate_leave_in_order() {
+        order_is_exact(10_000, 1e9, |_, _| 10_000_000);
+    }
+
+    #[test]
+    fn many_streams_of_mixed_rates_leave_in_order() {
+        order_is_exact(1000, 1e6, |s, k| 1 + mix(u64::from(s), k) % (1 << (s % 40)));
+    }
+}

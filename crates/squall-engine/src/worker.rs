@@ -1,0 +1,287 @@
+//! One core's loop: mailbox, receive, wheel, send, publish ([`Worker::turn`]).
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{Receiver as Mailbox, Sender as Reply},
+    },
+};
+
+use squall_measure::Receiver;
+use squall_plan::PlanStream;
+use squall_port::RxQueue;
+use squall_program::{Gap, Scratch};
+use squall_stats::{Fingerprint, Histogram};
+use squall_units::{Nanos, Picos};
+
+use crate::{
+    Clock,
+    clock::{SLEEP_MARGIN, rest},
+    transmit::{Budget, Transmitter},
+};
+
+/// Counters of one port on one worker. Frames that the port took for good; octets with FCS.
+#[derive(Clone, Debug, Default)]
+pub struct PortTx {
+    pub port: usize,
+    pub packets: u64,
+    pub octets: u64,
+    /// Frames that the port refused.
+    pub errors: u64,
+    /// Frames that were due and did not leave, by reason.
+    pub not_sent: BTreeMap<&'static str, u64>,
+    /// Time during which the port took no frames though some were at hand.
+    pub blocked: Nanos,
+    /// When the last frame left, on the engine's clock.
+    pub last: Nanos,
+    pub fingerprint: Option<Fingerprint>,
+    /// Why the port is of no further use.
+    pub error: Option<String>,
+}
+
+/// Counters of one stream on one worker.
+#[derive(Clone, Debug, Default)]
+pub struct StreamTx {
+    /// In the plan.
+    pub number: u32,
+    pub packets: u64,
+    pub octets: u64,
+    pub not_sent: BTreeMap<&'static str, u64>,
+    /// First and last departure, on the engine's clock.
+    pub first: Option<Nanos>,
+    pub last: Nanos,
+    /// Actual minus due instant, nanoseconds.
+    pub departure_error: Histogram,
+}
+
+/// What one receiving queue has seen.
+#[derive(Clone, Debug)]
+pub struct PortRx {
+    pub port: usize,
+    pub seen: Receiver,
+    /// Lost between the interface and us.
+    pub drops: Vec<(&'static str, u64)>,
+    pub error: Option<String>,
+}
+
+/// A worker's counters at one instant.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    pub worker: usize,
+    pub tx: Vec<PortTx>,
+    pub streams: Vec<StreamTx>,
+    pub rx: Vec<PortRx>,
+}
+
+/// What a worker can be told while it runs.
+#[derive(Clone, Debug)]
+pub enum Control {
+    /// One stream by its number in the plan, or all.
+    Pause(Option<u32>),
+    Resume(Option<u32>),
+    /// From the next gap on.
+    Rate(u32, Gap),
+    Remove(u32),
+    /// The stream starts after its start delay, on the worker that serves the port and has the first queue.
+    Add(u32, Arc<PlanStream>),
+    /// Nothing more is sent; receiving goes on.
+    Stop,
+}
+
+pub(crate) enum Letter {
+    Control(Control),
+    /// With histograms or without.
+    Snapshot(bool, Reply<Snapshot>),
+    /// The end: counters go home.
+    Finish,
+}
+
+/// How a supervisor knocks without the worker having to ask a channel each turn.
+#[derive(Clone, Default)]
+pub(crate) struct Bell(Arc<AtomicBool>);
+
+impl Bell {
+    pub fn ring(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    #[inline]
+    fn answer(&self) -> bool {
+        self.0.load(Ordering::Relaxed) && self.0.swap(false, Ordering::Acquire)
+    }
+}
+
+pub(crate) struct Receiving {
+    pub queue: Box<dyn RxQueue>,
+    pub port: usize,
+    pub seen: Receiver,
+    pub error: Option<String>,
+}
+
+pub(crate) struct Worker {
+    pub index: usize,
+    pub clock: Clock,
+    pub tx: Vec<Transmitter>,
+    pub rx: Vec<Receiving>,
+    pub budget: Budget,
+    pub mailbox: Mailbox<Letter>,
+    pub bell: Bell,
+    /// Told once, when nothing is left to be sent.
+    pub sent_all: Reply<usize>,
+    pub scratch: Scratch,
+    pub told: bool,
+    pub finished: bool,
+}
+
+/// Longest sleep of a worker that receives: its queues must not overflow meanwhile.
+const RX_REST: Nanos = Nanos(200_000);
+/// Longest sleep of one that only sends: it has a mailbox.
+const TX_REST: Nanos = Nanos(2_000_000);
+
+impl Worker {
+    /// Runs to the end and gives the counters.
+    pub fn run(mut self) -> Snapshot {
+        while !self.finished {
+            self.turn();
+        }
+        self.receive();
+        self.snapshot(true)
+    }
+
+    /// Mailbox, receive, send, rest.
+    #[inline]
+    fn turn(&mut self) {
+        let now = self.clock.now();
+        if self.bell.answer() {
+            self.read_mail(now);
+        }
+        let mut moved = self.receive();
+        let mut open = false;
+        for tx in self.tx.iter_mut().filter(|tx| !tx.done) {
+            moved |= tx.turn(now, &mut self.budget, &mut self.scratch);
+            if tx.done {
+                tx.finish(now, self.budget.end);
+            }
+            open |= !tx.done;
+        }
+        if !open && !self.told {
+            self.told = true;
+            // The supervisor may be gone already; it then wants to know nothing more.
+            let _ = self.sent_all.send(self.index);
+        }
+        if !moved {
+            self.rest(open);
+        }
+    }
+
+    fn rest(&mut self, open: bool) {
+        let longest = if self.rx.is_empty() { TX_REST } else { RX_REST };
+        let now = self.clock.now();
+        let start = match self.clock {
+            Clock::Real(start) => start,
+            Clock::Virtual => Nanos::ZERO,
+        };
+        let end = self.budget.end;
+        let next = self.tx.iter_mut().filter(|tx| !tx.done).filter_map(|tx| tx.next_due(end)).min();
+        let wake = match next {
+            Some(due) => start + due.as_nanos(),
+            // Nothing is due any more, but the end of the run is to be noticed.
+            None if open && end.0 != u64::MAX => start + end.as_nanos(),
+            None => now + longest + SLEEP_MARGIN,
+        };
+        if self.clock == Clock::Virtual && open {
+            return std::thread::yield_now();
+        }
+        rest(now, wake, longest);
+    }
+
+    #[inline]
+    fn receive(&mut self) -> bool {
+        let mut any = false;
+        for rx in self.rx.iter_mut().filter(|rx| rx.error.is_none()) {
+            match rx.queue.receive() {
+                Ok(batch) => {
+                    for (octets, frame) in batch.iter() {
+                        rx.seen.observe(octets, frame.wire_len, frame.time);
+                    }
+                    any |= !batch.frames.is_empty();
+                }
+                Err(error) => rx.error = Some(error.to_string()),
+            }
+        }
+        any
+    }
+
+    fn read_mail(&mut self, now: Nanos) {
+        while let Ok(letter) = self.mailbox.try_recv() {
+            match letter {
+                Letter::Snapshot(full, reply) => {
+                    let _ = reply.send(self.snapshot(full));
+                }
+                Letter::Finish => self.finish(now),
+                Letter::Control(control) => self.obey(control, now),
+            }
+        }
+    }
+
+    fn obey(&mut self, control: Control, now: Nanos) {
+        let at = match self.clock {
+            Clock::Real(_) => self.clock.since_start(now),
+            // Virtual time stands at what is due next.
+            Clock::Virtual => self.tx.iter_mut().filter_map(|tx| tx.next_due(Picos(u64::MAX))).min().unwrap_or_default(),
+        };
+        if let Control::Stop = control {
+            self.budget.end = self.budget.end.min(at);
+            self.budget.packets = 0;
+            return;
+        }
+        for tx in &mut self.tx {
+            match &control {
+                Control::Pause(number) => tx.pause(*number, at),
+                Control::Resume(number) => tx.resume(*number, at),
+                Control::Rate(number, gap) => tx.set_rate(*number, *gap, at),
+                Control::Remove(number) => tx.remove(*number),
+                Control::Add(number, stream) => {
+                    if stream.port == tx.counters.port {
+                        tx.add(*number, stream.clone(), at);
+                        self.told = false;
+                    }
+                }
+                Control::Stop => unreachable!("handled above"),
+            }
+        }
+    }
+
+    fn finish(&mut self, now: Nanos) {
+        for tx in self.tx.iter_mut().filter(|tx| !tx.done) {
+            tx.finish(now, self.budget.end);
+        }
+        // What is on its way inside this process arrives now or never.
+        for _ in 0..1000 {
+            if !self.receive() {
+                break;
+            }
+        }
+        self.finished = true;
+    }
+
+    fn snapshot(&mut self, full: bool) -> Snapshot {
+        Snapshot {
+            worker: self.index,
+            tx: self.tx.iter().map(|tx| tx.counters.clone()).collect(),
+            streams: self.tx.iter().flat_map(|tx| tx.streams(full)).collect(),
+            rx: self
+                .rx
+                .iter_mut()
+                .map(|rx| PortRx {
+                    port: rx.port,
+                    drops: rx.queue.drops(),
+                    seen: if full { rx.seen.clone() } else { rx.seen.light() },
+                    error: rx.error.clone(),
+                })
+                .collect(),
+        }
+    }
+}

@@ -1,0 +1,419 @@
+//! From the workers' counters to a report.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Instant, SystemTime},
+};
+
+use squall_engine::{PortRx, PortTx, Running, Snapshot, StreamTx};
+use squall_measure::StreamRx as Seen;
+use squall_plan::{Plan, PortLimits};
+use squall_port::{InterfaceCounters, PortFacts, Timestamps};
+use squall_stats::{Fingerprint, Histogram};
+use squall_units::{L1_OVERHEAD, Nanos};
+
+use crate::{
+    report::{
+        Cpu, Distribution, InterfaceReport, PortReport, PortSample, Report, RxReport, SCHEMA, Sample, StreamReport, StreamRx,
+        StreamSample, TxReport, Verdict,
+    },
+    session::StreamHistograms,
+};
+
+/// What does not change during a run.
+pub(crate) struct Context {
+    pub started: SystemTime,
+    pub cpu: Cpu,
+    pub command: String,
+    pub limits: Vec<PortLimits>,
+    pub fingerprint: bool,
+}
+
+/// The state at the last sample.
+pub(crate) struct Last {
+    pub at: Instant,
+    pub ports: Vec<[u64; 4]>,
+    pub streams: Vec<[u64; 2]>,
+    pub histograms: StreamHistograms,
+}
+
+impl Default for Last {
+    fn default() -> Self {
+        Self { at: Instant::now(), ports: Vec::new(), streams: Vec::new(), histograms: StreamHistograms::new() }
+    }
+}
+
+/// All workers' counters, added up.
+pub(crate) struct Totals {
+    names: Vec<String>,
+    facts: Vec<PortFacts>,
+    start: Nanos,
+    tx: Vec<PortTx>,
+    streams: Vec<StreamTx>,
+    /// By port; a port's queues as they are.
+    rx: Vec<Vec<PortRx>>,
+    /// Stream by stream: (port, what its queues saw).
+    seen: Vec<Vec<(usize, Seen)>>,
+}
+
+impl Totals {
+    pub fn of(running: &Running, snapshots: Vec<Snapshot>) -> Self {
+        let ports = running.plan().ports.len();
+        let facts = (0..ports).map(|p| running.port_facts(p).clone()).collect();
+        Self::new(running.stream_names().map(str::to_owned).collect(), facts, running.start(), snapshots)
+    }
+
+    pub fn new(mut names: Vec<String>, facts: Vec<PortFacts>, start: Nanos, snapshots: Vec<Snapshot>) -> Self {
+        let ports = facts.len();
+        let mut tx: Vec<PortTx> = (0..ports).map(|port| PortTx { port, ..PortTx::default() }).collect();
+        let mut streams: Vec<StreamTx> =
+            (0..names.len()).map(|i| StreamTx { number: i as u32, ..StreamTx::default() }).collect();
+        let mut rx: Vec<Vec<PortRx>> = (0..ports).map(|_| Vec::new()).collect();
+        for snapshot in snapshots {
+            for t in snapshot.tx {
+                add_port(&mut tx[t.port], t);
+            }
+            for s in snapshot.streams {
+                if let Some(sum) = streams.get_mut(s.number as usize) {
+                    add_stream(sum, s);
+                }
+            }
+            for r in snapshot.rx {
+                rx[r.port].push(r);
+            }
+        }
+        // A run that only receives knows streams by their numbers.
+        if names.is_empty() {
+            let numbers = rx.iter().flatten().flat_map(|q| q.seen.streams()).map(|(number, _)| u32::from(number) + 1);
+            names = (1..=numbers.max().unwrap_or(0)).map(|number| format!("stream {number}")).collect();
+            streams.resize_with(names.len(), StreamTx::default);
+        }
+        let mut seen: Vec<Vec<(usize, Seen)>> = names.iter().map(|_| Vec::new()).collect();
+        for (port, queues) in rx.iter().enumerate() {
+            for (number, stream) in queues.iter().flat_map(|q| q.seen.streams()) {
+                // A signature of another sender, with a number that we do not have, is foreign.
+                if let Some(list) = seen.get_mut(usize::from(number)) {
+                    list.push((port, stream.clone()));
+                }
+            }
+        }
+        Self { names, facts, start, tx, streams, rx, seen }
+    }
+
+    pub fn report(
+        &self,
+        context: &Context,
+        plan: &Plan,
+        duration: Nanos,
+        interfaces: &[Option<InterfaceCounters>],
+        series: Vec<Sample>,
+    ) -> Report {
+        let seconds = duration.as_secs_f64();
+        let ports: Vec<PortReport> = (0..self.facts.len())
+            .map(|p| self.port(p, &plan.ports[p].name, seconds, interfaces.get(p).copied().flatten(), context))
+            .collect();
+        let streams: Vec<StreamReport> = (0..self.names.len()).map(|i| self.stream(i, plan)).collect();
+        let now = crate::host::cpu();
+        let frames: u64 = ports.iter().map(|p| p.tx.packets + p.rx.packets).sum();
+        let (user_s, system_s) = (now.user_s - context.cpu.user_s, now.system_s - context.cpu.system_s);
+        let per_mpkt_s = (frames > 0).then(|| (user_s + system_s) / frames as f64 * 1e6);
+        let mut report = Report {
+            schema: SCHEMA.to_owned(),
+            command: context.command.clone(),
+            squall_version: env!("CARGO_PKG_VERSION").to_owned(),
+            started: humantime::format_rfc3339_seconds(context.started).to_string(),
+            duration_s: seconds,
+            seed: plan.seed,
+            host: crate::host::host(),
+            verdict: Verdict { valid: true, reasons: Vec::new() },
+            ports,
+            streams,
+            series,
+            cpu: Cpu { user_s, system_s, per_mpkt_s },
+            memory: crate::host::memory(),
+            notes: plan.notes.clone(),
+        };
+        report.verdict = self.verdict(&report, plan);
+        report
+    }
+
+    fn port(
+        &self,
+        p: usize,
+        name: &str,
+        seconds: f64,
+        interface: Option<InterfaceCounters>,
+        context: &Context,
+    ) -> PortReport {
+        let rates = |packets: u64, octets: u64| {
+            let per_second = |n: f64| if seconds > 0.0 { n / seconds } else { 0.0 };
+            let l1 = octets + packets * u64::from(L1_OVERHEAD);
+            (per_second(packets as f64), per_second(l1 as f64 * 8.0), per_second(octets as f64 * 8.0))
+        };
+        let t = &self.tx[p];
+        let (pps, bps_l1, bps_l2) = rates(t.packets, t.octets);
+        let tx = TxReport {
+            packets: t.packets,
+            octets: t.octets,
+            pps,
+            bps_l1,
+            bps_l2,
+            errors: t.errors,
+            not_sent: t.not_sent.iter().map(|(k, v)| ((*k).to_owned(), *v)).collect(),
+            blocked_s: t.blocked.as_secs_f64(),
+            fingerprint: context.fingerprint.then(|| t.fingerprint.unwrap_or_default().to_string()),
+        };
+        let queues = &self.rx[p];
+        let (packets, octets) = queues.iter().fold((0, 0), |(n, o), q| (n + q.seen.packets, o + q.seen.octets));
+        let (pps, bps_l1, bps_l2) = rates(packets, octets);
+        let mut drops = BTreeMap::new();
+        for (reason, n) in queues.iter().flat_map(|q| &q.drops) {
+            *drops.entry((*reason).to_owned()).or_insert(0) += n;
+        }
+        let mut gaps = Histogram::default();
+        queues.iter().for_each(|q| gaps.merge(&q.seen.gaps));
+        let mut print = Fingerprint::default();
+        queues.iter().filter_map(|q| q.seen.fingerprint).for_each(|f| print.merge(f));
+        let rx = RxReport {
+            packets,
+            octets,
+            pps,
+            bps_l1,
+            bps_l2,
+            unsigned_packets: queues.iter().map(|q| q.seen.unsigned).sum(),
+            drops,
+            fingerprint: (context.fingerprint && !queues.is_empty()).then(|| print.to_string()),
+            arrival_gap_ns: distribution(&gaps),
+        };
+        PortReport {
+            name: name.to_owned(),
+            address: self.facts[p].address.clone(),
+            timestamps: match self.facts[p].timestamps {
+                _ if queues.is_empty() => "none",
+                Timestamps::None => "none",
+                Timestamps::Process => "process",
+                Timestamps::Kernel => "kernel",
+                Timestamps::Hardware => "hardware",
+                Timestamps::Virtual => "virtual",
+            }
+            .to_owned(),
+            tx,
+            rx,
+            interface: interface.map(|i| InterfaceReport {
+                tx_packets: i.tx_packets,
+                tx_octets: i.tx_octets,
+                tx_dropped: i.tx_dropped,
+                tx_errors: i.tx_errors,
+                rx_packets: i.rx_packets,
+                rx_octets: i.rx_octets,
+                rx_dropped: i.rx_dropped,
+                rx_errors: i.rx_errors,
+            }),
+        }
+    }
+
+    fn stream(&self, i: usize, plan: &Plan) -> StreamReport {
+        let t = &self.streams[i];
+        let planned = plan.streams.get(i);
+        let span = t.first.map_or(0.0, |first| t.last.saturating_sub(first).as_secs_f64());
+        let listening = self.rx.iter().any(|queues| !queues.is_empty());
+        let signed = planned.map_or(!self.seen[i].is_empty(), |s| s.program.signature().is_some());
+        StreamReport {
+            name: self.names[i].clone(),
+            port: planned.map_or(String::new(), |s| plan.ports[s.port].name.clone()),
+            group: planned.and_then(|s| s.group.clone()),
+            tx_packets: t.packets,
+            tx_octets: t.octets,
+            // n frames span n-1 gaps.
+            tx_pps: if span > 0.0 { (t.packets - 1) as f64 / span } else { 0.0 },
+            asked_pps: planned.and_then(|s| s.asked_pps),
+            not_sent: t.not_sent.iter().map(|(k, v)| ((*k).to_owned(), *v)).collect(),
+            departure_error_ns: distribution(&t.departure_error),
+            rx: (signed && listening).then(|| self.received(i, plan)),
+        }
+    }
+
+    fn received(&self, i: usize, plan: &Plan) -> StreamRx {
+        let sent = self.streams[i].packets;
+        let seen = &self.seen[i];
+        let mut rx = StreamRx::default();
+        let (mut delay, mut ipdv, mut gap) = (Histogram::default(), Histogram::default(), Histogram::default());
+        // A frame that a switch floods to two ports is no less lost on a third: the port that saw most counts.
+        let (mut best, mut missing) = (0, 0);
+        let ports: BTreeSet<usize> = seen.iter().map(|s| s.0).collect();
+        for port in ports {
+            let (mut unique, mut gone) = (0, 0);
+            for (_, s) in seen.iter().filter(|s| s.0 == port) {
+                let counts = s.sequence.counts();
+                unique += counts.unique;
+                gone += s.sequence.missing_so_far();
+                rx.packets += s.packets;
+                rx.octets += s.octets;
+                rx.duplicates += counts.duplicates;
+                rx.reordered += counts.reordered;
+                rx.max_reordering_extent = rx.max_reordering_extent.max(counts.max_reordering_extent);
+                delay.merge(s.delay.delay());
+                ipdv.merge(s.delay.ipdv());
+                gap.merge(s.delay.gap());
+            }
+            if unique > best {
+                (best, missing) = (unique, gone);
+            }
+            rx.ports.push(plan.ports[port].name.clone());
+        }
+        // The sender is elsewhere when this run sends nothing: then the sequence numbers must tell.
+        let sent = if plan.streams.is_empty() { best + missing } else { sent };
+        rx.lost = sent.saturating_sub(best);
+        rx.loss_ratio = if sent > 0 { rx.lost as f64 / sent as f64 } else { 0.0 };
+        rx.latency_ns = distribution(&delay);
+        rx.ipdv_ns = distribution(&ipdv);
+        rx.arrival_gap_ns = distribution(&gap);
+        rx
+    }
+
+    /// The audit: did the generator keep to its schedule, and do all counters agree?
+    fn verdict(&self, report: &Report, plan: &Plan) -> Verdict {
+        let mut reasons = Vec::new();
+        for s in &report.streams {
+            let missed: u64 = s.not_sent.values().sum();
+            if missed > 0 {
+                let why: Vec<_> = s.not_sent.iter().map(|(k, v)| format!("{k} {v}")).collect();
+                reasons.push(format!("generator-bound: stream {:?}: {missed} frames were due and not sent ({})", s.name, why.join(", ")));
+            }
+        }
+        for (i, p) in report.ports.iter().enumerate() {
+            if let Some(error) = &self.tx[i].error {
+                reasons.push(format!("port lost: {}: {error}", p.name));
+            }
+            for error in self.rx[i].iter().filter_map(|q| q.error.as_ref()) {
+                reasons.push(format!("port lost: {} (receiving): {error}", p.name));
+            }
+            let dropped: u64 = p.rx.drops.values().sum();
+            if dropped > 0 {
+                reasons.push(format!("receiver-bound: port {} lost {dropped} frames before they were read", p.name));
+            }
+            let Some(interface) = &p.interface else { continue };
+            if interface.tx_packets < p.tx.packets {
+                reasons.push(format!(
+                    "counters differ: port {} took {} frames, its interface sent {}",
+                    p.name, p.tx.packets, interface.tx_packets
+                ));
+            }
+            let read = p.rx.packets + dropped;
+            if !self.rx[i].is_empty() && interface.rx_packets > read {
+                reasons.push(format!(
+                    "counters differ: interface of port {} received {} frames, {read} were read or counted as dropped",
+                    p.name, interface.rx_packets
+                ));
+            }
+        }
+        let _ = plan;
+        Verdict { valid: reasons.is_empty(), reasons }
+    }
+
+    /// Rates and percentiles since the last sample.
+    pub fn sample(&self, last: &mut Last, elapsed: Nanos, report: &Report) -> Sample {
+        let dt = last.at.elapsed().as_secs_f64().max(1e-9);
+        last.at = Instant::now();
+        last.ports.resize(report.ports.len(), [0; 4]);
+        last.streams.resize(report.streams.len(), [0; 2]);
+        let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / dt;
+        let mut sample = Sample { t_s: elapsed.as_secs_f64(), ..Sample::default() };
+        for (p, then) in report.ports.iter().zip(&mut last.ports) {
+            let now = [p.tx.packets, p.tx.octets, p.rx.packets, p.rx.octets];
+            let [tx_pps, tx_octets, rx_pps, rx_octets] = std::array::from_fn(|i| rate(now[i], then[i]));
+            *then = now;
+            let l1 = |pps: f64, octets: f64| (octets + pps * f64::from(L1_OVERHEAD)) * 8.0;
+            sample.ports.push(PortSample {
+                name: p.name.clone(),
+                tx_pps,
+                tx_bps_l1: l1(tx_pps, tx_octets),
+                tx_bps_l2: tx_octets * 8.0,
+                rx_pps,
+                rx_bps_l1: l1(rx_pps, rx_octets),
+                rx_bps_l2: rx_octets * 8.0,
+            });
+        }
+        for (i, (s, then)) in report.streams.iter().zip(&mut last.streams).enumerate() {
+            let now = [s.tx_packets, s.rx.as_ref().map_or(0, |r| r.packets)];
+            let (late, delay) = self.histograms(i);
+            let (late_then, delay_then) = last.histograms.remove(&(i as u32)).unwrap_or_default();
+            let since = |now: &Histogram, then: &Histogram, q: f64| {
+                let delta = now.delta_since(then);
+                (!delta.is_empty()).then(|| delta.quantile(q))
+            };
+            sample.streams.push(StreamSample {
+                name: s.name.clone(),
+                tx_pps: rate(now[0], then[0]),
+                rx_pps: rate(now[1], then[1]),
+                lost: s.rx.as_ref().map_or(0, |r| r.lost),
+                latency_p50_ns: since(&delay, &delay_then, 0.5),
+                latency_p99_ns: since(&delay, &delay_then, 0.99),
+                late_p99_ns: since(&late, &late_then, 0.99),
+            });
+            *then = now;
+            if !late.is_empty() || !delay.is_empty() {
+                last.histograms.insert(i as u32, (late, delay));
+            }
+        }
+        sample
+    }
+
+    fn histograms(&self, i: usize) -> (Histogram, Histogram) {
+        let mut delay = Histogram::default();
+        self.seen[i].iter().for_each(|(_, s)| delay.merge(s.delay.delay()));
+        (self.streams[i].departure_error.clone(), delay)
+    }
+
+    /// From the first to the last arrival, on the port where that took longest.
+    pub fn arrivals(&self) -> Nanos {
+        let span = |queue: &PortRx| u64::try_from(queue.seen.gaps.sum()).unwrap_or(u64::MAX);
+        Nanos(self.rx.iter().flatten().map(span).max().unwrap_or(0))
+    }
+
+    /// The start of the run on the engine's clock.
+    #[allow(dead_code)]
+    pub fn start(&self) -> Nanos {
+        self.start
+    }
+}
+
+fn add_port(sum: &mut PortTx, t: PortTx) {
+    sum.packets += t.packets;
+    sum.octets += t.octets;
+    sum.errors += t.errors;
+    t.not_sent.into_iter().for_each(|(k, v)| *sum.not_sent.entry(k).or_default() += v);
+    sum.blocked = sum.blocked.max(t.blocked);
+    sum.last = sum.last.max(t.last);
+    if let Some(print) = t.fingerprint {
+        sum.fingerprint.get_or_insert_default().merge(print);
+    }
+    sum.error = sum.error.take().or(t.error);
+}
+
+fn add_stream(sum: &mut StreamTx, s: StreamTx) {
+    sum.packets += s.packets;
+    sum.octets += s.octets;
+    s.not_sent.into_iter().for_each(|(k, v)| *sum.not_sent.entry(k).or_default() += v);
+    sum.first = match (sum.first, s.first) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    };
+    sum.last = sum.last.max(s.last);
+    sum.departure_error.merge(&s.departure_error);
+}
+
+fn distribution(h: &Histogram) -> Option<Distribution> {
+    (!h.is_empty()).then(|| Distribution {
+        count: h.count(),
+        min: h.min(),
+        mean: h.mean(),
+        stddev: h.stddev(),
+        p50: h.quantile(0.5),
+        p90: h.quantile(0.9),
+        p99: h.quantile(0.99),
+        p999: h.quantile(0.999),
+        max: h.max(),
+        bins: h.bins().collect(),
+    })
+}

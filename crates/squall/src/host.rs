@@ -1,0 +1,41 @@
+//! The machine under a run, from /proc.
+
+use std::fs;
+
+use crate::report::{Cpu, Host, Memory};
+
+pub(crate) fn host() -> Host {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let line = |text: &str, key: &str, separator: char| {
+        let found = text.lines().find(|l| l.starts_with(key));
+        found.and_then(|l| l.split_once(separator)).map(|(_, v)| v.trim().trim_matches('"').to_owned()).unwrap_or_default()
+    };
+    Host {
+        name: read("/proc/sys/kernel/hostname").trim().to_owned(),
+        os: line(&read("/etc/os-release"), "PRETTY_NAME", '='),
+        kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+        cpu_model: line(&read("/proc/cpuinfo"), "model name", ':'),
+        cpus: cpus() as u32,
+    }
+}
+
+/// CPUs that this process may use.
+pub(crate) fn cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// CPU time of the process so far.
+pub(crate) fn cpu() -> Cpu {
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // Behind the command name, which may hold spaces and parentheses.
+    let fields: Vec<&str> = stat.rsplit_once(')').map_or("", |s| s.1).split_whitespace().collect();
+    // Ticks of USER_HZ, which Linux fixes at 100 for what it shows.
+    let seconds = |i: usize| fields.get(i).and_then(|f| f.parse::<f64>().ok()).unwrap_or(0.0) / 100.0;
+    Cpu { user_s: seconds(11), system_s: seconds(12), per_mpkt_s: None }
+}
+
+pub(crate) fn memory() -> Memory {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let kib = status.lines().find_map(|l| l.strip_prefix("VmHWM:")).and_then(|v| v.trim().split(' ').next()?.parse().ok());
+    Memory { peak_rss_octets: kib.unwrap_or(0u64) * 1024 }
+}

@@ -1,0 +1,354 @@
+//! From a profile to a report.
+
+use std::{
+    collections::HashMap,
+    io,
+    sync::Arc,
+    time::{Duration, Instant, SystemTime},
+};
+
+use squall_engine::{Running, Settings};
+use squall_plan::{Assets, Multiplier, Options, Plan, PortLimits};
+use squall_port::{Port, PortFacts};
+use squall_profile::Profile;
+use squall_stats::Histogram;
+use squall_units::Nanos;
+
+use crate::{
+    Error, assemble,
+    report::{Report, Sample},
+};
+
+/// A profile and how it is to be run.
+#[derive(Clone, Debug)]
+pub struct Session {
+    pub profile: Profile,
+    /// Workers; `None`: one a sending port, and one for receiving if a CPU is left.
+    pub cores: Option<usize>,
+    pub multiplier: Option<Multiplier>,
+    /// `None`: virtual if every port says so (files).
+    pub virtual_time: Option<bool>,
+    /// Whether ports receive too.
+    pub receive: bool,
+    /// Hash all frames.
+    pub fingerprint: bool,
+    /// How long receiving goes on when everything is sent.
+    pub linger: Duration,
+    /// For the report: the command line.
+    pub command: String,
+}
+
+/// Ports opened, plan compiled: ready to start.
+pub struct Opened {
+    session: Session,
+    ports: Vec<Box<dyn Port>>,
+    limits: Vec<PortLimits>,
+    plan: Plan,
+    virtual_time: bool,
+}
+
+/// What would be sent; nothing is open.
+pub struct Planned {
+    pub plan: Plan,
+    /// Port by port; `None` where one could not be opened, and the plan's notes say why.
+    pub ports: Vec<Option<PortFacts>>,
+    pub limits: Vec<PortLimits>,
+    pub virtual_time: bool,
+}
+
+/// A run on its way.
+pub struct Run {
+    session: Session,
+    running: Running,
+    limits: Vec<PortLimits>,
+    context: assemble::Context,
+    series: Vec<Sample>,
+    last: assemble::Last,
+}
+
+/// Streams up to here have histograms in the live view; with more, watching would disturb what is watched.
+const WATCHED: usize = 64;
+
+impl Session {
+    pub fn new(profile: Profile) -> Self {
+        Self {
+            profile,
+            cores: None,
+            multiplier: None,
+            virtual_time: None,
+            receive: true,
+            fingerprint: false,
+            linger: Duration::from_millis(200),
+            command: String::new(),
+        }
+    }
+
+    /// Receives on ports (name, address) and sends nothing. Such a run ends when it is stopped; what is lost is then
+    /// what is missing between the first and the last sequence number of a stream.
+    ///
+    /// ```
+    /// let report = squall::Session::listen([("A", "loop:doc-listen")]).open()?.start()?.finish()?;
+    /// assert_eq!((report.ports[0].rx.packets, report.streams.len()), (0, 0));
+    /// # Ok::<_, squall::Error>(())
+    /// ```
+    pub fn listen<N: Into<String>, A: Into<String>>(ports: impl IntoIterator<Item = (N, A)>) -> Self {
+        let port = |(name, address): (N, A)| squall_profile::Port {
+            name: name.into(),
+            address: address.into(),
+            at: squall_profile::At::default(),
+        };
+        let ports = ports.into_iter().map(port).collect();
+        Self::new(Profile { origin: "<listen>".into(), ports, ..Profile::default() })
+    }
+
+    /// Compiles the plan and sends nothing. A port that cannot be opened (no permission, no such interface) is planned
+    /// with what is known of it.
+    ///
+    /// # Errors
+    /// Mistakes in addresses and profile.
+    pub fn plan_only(&self) -> Result<Planned, Error> {
+        let (mut ports, mut limits, mut notes) = (Vec::new(), Vec::new(), Vec::new());
+        for port in &self.profile.ports {
+            let (facts, limit, note) = match crate::ports::open(&port.address) {
+                Ok((opened, limit, note)) => (Some(opened.facts().clone()), limit, note),
+                Err(Error::Environment(why)) => {
+                    (None, crate::ports::assumed(&port.address), Some(format!("port {}: assumed, because {why}", port.name)))
+                }
+                Err(error) => return Err(self.at_port(error, port)),
+            };
+            ports.push(facts);
+            limits.push(limit);
+            notes.extend(note);
+        }
+        let virtual_time = self.settle(&mut limits);
+        let mut plan = compile(self, &limits)?;
+        plan.notes.splice(0..0, notes);
+        Ok(Planned { plan, ports, limits, virtual_time })
+    }
+
+    /// What the session says about time and receiving; whether time is virtual.
+    fn settle(&self, limits: &mut [PortLimits]) -> bool {
+        let virtual_time = self.virtual_time.unwrap_or_else(|| limits.iter().all(|l| l.virtual_time));
+        for limit in limits {
+            limit.virtual_time = virtual_time;
+            if !self.receive {
+                limit.rx_queues = 0;
+            }
+        }
+        virtual_time
+    }
+
+    /// Opens the ports and compiles the plan.
+    ///
+    /// # Errors
+    /// Mistakes in addresses and profile, ports that do not open.
+    pub fn open(self) -> Result<Opened, Error> {
+        let (mut ports, mut limits, mut notes) = (Vec::new(), Vec::new(), Vec::new());
+        for port in &self.profile.ports {
+            let (opened, limit, note) = crate::ports::open(&port.address).map_err(|e| self.at_port(e, port))?;
+            ports.push(opened);
+            limits.push(limit);
+            notes.extend(note);
+        }
+        let virtual_time = self.settle(&mut limits);
+        let mut plan = compile(&self, &limits)?;
+        let endless = plan.streams.iter().any(|s| s.pattern.total().is_none() || s.next.is_some_and(|n| n.times.is_none()));
+        let unstopped = plan.stop == squall_profile::Stop::default();
+        if virtual_time && endless && unstopped {
+            return Err(Error::Usage(
+                "on virtual time (files) a profile without an end never ends\n  try duration = \"1 s\" or packets = 1000 in \
+                 the profile, --duration or --count on the command line"
+                    .into(),
+            ));
+        }
+        plan.notes.splice(0..0, notes);
+        Ok(Opened { session: self, ports, limits, plan, virtual_time })
+    }
+
+    /// An address error, with the place of the port in the profile.
+    fn at_port(&self, error: Error, port: &squall_profile::Port) -> Error {
+        match error {
+            Error::Usage(text) if port.at.line > 0 => {
+                let mut diagnostic = squall_profile::Diagnostic::at(port.at, format!("port {}: {text}", port.name), vec![]);
+                diagnostic.origin.clone_from(&self.profile.origin);
+                Error::Input(squall_profile::Diagnostics(vec![diagnostic]))
+            }
+            Error::Usage(text) => Error::Usage(format!("port {}: {text}", port.name)),
+            Error::Environment(text) => Error::Environment(format!("port {}: {text}", port.name)),
+            other => other,
+        }
+    }
+}
+
+fn compile(session: &Session, limits: &[PortLimits]) -> Result<Plan, Error> {
+    let options = Options { cores: session.cores, cpus: crate::host::cpus(), multiplier: session.multiplier };
+    Ok(squall_plan::compile(&session.profile, limits, &Disk, &options)?)
+}
+
+struct Disk;
+
+impl Assets for Disk {
+    fn file(&self, path: &str) -> io::Result<Vec<u8>> {
+        std::fs::read(path)
+    }
+
+    fn capture_frame(&self, path: &str, number: u64) -> Result<Vec<u8>, String> {
+        squall_pcap::frame_number(path, number).map(|f| f.data).map_err(|e| e.to_string())
+    }
+}
+
+impl Opened {
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    pub fn virtual_time(&self) -> bool {
+        self.virtual_time
+    }
+
+    /// Ports in the profile's order.
+    pub fn facts(&self) -> impl Iterator<Item = &squall_port::PortFacts> {
+        self.ports.iter().map(|p| p.facts())
+    }
+
+    /// Starts the workers; the first frame is due some 20 ms later.
+    ///
+    /// # Errors
+    /// A queue that does not open.
+    pub fn start(self) -> Result<Run, Error> {
+        let settings = Settings {
+            virtual_time: self.virtual_time,
+            fingerprint: self.session.fingerprint,
+            linger: self.session.linger,
+        };
+        let context = assemble::Context {
+            started: SystemTime::now(),
+            cpu: crate::host::cpu(),
+            command: self.session.command.clone(),
+            limits: self.limits.clone(),
+            fingerprint: self.session.fingerprint,
+        };
+        let running = squall_engine::start(Arc::new(self.plan), self.ports, settings).map_err(|e| match e {
+            squall_engine::EngineError::Port { error, .. } if error.kind() == io::ErrorKind::InvalidInput => {
+                Error::Usage(error.to_string())
+            }
+            other => Error::Engine(other),
+        })?;
+        Ok(Run {
+            session: self.session,
+            running,
+            limits: self.limits,
+            context,
+            series: Vec::new(),
+            last: assemble::Last { at: Instant::now(), ..assemble::Last::default() },
+        })
+    }
+}
+
+impl Run {
+    pub fn plan(&self) -> &Plan {
+        self.running.plan()
+    }
+
+    /// Seconds since the first departure was due.
+    pub fn elapsed_s(&self) -> f64 {
+        self.running.elapsed().as_secs_f64()
+    }
+
+    /// Waits at most `timeout` for all frames to be sent; whether they are.
+    pub fn wait(&mut self, timeout: Duration) -> bool {
+        self.running.wait_sent(timeout)
+    }
+
+    /// Frames received so far, on all ports.
+    pub fn received(&self) -> u64 {
+        let snapshots = self.running.snapshot(false);
+        snapshots.iter().flat_map(|s| &s.rx).map(|rx| rx.seen.packets).sum()
+    }
+
+    /// Whether nothing is sent: [`Session::listen`].
+    fn listening(&self) -> bool {
+        self.running.plan().streams.is_empty()
+    }
+
+    /// Rates since the last call, and the report so far. Each call is a point of the report's series.
+    pub fn sample(&mut self) -> (Sample, Report) {
+        let full = self.running.stream_names().count() <= WATCHED;
+        let snapshots = self.running.snapshot(full);
+        let elapsed = self.running.elapsed();
+        let totals = assemble::Totals::of(&self.running, snapshots);
+        let mut report = totals.report(&self.context, self.running.plan(), elapsed, &[], Vec::new());
+        let mut sample = totals.sample(&mut self.last, elapsed, &report);
+        if self.listening() {
+            sample.streams.retain(|s| report.streams.iter().any(|r| r.name == s.name && r.rx.is_some()));
+            report.streams.retain(|s| s.rx.is_some());
+        }
+        self.series.push(sample.clone());
+        (sample, report)
+    }
+
+    /// Pauses a stream by name, or all; what would have been due meanwhile is due later.
+    ///
+    /// # Errors
+    /// An unknown stream.
+    pub fn pause(&self, stream: Option<&str>) -> Result<(), Error> {
+        Ok(self.running.pause(stream)?)
+    }
+
+    /// # Errors
+    /// An unknown stream.
+    pub fn resume(&self, stream: Option<&str>) -> Result<(), Error> {
+        Ok(self.running.resume(stream)?)
+    }
+
+    /// Makes the run that of another profile: streams of the same name and frames go on, at their new rate; others are
+    /// added and removed. Ports must be the same.
+    ///
+    /// # Errors
+    /// Mistakes in the profile; nothing is changed then.
+    pub fn change(&mut self, profile: Profile) -> Result<(), Error> {
+        let addresses = |p: &Profile| p.ports.iter().map(|p| (p.name.clone(), p.address.clone())).collect::<Vec<_>>();
+        if addresses(&profile) != addresses(&self.session.profile) {
+            return Err(Error::Usage("ports cannot change while running\n  try a new run".into()));
+        }
+        let session = Session { profile, ..self.session.clone() };
+        let new = compile(&session, &self.limits)?;
+        let old = compile(&self.session, &self.limits)?;
+        self.running.apply(old.diff(&new))?;
+        self.session = session;
+        Ok(())
+    }
+
+    /// Nothing more is sent.
+    pub fn stop(&self) {
+        self.running.stop();
+    }
+
+    /// Waits for the end that the profile sets, then reports. Without such an end call [`Run::stop`] first, or this
+    /// waits for ever.
+    ///
+    /// # Errors
+    /// A worker that failed.
+    pub fn finish(mut self) -> Result<Report, Error> {
+        while !self.running.wait_sent(Duration::from_secs(1)) {}
+        let plan = self.running.plan().clone();
+        let names: Vec<String> = self.running.stream_names().map(str::to_owned).collect();
+        let facts = (0..plan.ports.len()).map(|p| self.running.port_facts(p).clone()).collect();
+        let (listening, elapsed) = (self.listening(), self.running.elapsed());
+        let outcome = self.running.finish()?;
+        let totals = assemble::Totals::new(names, facts, outcome.start, outcome.workers);
+        // Who sends nothing has no last departure: the run was as long as it was listened, or as the file is.
+        let duration = match listening {
+            true if elapsed == Nanos::ZERO => totals.arrivals(),
+            true => elapsed,
+            false => outcome.duration,
+        };
+        let mut report = totals.report(&self.context, &plan, duration, &outcome.interfaces, self.series);
+        if listening {
+            report.streams.retain(|s| s.rx.is_some());
+        }
+        Ok(report)
+    }
+}
+
+pub(crate) type StreamHistograms = HashMap<u32, (Histogram, Histogram)>;
