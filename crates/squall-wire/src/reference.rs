@@ -1,4 +1,98 @@
-/// Markdown
+//! The reference, out of the table.
+
+use std::fmt::Write;
+
+use crate::header::{FieldDef, FieldKind, HeaderDef, OptionForm, Presence, headers, list, payloads};
+
+/// Markdown: every header with its fields, and the payload layers.
 pub fn reference() -> String {
-    String::new()
+    let mut out = String::from(INTRODUCTION);
+    for header in headers() {
+        section(&mut out, header);
+    }
+    out += "\n## Payload\n\n";
+    out += "Behind the headers, one after the other. Where the frame is longer than the packet, the last layer goes on when it \
+            is `pattern`, or `random`, `zeros` or `inc` without a number; else zeros follow.\n\n";
+    for p in payloads() {
+        let aliases = aliases(p.aliases);
+        let _ = writeln!(out, "- {}{aliases}", p.title);
+    }
+    out
+}
+
+const INTRODUCTION: &str = "# Packet syntax
+
+`layer/layer(field=value, ...)/...`, outermost first; spaces do not matter. What is not set has the default below, and \
+lengths, checksums and the number of the next header are filled in. Values are decimal or 0x hex, addresses, \
+or names; `auto` says in so many words that a length, checksum or next header is to be filled, `checksum=bad` makes a wrong one, \
+and any number overrides.
+
+    eth/vlan(id=5)/ipv4(dst=48.0.0.1, dscp=ef)/tcp(dport=80, flags=S, options=[mss(1460), nop, wscale(7)])
+    eth/ipv4/udp/vxlan(vni=7)/eth/ipv6/udp(checksum=bad)/text(\"hello\")
+    eth/ipv4(length=9000)/udp/inc/truncate(30)
+
+Fields that vary are named `ipv4.src`, `vlan[1].id` (the second, from the outside), `udp[-1].sport` (the innermost), \
+`payload[4:2]` (2 octets from the fifth of the payload), `frame[12:2]` (from the start of the frame).
+";
+
+fn section(out: &mut String, h: &HeaderDef) {
+    let _ = write!(out, "\n## {}{}\n\n{}", h.name, aliases(h.aliases), h.title);
+    let _ = match h.carries {
+        [] => write!(out, ". Payload follows.\n\n"),
+        names => write!(out, ". Behind it: {} or payload.\n\n", names.join(", ")),
+    };
+    *out += "| field | bits | default | |\n|---|---|---|---|\n";
+    for f in h.fields {
+        let bits = if f.bits == 0 { "".into() } else { f.bits.to_string() };
+        let doc = format!("{}{}", f.doc, names(f));
+        let _ = writeln!(
+            out,
+            "| {}{} | {bits} | {} | {} |",
+            f.name,
+            aliases(f.aliases),
+            default(f),
+            doc.replace('|', "\\|")
+        );
+    }
+    for f in h.fields {
+        let FieldKind::Options(set) = f.kind else { continue };
+        if set.defs().is_empty() {
+            continue;
+        }
+        let _ = writeln!(out, "\n{}: `hex(...)` and", f.name);
+        for d in set.defs() {
+            let form = match d.form {
+                OptionForm::Single | OptionForm::Numbers([]) => d.name.to_string(),
+                OptionForm::Numbers(widths) => format!("{}({})", d.name, vec!["n"; widths.len()].join(", ")),
+                OptionForm::Slots | OptionForm::Pad => format!("{}(n)", d.name),
+            };
+            let _ = writeln!(out, "- `{form}`: {}", d.doc);
+        }
+    }
+}
+
+fn aliases(names: &[&str]) -> String {
+    if names.is_empty() { String::new() } else { format!(" ({})", names.join(", ")) }
+}
+
+fn default(f: &FieldDef) -> String {
+    match (&f.kind, f.presence) {
+        (_, Presence::Flag { .. } | Presence::FirstOctet(_)) => "absent".into(),
+        (FieldKind::Length | FieldKind::Checksum, _) => "filled".into(),
+        (FieldKind::Options(_), _) => "none".into(),
+        (FieldKind::Next(_), _) => format!("filled, or {}", number(f)),
+        _ => f.kind.format(f.default),
+    }
+}
+
+/// The default of a field whose numbers are known in hex.
+fn number(f: &FieldDef) -> String {
+    if f.default > 0x600 { format!("{:#06x}", f.default) } else { f.default.to_string() }
+}
+
+fn names(f: &FieldDef) -> String {
+    let (FieldKind::Number(names) | FieldKind::Next(names) | FieldKind::Flags(names)) = f.kind else {
+        return String::new();
+    };
+    if names.is_empty() { String::new() } else { format!(". Names: {}", list(names.iter().map(|n| n.0))) }
 }

@@ -1,7 +1,236 @@
-use crate::Frame;
+//! A frame in one line.
+
+use crate::bits::get;
+use crate::frame::Frame;
+use crate::header::{OptionForm, OptionSet, Proto};
+
 impl Frame {
     /// One line in the manner of `tcpdump -n`.
+    ///
+    /// ```
+    /// # use squall_wire::Packet;
+    /// let packet = Packet::parse("eth/vlan(id=7)/ipv4(dst=48.0.0.1)/tcp(dport=80)").unwrap();
+    /// let frame = packet.build(None, &|_| unreachable!(), 0).unwrap();
+    /// assert_eq!(
+    ///     frame.summary(),
+    ///     "vlan 7, p 0, IP 198.18.0.1.49184 > 48.0.0.1.80: Flags [S], seq 0, win 8192, length 0"
+    /// );
+    /// ```
     pub fn summary(&self) -> String {
-        self.names()
+        let mut line = String::new();
+        for i in 0..self.layers.len() {
+            line += &self.part(i);
+        }
+        if self.layers.is_empty() {
+            line = format!("not Ethernet, length {}", self.bytes.len());
+        }
+        line
     }
+
+    /// What layer `i` adds to the line; the last one adds the length.
+    fn part(&self, i: usize) -> String {
+        let layer = &self.layers[i];
+        let header = layer.header;
+        if layer.len < header.min_len {
+            return format!("[|{}]", header.name);
+        }
+        let number = |name: &str| self.number(i, name);
+        let text = |name: &str| self.text(i, name);
+        let last = i + 1 == self.layers.len();
+        let counted = self.bytes.len() - self.trailer;
+        let behind = counted.saturating_sub(layer.offset + layer.len);
+        let whole = counted.saturating_sub(layer.offset);
+        match header.proto {
+            Proto::Eth if last => {
+                let kind = self.ethertype(i);
+                format!(
+                    "{} > {}, ethertype {kind}, length {}",
+                    text("src"),
+                    text("dst"),
+                    self.bytes.len() - layer.offset
+                )
+            }
+            Proto::Eth => String::new(),
+            Proto::Vlan => {
+                let dei = if number("dei") == 1 { ", DEI" } else { "" };
+                let rest =
+                    if last { format!("ethertype {}, length {behind}", self.ethertype(i)) } else { String::new() };
+                format!("vlan {}, p {}{dei}, {rest}", number("id"), number("pcp"))
+            }
+            Proto::Mpls => {
+                let bottom = if number("s") == 1 { "[S], " } else { "" };
+                let rest = if last { format!(", length {behind}") } else { ", ".into() };
+                format!("MPLS (label {}, tc {}, {bottom}ttl {}){rest}", number("label"), number("tc"), number("ttl"))
+            }
+            Proto::Arp => match number("op") {
+                1 => format!("ARP, Request who-has {} tell {}, length {}", text("tpa"), text("spa"), layer.len),
+                2 => format!("ARP, Reply {} is-at {}, length {}", text("spa"), text("sha"), layer.len),
+                op => format!("ARP, operation {op}, length {}", layer.len),
+            },
+            Proto::Ipv4 | Proto::Ipv6 => {
+                let (name, next) = if header.proto == Proto::Ipv4 { ("IP", "protocol") } else { ("IP6", "next") };
+                // The ports stand behind the addresses, wherever the extension headers end.
+                let ports = self.layers[i + 1..]
+                    .iter()
+                    .take_while(|l| matches!(l.header.proto, Proto::Udp | Proto::Tcp) || is_extension(l.header.proto))
+                    .position(|l| matches!(l.header.proto, Proto::Udp | Proto::Tcp));
+                let port = |name: &str| match ports {
+                    Some(p) if self.layers[i + 1 + p].len >= 4 => format!(".{}", self.number(i + 1 + p, name)),
+                    _ => String::new(),
+                };
+                let mut line = format!("{name} {}{} > {}{}: ", text("src"), port("sport"), text("dst"), port("dport"));
+                let fragment = header.proto == Proto::Ipv4 && number("frag") != 0;
+                if fragment {
+                    line += &format!("frag {}+{behind}", number("frag") * 8);
+                } else if last {
+                    line += &format!("ip-proto-{} {behind}", number(next));
+                }
+                line
+            }
+            Proto::HopOpts | Proto::DstOpts | Proto::Routing | Proto::Fragment => {
+                let name = match header.proto {
+                    Proto::HopOpts => "HBH",
+                    Proto::DstOpts => "DSTOPT",
+                    Proto::Routing => "RT",
+                    _ => "frag",
+                };
+                let detail = match header.proto {
+                    Proto::Routing => format!(" (type {}, segleft {})", number("type"), number("segments_left")),
+                    Proto::Fragment => format!(" ({:#x}:{})", number("id"), number("offset") * 8),
+                    _ => String::new(),
+                };
+                let rest = if last { format!("ip-proto-{} {behind}", number("next")) } else { String::new() };
+                format!("{name}{detail} {rest}")
+            }
+            Proto::Gre => {
+                let mut line = format!("GREv{}", number("version"));
+                for (name, label) in [("key", "key="), ("seq", "seq ")] {
+                    if self.has(i, name) {
+                        line += &match name {
+                            "key" => format!(", {label}{:#x}", number(name)),
+                            _ => format!(", {label}{}", number(name)),
+                        };
+                    }
+                }
+                line += &format!(", length {whole}");
+                if !last { line + ": " } else { line }
+            }
+            Proto::Udp if last => format!("UDP, length {behind}"),
+            Proto::Udp => String::new(),
+            Proto::Vxlan => {
+                let rest = if last { format!(", length {behind}") } else { ": ".into() };
+                format!("VXLAN, flags [{}], vni {}{rest}", text("flags"), number("vni"))
+            }
+            Proto::Gtpu => {
+                let rest = if last { format!(", length {behind}") } else { ": ".into() };
+                format!("GTP-U, teid {:#x}{rest}", number("teid"))
+            }
+            Proto::Tcp => self.tcp(i, behind),
+            Proto::Icmp => {
+                let kind = match number("type") {
+                    0 => format!("echo reply, id {}, seq {}", number("id"), number("seq")),
+                    8 => format!("echo request, id {}, seq {}", number("id"), number("seq")),
+                    _ => format!("{} code {}", text("type"), number("code")),
+                };
+                let rest = if last { "" } else { ": " };
+                format!("ICMP {kind}, length {whole}{rest}")
+            }
+            Proto::Icmpv6 => {
+                let kind = match number("type") {
+                    128 => format!("echo request, id {}, seq {}", number("id"), number("seq")),
+                    129 => format!("echo reply, id {}, seq {}", number("id"), number("seq")),
+                    135 if self.has(i, "target") => format!("neighbor solicitation, who has {}", text("target")),
+                    136 if self.has(i, "target") => format!("neighbor advertisement, tgt is {}", text("target")),
+                    _ => format!("{} code {}", text("type"), number("code")),
+                };
+                let rest = if last { "" } else { ": " };
+                format!("ICMP6, {kind}, length {whole}{rest}")
+            }
+            Proto::Igmp => format!("igmp {} {}, length {whole}", text("type"), text("group")),
+            _ => String::new(),
+        }
+    }
+
+    fn tcp(&self, i: usize, behind: usize) -> String {
+        let number = |name: &str| self.number(i, name);
+        let flags: String =
+            [(1, 'F'), (2, 'S'), (4, 'R'), (8, 'P'), (16, '.'), (32, 'U'), (64, 'E'), (128, 'W'), (256, 'e')]
+                .iter()
+                .filter(|(bit, _)| number("flags") & bit != 0)
+                .map(|(_, c)| c)
+                .collect();
+        let flags = if flags.is_empty() { "none".into() } else { flags };
+        let seq = match behind {
+            0 => number("seq").to_string(),
+            n => format!("{}:{}", number("seq"), (number("seq") as u32).wrapping_add(n as u32)),
+        };
+        let ack = if number("flags") & 16 != 0 { format!(", ack {}", number("ack")) } else { String::new() };
+        let options =
+            match tcp_options(&self.bytes[self.layers[i].offset + 20..self.layers[i].offset + self.layers[i].len]) {
+                options if options.is_empty() => String::new(),
+                options => format!(", options [{options}]"),
+            };
+        format!("Flags [{flags}], seq {seq}{ack}, win {}{options}, length {behind}", number("window"))
+    }
+
+    fn ethertype(&self, i: usize) -> String {
+        let number = self.number(i, "type");
+        match self.text(i, "type") {
+            name if name == number.to_string() => format!("{number:#06x}"),
+            name => format!("{name} ({number:#06x})"),
+        }
+    }
+
+    fn bit(&self, i: usize, name: &str) -> Option<(usize, &'static crate::FieldDef)> {
+        let layer = &self.layers[i];
+        let (_, f) = layer.header.field(name)?;
+        let bit = layer.header.bit_of(f, layer.offset, *self.bytes.get(layer.offset)?)?;
+        (bit + f.bits <= (layer.offset + layer.len) * 8).then_some((bit, f))
+    }
+
+    fn has(&self, i: usize, name: &str) -> bool {
+        self.bit(i, name).is_some()
+    }
+
+    fn number(&self, i: usize, name: &str) -> u128 {
+        self.bit(i, name).map_or(0, |(bit, f)| get(&self.bytes, bit, f.bits))
+    }
+
+    fn text(&self, i: usize, name: &str) -> String {
+        self.bit(i, name).map_or_else(String::new, |(bit, f)| f.kind.format(get(&self.bytes, bit, f.bits)))
+    }
+}
+
+fn is_extension(proto: Proto) -> bool {
+    matches!(proto, Proto::HopOpts | Proto::DstOpts | Proto::Routing | Proto::Fragment)
+}
+
+fn tcp_options(mut octets: &[u8]) -> String {
+    let mut texts = Vec::new();
+    // 0 ends the list.
+    while let Some(code) = octets.first().filter(|&&code| code != 0) {
+        let def = OptionSet::Tcp.defs().iter().find(|d| d.code == *code);
+        let name = def.map_or_else(|| format!("unknown-{code}"), |d| d.name.to_string());
+        let len = match def.map(|d| d.form) {
+            Some(OptionForm::Single) => 1,
+            _ => octets.get(1).map_or(0, |&len| usize::from(len)),
+        };
+        let (Some(option), true) = (octets.get(..len), len > 0) else {
+            texts.push(format!("{name} cut"));
+            break;
+        };
+        let mut text = name;
+        if let Some(OptionForm::Numbers(widths)) = def.map(|d| d.form)
+            && len == 2 + widths.iter().sum::<usize>()
+        {
+            let mut bit = 16;
+            for w in widths {
+                text += &format!(" {}", get(option, bit, w * 8));
+                bit += w * 8;
+            }
+        }
+        texts.push(text);
+        octets = &octets[len..];
+    }
+    texts.join(",")
 }
