@@ -36,7 +36,8 @@ vary = [
   { field = "ipv6.dst", op = "random", max = "::ffff", limit = 10, seed = 3 },
   { field = "eth.dst", op = "weighted", values = ["02:00:00:00:00:01", 2], weights = [7, 1] },
   { field = "ipv4.ttl", op = "file", path = "ttl.txt" },
-  { op = "tuple", ip_min = "10.0.0.1", ip_max = "10.0.0.4", port_min = 1, port_max = 9, fields = ["ipv4.dst", "udp.dport"] },
+  { op = "tuple", ip_min = "10.0.0.1", ip_max = "10.0.0.4", port_min = 1, port_max = 9,
+    fields = ["ipv4.dst", "udp.dport"] },
 ]
 
 [[stream]]
@@ -192,6 +193,9 @@ stream:
     let yaml = yaml.replace("yes it is", "true") + "  - <<: *base\n    name: b\n    rate: 2.5\n    port: ~\n";
     let profile = read(&yaml, Format::Yaml);
     assert_eq!(profile.streams[0].size, SizeLaw::List(vec![64, 64]));
+    let digits = read(&yaml.replace("02000000000102000000000288b5", "0200000000010200000000020800"), Format::Yaml);
+    let PacketSource::Octets(octets) = &digits.streams[0].packet else { panic!("{digits:?}") };
+    assert_eq!(octets[..3], [2, 0, 0], "digits alone are hexadecimal, too");
     assert_eq!(profile.streams[1].size, profile.streams[0].size, "merged");
     assert_eq!(profile.streams[1].rate, Rate { num: 5, den: 2, unit: RateUnit::Pps });
     assert!(profile.streams[1].latency);
@@ -437,7 +441,7 @@ proptest! {
     #[test]
     fn no_text_makes_reading_panic(
         text in "\\PC*",
-        near in "(ports|stream|size|rate|vary|\\[\\[stream\\]\\]|hex|name)( ?[:=] ?[\\[{\"]?[a-z0-9#.-]{0,6}[\\]}\"]?,?\n){0,9}",
+        near in "(ports|stream|size|vary|\\[\\[stream\\]\\]|hex)( ?[:=] ?[\\[{\"]?[a-z0-9#.-]{0,6}[\\]}\"]?,?\n){0,9}",
         cut in any::<prop::sample::Index>(),
         noise in "\\PC{0,3}",
     ) {

@@ -29,7 +29,8 @@ fn says(found: &str, expected: &str) {
 #[test]
 fn all_mistakes_of_a_file_are_reported_at_once_in_order() {
     let found = mistakes(
-        "seed = -1\ncolour = 3\n[ports]\nA = \"\"\n[[stream]]\nport = \"B\"\nrate = \"12 Gbp\"\nlate = \"dorp\"\n[[stream]]\n",
+        "seed = -1\ncolour = 3\n[ports]\nA = \"\"\n[[stream]]\n\
+            port = \"B\"\nrate = \"12 Gbp\"\nlate = \"dorp\"\n[[stream]]\n",
         Format::Toml,
     );
     let places: Vec<&str> =
@@ -182,7 +183,8 @@ fn each_wrong_variation_says_what_was_expected() {
         ("field = \"a.b\"\nafter = \"c.d\"\nop = \"list\"\nvalues = [1]", "is no earlier changing field"),
         ("field = \"a.b\"\nafter = \"a.b\"\nop = \"random\"\nmax = 1", "cannot be with op = \"random\""),
         (
-            "field = \"a.b\"\nop = \"random\"\nmax = 1\n[[stream.vary]]\nfield = \"c.d\"\nafter = \"a.b\"\nop = \"list\"\nvalues = [1]",
+            "field = \"a.b\"\nop = \"random\"\nmax = 1\n[[stream.vary]]\n\
+                field = \"c.d\"\nafter = \"a.b\"\nop = \"list\"\nvalues = [1]",
             "= \"a.b\" is random and never wraps",
         ),
         ("op = \"tuple\"\nip_min = 2", "has no \"ip_max\""),
@@ -214,7 +216,8 @@ fn yaml_and_json_say_line_and_column_too() {
     let yaml =
         "ports: {A: 'loop:0'}\nstream:\n  - name: web\n    hex: 0200000000010200000000020800\n    rate: 12 Gbp\n";
     says(&mistakes(yaml, Format::Yaml), "load.toml:5:11  stream \"web\": rate = \"12 Gbp\" is not a rate");
-    let json = "{\"ports\": {\"A\": \"loop:0\"},\n\"stream\": [{\"hex\": \"0200000000010200000000020800\",\n \"rate\": \"12 Gbp\"}]}";
+    let json = "{\"ports\": {\"A\": \"loop:0\"},\n\
+        \"stream\": [{\"hex\": \"0200000000010200000000020800\",\n \"rate\": \"12 Gbp\"}]}";
     says(&mistakes(json, Format::Json), "load.toml:3:10  stream 1: rate = \"12 Gbp\" is not a rate");
 }
 

@@ -502,7 +502,8 @@ mod tests {
         #[test]
         fn no_text_makes_a_parser_panic(text in "\\PC*", near in "[-+]?[0-9._/eE]{0,40} ?[a-zA-Zµ%_: ]{0,8}") {
             for text in [text, near] {
-                let _ = (text.parse::<Rate>(), text.parse::<Nanos>(), mac(&text), parse_count(&text), parse_octets(&text));
+                let _ = (text.parse::<Rate>(), text.parse::<Nanos>(), mac(&text));
+                let _ = (parse_count(&text), parse_octets(&text));
             }
         }
     }

@@ -341,7 +341,7 @@ impl Read for Departures {
     }
     fn schema() -> Json {
         json!({ "anyOf": [{ "enum": DEPARTURES_WORDS.map(|(word, _)| word) }, DeparturesTable::schema()],
-            "description": "\"constant\", \"exponential\" (Poisson departures, also written \"poisson\"), or a table." })
+            "description": "\"constant\"; \"exponential\" or \"poisson\", which is the same; or a table." })
     }
 }
 

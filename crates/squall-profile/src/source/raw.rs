@@ -126,8 +126,8 @@ table! {
         uniform: String,
         /// Drawn from a normal distribution.
         normal: NormalSize,
-        /// An IMIX genome (RFC 6985): a letter a frame, over and over; a number before a letter repeats it. a 64, b 128,
-        /// c 256, d 512, e 1024, f 1280, g 1518, h 2112, i 9000, z the MTU; capitals are `custom`.
+        /// An IMIX genome (RFC 6985): a letter a frame, over and over; a number before a letter repeats it. a 64,
+        /// b 128, c 256, d 512, e 1024, f 1280, g 1518, h 2112, i 9000, z the MTU; capitals are `custom`.
         genome: String,
         /// The length that z stands for in `genome`.
         z: Count,
@@ -167,7 +167,8 @@ table! {
         on: Nanos,
         /// ... then silence for so long. The rate is that of the time when it is on.
         off: Nanos,
-        /// Gaps in nanoseconds, one a line, over and over; scaled to the rate unless that is max. Relative to the profile.
+        /// Gaps in nanoseconds, one a line, over and over; scaled to the rate unless that is max. Relative
+        /// to the profile.
         file: String,
     }
 }
@@ -247,7 +248,11 @@ pub(super) struct HexText(pub Vec<u8>);
 
 impl Read for HexText {
     fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
-        let text = String::read(node, cx)?;
+        // YAML takes hex of digits alone for a number.
+        let text = match cx.raw(node) {
+            Some(digits) if matches!(node.value, Value::Integer(_) | Value::Float(_)) => digits.to_owned(),
+            _ => String::read(node, cx)?,
+        };
         let mut octets = Vec::with_capacity(text.len() / 2);
         let mut half = None;
         for (at, c) in text.char_indices().filter(|(_, c)| !c.is_whitespace() && *c != ':') {

@@ -260,6 +260,11 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// The value as it was written.
+    pub fn raw(&self, node: &Node) -> Option<&'a str> {
+        self.source.get(node.start..node.end).filter(|raw| !raw.is_empty())
+    }
+
     /// The place of octet `at` of the text that `node` was decoded from: source and text side by side, past quotes and
     /// escapes.
     pub fn inside(&self, node: &Node, text: &str, at: usize) -> usize {
@@ -373,8 +378,8 @@ impl Read for Rate {
     fn schema() -> Json {
         json!({ "type": ["string", "number"], "minimum": 0,
             "examples": ["10 kpps", "1.5 Gbps", "2 Gbps l1", "30 %", "max", 1000],
-            "description": "Frames a second (pps), bits a second of frames with FCS (bps), bits a second on the link with \
-                preamble and gap (bps l1), a share of the port's speed (%), or max; a bare number is pps." })
+            "description": "Frames a second (pps), bits a second of frames with FCS (bps), bits a second on the link, \
+                with preamble and gap (bps l1), a share of the port's speed (%), or max; a bare number is pps." })
     }
 }
 
