@@ -1,9 +1,10 @@
 //! Checks and generators of the repository: `cargo xtask TASK`.
 //!
-//! Each check returns what it found wrong as lines for a person; none of them changes a file.
+//! Each check returns what it found wrong as lines for a person; only `generate` changes files.
 
 #![forbid(unsafe_code)]
 
+mod generate;
 mod layers;
 mod tidy;
 
@@ -15,6 +16,8 @@ usage: cargo xtask TASK
 
   layers               who may depend on whom, and which crates may hold unsafe code
   tidy                 no unfinished marks, no paths of one machine, no dead links in the documents
+  generate             write the schemas and references that the code defines
+  generate --check     whether they are what the code says
 ";
 
 fn main() -> ExitCode {
@@ -23,6 +26,8 @@ fn main() -> ExitCode {
     let root = root();
     let found = match args[..] {
         ["layers"] => layers::check(&root),
+        ["generate"] => generate::write(&root),
+        ["generate", "--check"] => generate::check(&root),
         ["tidy"] => tidy::check(&root),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");

@@ -1,0 +1,65 @@
+//! Writes what is defined once, in Rust, to where people and editors look for it; or checks that it is current.
+
+use std::path::Path;
+
+/// Each file and what makes it.
+const FILES: &[(&str, fn() -> String)] = &[
+    ("schemas/profile.schema.json", profile_schema),
+    ("schemas/report.schema.json", squall::report::schema),
+    ("docs/reference/packets.md", squall_wire::reference),
+];
+
+fn profile_schema() -> String {
+    format!("{:#}\n", squall_profile::schema())
+}
+
+pub fn write(root: &Path) -> Result<Vec<String>, String> {
+    for (file, make) in FILES {
+        let path = root.join(file);
+        let text = make();
+        if current(&path).is_some_and(|found| found == text) {
+            continue;
+        }
+        let folder = path.parent().expect("every file is in a folder");
+        std::fs::create_dir_all(folder)
+            .and_then(|()| std::fs::write(&path, text))
+            .map_err(|e| format!("{}: {e}", path.display()))?;
+        println!("wrote {file}");
+    }
+    Ok(vec![])
+}
+
+pub fn check(root: &Path) -> Result<Vec<String>, String> {
+    let stale = |(file, make): &(&str, fn() -> String)| {
+        let found = current(&root.join(file));
+        let line = match (found, make()) {
+            (None, _) => return Some(format!("{file}: not there\n  run: cargo xtask generate")),
+            (Some(found), made) => first_difference(&found, &made)?,
+        };
+        Some(format!("{file}:{line}: not what the code says\n  run: cargo xtask generate, and read the difference"))
+    };
+    Ok(FILES.iter().filter_map(stale).collect())
+}
+
+fn current(path: &Path) -> Option<String> {
+    std::fs::read_to_string(path).ok()
+}
+
+/// The line, from 1, where two texts part; `None` if they are the same.
+fn first_difference(a: &str, b: &str) -> Option<usize> {
+    let same = a.split('\n').zip(b.split('\n')).take_while(|(a, b)| a == b).count();
+    (a != b).then_some(same + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_part_at_the_first_line_that_differs() {
+        assert_eq!(first_difference("a\nb\n", "a\nb\n"), None);
+        assert_eq!(first_difference("a\nb\n", "a\nc\n"), Some(2));
+        assert_eq!(first_difference("a\n", "a\nb\n"), Some(2));
+        assert_eq!(first_difference("a\nb", "a\nb\n"), Some(3));
+    }
+}
