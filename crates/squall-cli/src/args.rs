@@ -1,0 +1,190 @@
+//! Arguments that several commands have.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use squall::{
+    Error, Format, Multiplier, Profile, Session,
+    report::fail_if::FailIf,
+    units::{Nanos, Rate, parse_count},
+};
+
+/// What becomes of the result.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Result")]
+pub struct Output {
+    /// Writes the report as JSON; - is the standard output
+    #[arg(long, value_name = "FILE|-")]
+    pub json: Option<String>,
+    /// Writes the report as one HTML file with plots
+    #[arg(long, value_name = "FILE.html")]
+    pub report: Option<PathBuf>,
+    /// Ends with exit status 1 if EXPR holds on any stream: 'loss > 0', 'latency.p99 > 50us', 'not valid'; repeatable
+    #[arg(long, value_name = "EXPR", value_parser = FailIf::parse)]
+    pub fail_if: Vec<FailIf>,
+    /// Adds a hash of all frames to the report, the same for the same frames in any order
+    #[arg(long)]
+    pub fingerprint: bool,
+    /// Shows nothing on the way and no summary
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// How something is sent.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Running")]
+pub struct Running {
+    /// Ends after so long: 10s, 1m30s, 500ms
+    #[arg(short, long, value_name = "TIME")]
+    pub duration: Option<Nanos>,
+    /// Ends after so many frames on all ports together: 1000, 1M
+    #[arg(short = 'n', long, value_name = "N", value_parser = parse_count)]
+    pub count: Option<u64>,
+    /// Multiplies all rates (2, 0.5), or makes the streams of each port add up to a rate (1mpps, 50%, 2gbps)
+    #[arg(short, long, value_name = "FACTOR|RATE", value_parser = multiplier)]
+    pub mult: Option<Multiplier>,
+    /// Workers; by default one for each sending port, and one to receive if there is a CPU left
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub cores: Option<u16>,
+    /// Feeds every random choice: same profile and seed, same octets
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Time that passes (real), or that leaps from departure to departure (virtual: files, tests) [default: virtual if
+    /// every port is a file, else real]
+    #[arg(long, value_enum, value_name = "CLOCK", hide_possible_values = true)]
+    pub clock: Option<Clock>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Clock {
+    Real,
+    Virtual,
+}
+
+impl Running {
+    /// These arguments over what the profile says.
+    pub fn session(&self, mut profile: Profile) -> Session {
+        profile.stop.duration = self.duration.or(profile.stop.duration);
+        profile.stop.packets = self.count.or(profile.stop.packets);
+        profile.seed = self.seed.unwrap_or(profile.seed);
+        Session {
+            cores: self.cores.map(usize::from),
+            multiplier: self.mult,
+            virtual_time: self.clock.map(|clock| clock == Clock::Virtual),
+            command: command_line(),
+            ..Session::new(profile)
+        }
+    }
+}
+
+/// A profile, and its ports over again.
+#[derive(Args, Clone, Debug)]
+pub struct ProfileFile {
+    /// .toml, .yaml or .json; - reads TOML from the standard input
+    #[arg(value_name = "PROFILE")]
+    pub profile: PathBuf,
+    /// Puts the profile's port NAME elsewhere: A=af_packet:eth1, A=loop:0; repeatable
+    #[arg(short, long, value_name = "NAME=ADDR")]
+    pub port: Vec<String>,
+}
+
+impl ProfileFile {
+    pub fn load(&self) -> Result<Profile, Error> {
+        let mut profile = if self.profile == Path::new("-") {
+            let text = std::io::read_to_string(std::io::stdin())
+                .map_err(|e| Error::Usage(format!("the standard input cannot be read: {e}")))?;
+            Profile::parse(&text, "<stdin>", Format::Toml)?
+        } else {
+            Profile::load(&self.profile)?
+        };
+        for text in &self.port {
+            put_port(&mut profile, text)?;
+        }
+        Ok(profile)
+    }
+}
+
+/// `A=af_packet:eth1`
+fn put_port(profile: &mut Profile, text: &str) -> Result<(), Error> {
+    let known = profile.ports.iter().map(|p| p.name.as_str()).collect::<Vec<_>>().join(", ");
+    let (name, address) =
+        text.split_once('=').filter(|(name, address)| !name.is_empty() && !address.is_empty()).ok_or_else(|| {
+            Error::Usage(format!("--port {text}: expected NAME=ADDR, such as A=loop:0\n  the profile has {known}"))
+        })?;
+    let Some(port) = profile.ports.iter_mut().find(|p| p.name == name) else {
+        return Err(Error::Usage(format!("--port {text}: the profile has no port {name:?}\n  it has {known}")));
+    };
+    port.address = address.to_owned();
+    // No longer what the file says there.
+    port.at = Default::default();
+    Ok(())
+}
+
+/// `2`, `0.5`, `2x`; or a rate with its unit.
+fn multiplier(text: &str) -> Result<Multiplier, String> {
+    let number = text.trim().trim_end_matches(['x', 'X']).trim_end();
+    if let Some((num, den)) = fraction(number) {
+        return if num == 0 {
+            Err("sends nothing; try a factor above 0".into())
+        } else {
+            Ok(Multiplier::Factor { num, den })
+        };
+    }
+    match text.parse::<Rate>() {
+        Ok(rate) if rate == Rate::MAX || rate.is_zero() => {
+            Err("expected a factor or a rate above 0 and below max".into())
+        }
+        Ok(rate) => Ok(Multiplier::Total(rate)),
+        Err(_) => Err("expected a factor (2, 0.5) or a rate (1mpps, 50%, 2gbps)".into()),
+    }
+}
+
+/// A plain decimal as it is written, never through floating point.
+fn fraction(text: &str) -> Option<(u64, u64)> {
+    let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
+    let digits = format!("{whole}{decimals}");
+    let plain = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+    let num = plain.then(|| digits.parse().ok())??;
+    Some((num, 10u64.checked_pow(decimals.len() as u32)?))
+}
+
+/// The command as one would type it again.
+pub fn command_line() -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+#".contains(c);
+    let quoted = |word: String| match !word.is_empty() && word.chars().all(plain) {
+        true => word,
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    };
+    let words = std::env::args_os().skip(1).map(|word| quoted(word.to_string_lossy().into_owned()));
+    ["squall".to_owned()].into_iter().chain(words).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_multiplier_is_a_factor_or_a_rate() {
+        for (text, num, den) in [("2", 2, 1), ("0.5", 5, 10), ("1.25x", 125, 100)] {
+            assert_eq!(multiplier(text), Ok(Multiplier::Factor { num, den }), "{text}");
+        }
+        for text in ["1mpps", "50%", "2 Gbps", "2gbps l1"] {
+            assert!(matches!(multiplier(text), Ok(Multiplier::Total(_))), "{text}: {:?}", multiplier(text));
+        }
+        for text in ["", "x", "0", "max", "-1", "12 Gb", "1e3"] {
+            assert!(multiplier(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_port_that_the_profile_does_not_have_is_refused_with_those_it_has() {
+        let text =
+            "[ports]\nA = \"loop:0\"\nB = \"loop:1\"\n[[stream]]\nport = \"A\"\npacket = \"eth/ipv4/udp\"\nrate = 1";
+        let mut profile = Profile::parse(text, "t", Format::Toml).unwrap();
+        put_port(&mut profile, "B=null:").unwrap();
+        assert_eq!(profile.ports[1].address, "null:");
+        let error = put_port(&mut profile, "C=null:").unwrap_err().to_string();
+        assert!(error.contains("no port \"C\"") && error.contains("A, B"), "{error}");
+        assert!(put_port(&mut profile, "null:").is_err());
+    }
+}

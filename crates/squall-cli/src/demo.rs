@@ -1,0 +1,72 @@
+//! `squall demo`: something to look at, without root, without a network, without a configuration.
+
+use std::{path::PathBuf, process::ExitCode};
+
+use squall::{Error, Format, Profile, lab, units::Nanos};
+
+use crate::{
+    args::{Output, Running},
+    drive::End,
+    drive::drive_until,
+};
+
+const PROFILE: &str = include_str!("demo.toml");
+const REPORT: &str = "squall-report.html";
+
+/// A private lab with traffic both ways: a live table, a summary and squall-report.html
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  squall demo
+  squall demo --duration 60s --mult 2 --report today.html
+
+Makes a network namespace of its own with two interfaces, so that nothing else sees the traffic; needs no root.
+Where the kernel forbids that, it says so and sends in memory.")]
+pub struct Args {
+    #[command(flatten)]
+    running: Running,
+    #[command(flatten)]
+    output: Output,
+}
+
+pub fn demo(args: &Args) -> Result<ExitCode, Error> {
+    let mut profile = Profile::parse(PROFILE, "<demo>", Format::Toml)?;
+    // First of all: only a process with one thread can enter a user namespace.
+    let place = match lab::enter_private(&lab::LabOptions::default()) {
+        Ok(interfaces) => {
+            for (port, interface) in profile.ports.iter_mut().zip(&interfaces) {
+                port.address = format!("af_packet:{interface}");
+            }
+            format!("{} and {} in a private lab", interfaces[0], interfaces[1])
+        }
+        Err(error) => {
+            eprintln!("squall: {error}\n  the demo goes on in memory (loop ports)");
+            "two ports in memory".to_owned()
+        }
+    };
+    let mut running = args.running.clone();
+    running.duration = running.duration.or(Some(Nanos(10 * Nanos::SECOND.0)));
+    let mut output = args.output.clone();
+    let path = output.report.get_or_insert_with(|| PathBuf::from(REPORT)).clone();
+    let title = format!("squall demo: {place}");
+    let to_stdout = output.json.as_deref() == Some("-");
+    drive_until(running.session(profile), &output, &title, End::default(), |_| match to_stdout {
+        true => String::new(),
+        false => format!(
+            "\nThe report with its plots: {}\nNext: squall lab up, then squall lab exec -- squall send --help\n",
+            std::path::absolute(&path).unwrap_or_else(|_| path.clone()).display()
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_demo_profile_is_right_and_measured_both_ways() {
+        let profile = Profile::parse(PROFILE, "<demo>", Format::Toml).unwrap();
+        assert_eq!((profile.ports.len(), profile.streams.len()), (2, 4));
+        assert!(profile.streams.iter().all(|s| s.latency));
+    }
+}

@@ -1,0 +1,155 @@
+//! A session from its start to its exit status, with signals and the live view.
+
+use std::{
+    io,
+    process::ExitCode,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use signal_hook::{
+    consts::{SIGINT, SIGTERM},
+    flag,
+};
+use squall::{
+    Error, Run, Session,
+    render::{Live, LiveMode},
+    report::Report,
+};
+
+use crate::args::Output;
+
+/// How often signals are looked for.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// Between two looks at a terminal, and between two lines.
+const FRAME_S: f64 = 0.25;
+const LINE_S: f64 = 1.0;
+
+/// SIGINT and SIGTERM: the first asks to stop, the second ends the process.
+pub struct Signals(Arc<AtomicBool>);
+
+impl Signals {
+    pub fn catch() -> Result<Self, Error> {
+        let flag = Arc::new(AtomicBool::new(false));
+        let register = |signal| -> io::Result<()> {
+            // In this order: the second comes with the flag already set.
+            flag::register_conditional_shutdown(signal, 128 + signal, flag.clone())?;
+            flag::register(signal, flag.clone())?;
+            Ok(())
+        };
+        for signal in [SIGINT, SIGTERM] {
+            register(signal).map_err(|e| Error::Environment(format!("signals cannot be caught: {e}")))?;
+        }
+        Ok(Self(flag))
+    }
+
+    pub fn came(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// When a run ends that nothing else ends.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct End {
+    pub after_s: Option<f64>,
+    pub received: Option<u64>,
+}
+
+/// Opens, runs, watches and reports.
+pub fn drive(session: Session, output: &Output, title: &str) -> Result<ExitCode, Error> {
+    drive_until(session, output, title, End::default(), |_| String::new())
+}
+
+/// As [`drive`], until `end` where nothing is sent; `extra` adds to the summary.
+pub fn drive_until(
+    session: Session,
+    output: &Output,
+    title: &str,
+    end: End,
+    extra: impl Fn(&Report) -> String,
+) -> Result<ExitCode, Error> {
+    let session = Session { fingerprint: output.fingerprint, ..session };
+    let signals = Signals::catch()?;
+    let opened = session.open()?;
+    let files = output.create()?;
+    let virtual_time = opened.virtual_time();
+    // On virtual time there is nothing to watch: it takes as long as the machine needs.
+    let mode = LiveMode::detect(output.quiet || virtual_time);
+    let plan = opened.plan();
+    let (listening, total) = (plan.streams.is_empty(), plan.stop.duration.map(|d| d.as_secs_f64()).or(end.after_s));
+    let mut live = Live::new(mode, title, total.map(Duration::from_secs_f64));
+    plan.notes.iter().for_each(|note| live.note(&format!("note: {note}")));
+    let mut run = opened.start()?;
+    match (listening, virtual_time) {
+        (true, true) => read_files(&mut run, end, &signals),
+        _ => watch(&mut run, &mut live, mode, end, &signals),
+    }
+    run.stop();
+    let report = run.finish()?;
+    live.finish();
+    let status = output.publish(&report, files)?;
+    if !output.quiet {
+        crate::output::print(&extra(&report));
+    }
+    Ok(status)
+}
+
+/// Until all is sent, the end is reached, or a signal comes.
+fn watch(run: &mut Run, live: &mut Live, mode: LiveMode, end: End, signals: &Signals) {
+    let virtual_time = run.virtual_time();
+    let listening = run.plan().streams.is_empty();
+    let period = if mode == LiveMode::Terminal { FRAME_S } else { LINE_S };
+    let mut due = period;
+    let sample = |run: &mut Run, live: &mut Live| {
+        let (sample, report) = run.sample();
+        live.update(&sample, &report);
+    };
+    loop {
+        let wait = if virtual_time { PATIENCE } else { seconds(due - run.elapsed_s()).min(PATIENCE) };
+        let done = match listening {
+            false => run.wait(wait),
+            true => {
+                let left = end.after_s.map_or(wait, |end| seconds(end - run.elapsed_s()).min(wait));
+                std::thread::sleep(left);
+                end.after_s.is_some_and(|end| run.elapsed_s() >= end)
+                    || end.received.is_some_and(|count| run.received() >= count)
+            }
+        };
+        if signals.came() {
+            live.note("stopping; once more to abort");
+            return;
+        }
+        if done {
+            break;
+        }
+        if !virtual_time && run.elapsed_s() >= due {
+            sample(run, live);
+            due = (run.elapsed_s() / period).floor() * period + period;
+        }
+    }
+    // What is left of the last period is a point of the series, too, unless it is too short for a rate.
+    if !virtual_time && run.elapsed_s() > due - period / 2.0 {
+        sample(run, live);
+    }
+}
+
+/// Files end when nothing comes any more.
+fn read_files(run: &mut Run, end: End, signals: &Signals) {
+    let (mut before, mut idle) = (0, 0);
+    while idle < 3 && !signals.came() {
+        std::thread::sleep(PATIENCE);
+        let received = run.received();
+        if end.received.is_some_and(|count| received >= count) {
+            return;
+        }
+        idle = if received == before { idle + 1 } else { 0 };
+        before = received;
+    }
+}
+
+fn seconds(s: f64) -> Duration {
+    Duration::from_secs_f64(s.clamp(0.0, 3600.0))
+}

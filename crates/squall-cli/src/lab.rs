@@ -1,0 +1,88 @@
+//! `squall lab`: a network namespace with two interfaces that are each other's peer.
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use squall::{
+    Error,
+    lab::{INTERFACES, Lab, LabError, LabOptions},
+};
+
+use crate::{
+    output,
+    table::{Side, table},
+};
+
+/// A private network to try things in, without root: two interfaces that are each other's peer
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  squall lab up
+  squall lab exec -- squall ports
+  squall lab exec -- squall send --port veth-a --to veth-b --packet eth/ipv4/udp --rate 10kpps -d 5s --latency
+  squall lab exec -- sh          # a shell in there: tcpdump -i veth-b, ip link ...
+  squall lab down")]
+pub struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Makes a lab, which stays until taken down
+    Up {
+        #[arg(default_value = "lab")]
+        name: String,
+        /// Octets of an IP packet
+        #[arg(long, default_value_t = LabOptions::default().mtu, value_parser = clap::value_parser!(u32).range(68..=65_535))]
+        mtu: u32,
+        /// Of each interface, in each direction
+        #[arg(long, default_value_t = LabOptions::default().queues, value_parser = clap::value_parser!(u32).range(1..=64))]
+        queues: u32,
+    },
+    /// Runs a command in a lab; its exit status is passed on
+    Exec {
+        #[arg(default_value = "lab")]
+        name: String,
+        #[arg(last = true, required = true, value_name = "COMMAND")]
+        command: Vec<std::ffi::OsString>,
+    },
+    /// Takes a lab down
+    Down {
+        #[arg(default_value = "lab")]
+        name: String,
+    },
+    /// Lists the labs that are up
+    List,
+}
+
+pub fn lab(args: &Args) -> Result<ExitCode, Error> {
+    match &args.action {
+        Action::Up { name, mtu, queues } => {
+            let lab = Lab::up(name, &LabOptions { mtu: *mtu, queues: *queues }).map_err(error)?;
+            let [a, b] = INTERFACES;
+            let named = if lab.name == "lab" { String::new() } else { format!(" {}", lab.name) };
+            output::print(&format!(
+                "lab {} is up: {a} and {b} are each other's peer\n  use it:   squall lab exec{named} -- squall ports\n  \
+                 end it:   squall lab down{named}\n",
+                lab.name
+            ));
+        }
+        Action::Exec { name, command } => return Err(error(Lab::exec(name, command))),
+        Action::Down { name } => Lab::down(name).map_err(error)?,
+        Action::List => {
+            let labs = Lab::list().map_err(error)?;
+            let rows: Vec<_> = labs.iter().map(|lab| vec![lab.name.clone(), lab.pid.to_string()]).collect();
+            output::print(&table(&[("LAB", Side::Left), ("PROCESS", Side::Right)], &rows));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn error(error: LabError) -> Error {
+    match &error {
+        LabError::Name { .. } => Error::Usage(error.to_string()),
+        LabError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => Error::Usage(error.to_string()),
+        _ => Error::Environment(error.to_string()),
+    }
+}

@@ -1,0 +1,92 @@
+//! The `squall` command: arguments in, exit status out. What it does is done by the facade (`squall`); here are only its
+//! words, its signals and its files.
+//!
+//! Exit status: 0 done, 1 ran and failed its own criterion, 2 wrong usage or input, 3 environment.
+#![forbid(unsafe_code)]
+
+mod args;
+mod demo;
+mod docs;
+mod drive;
+mod lab;
+mod output;
+mod plan;
+mod ports;
+mod recv;
+mod run;
+mod send;
+mod table;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+use squall::Error;
+
+pub use docs::{man_pages, reference};
+
+/// Generates network traffic at exact rates, and measures what arrives.
+#[derive(Debug, Parser)]
+#[command(
+    name = "squall",
+    version,
+    after_help = "Start with:  squall demo\nThen:        squall send --help, squall run --help\n\n\
+        Exit status: 0 done, 1 failed by --fail-if, 2 wrong usage or input, 3 environment (permission, interface).",
+    arg_required_else_help = true,
+    disable_help_subcommand = true,
+    max_term_width = 100
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Demo(demo::Args),
+    Run(run::Args),
+    Send(Box<send::Args>),
+    Recv(recv::Args),
+    Plan(plan::Args),
+    Ports(ports::Args),
+    Lab(lab::Args),
+    Completions(docs::CompletionsArgs),
+    Man(docs::ManArgs),
+}
+
+/// The command line as clap knows it: for completions, man pages and the reference.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+pub fn main() -> ExitCode {
+    std::panic::set_hook(Box::new(|info| {
+        eprintln!("squall: this is a defect in Squall, please report it: {info}");
+    }));
+    let done = match Cli::parse().command {
+        Command::Demo(args) => demo::demo(&args),
+        Command::Run(args) => run::run(&args),
+        Command::Send(args) => send::send(&args),
+        Command::Recv(args) => recv::recv(&args),
+        Command::Plan(args) => plan::plan(&args),
+        Command::Ports(args) => ports::ports(&args),
+        Command::Lab(args) => lab::lab(&args),
+        Command::Completions(args) => docs::completions(&args),
+        Command::Man(args) => docs::man(&args),
+    };
+    done.unwrap_or_else(|error| {
+        match &error {
+            // They begin with file:line:column, where editors look for it.
+            Error::Input(mistakes) => eprintln!("{mistakes}"),
+            other => eprintln!("squall: {other}"),
+        }
+        ExitCode::from(error.exit_status())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::command().debug_assert();
+    }
+}

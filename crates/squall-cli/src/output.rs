@@ -1,0 +1,105 @@
+//! Where text goes: the summary, the JSON, the HTML.
+
+use std::{
+    fs::File,
+    io::{self, IsTerminal, Write},
+    path::Path,
+    process::ExitCode,
+};
+
+use squall::{Error, render, report::Report};
+
+use crate::args::Output;
+
+/// Files for the result, made before anything is sent: ten minutes of traffic are not to end in a path that is wrong.
+pub struct Files {
+    json: Option<(String, File)>,
+    html: Option<(String, File)>,
+}
+
+impl Output {
+    pub fn create(&self) -> Result<Files, Error> {
+        let json = self.json.as_deref().filter(|name| *name != "-").map(create).transpose()?;
+        let html = self.report.as_ref().map(|path| create(&path.to_string_lossy())).transpose()?;
+        Ok(Files { json, html })
+    }
+
+    /// Writes the report wherever it was asked for; the exit status is its verdict under `--fail-if`.
+    pub fn publish(&self, report: &Report, files: Files) -> Result<ExitCode, Error> {
+        if let Some((name, file)) = files.json {
+            write(&name, file, &(report.to_json() + "\n"))?;
+        }
+        if let Some((name, file)) = files.html {
+            write(&name, file, &render::html(report))?;
+        }
+        let to_stdout = self.json.as_deref() == Some("-");
+        if !self.quiet && to_stdout {
+            eprint!("{}", lines(&summary(report, &io::stderr(), terminal_size::terminal_size_of(io::stderr()))));
+        } else if !self.quiet {
+            print(&lines(&summary(report, &io::stdout(), terminal_size::terminal_size_of(io::stdout()))));
+        }
+        if to_stdout {
+            print(&(report.to_json() + "\n"));
+        }
+        let violations: Vec<String> = self.fail_if.iter().flat_map(|criterion| criterion.check(report)).collect();
+        violations.iter().for_each(|violation| eprintln!("squall: failed: {violation}"));
+        // A run that lost its port on the way was not done, whatever was counted until then.
+        let lost = report.verdict.reasons.iter().any(|reason| reason.starts_with("port lost"));
+        Ok(ExitCode::from(if lost { 3 } else { u8::from(!violations.is_empty()) }))
+    }
+}
+
+fn summary(
+    report: &Report,
+    to: &impl IsTerminal,
+    size: Option<(terminal_size::Width, terminal_size::Height)>,
+) -> String {
+    let color = to.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
+    render::summary(report, size.map_or(100, |(width, _)| usize::from(width.0)), color)
+}
+
+fn lines(text: &str) -> String {
+    format!("{}\n", text.trim_end_matches('\n'))
+}
+
+/// To the standard output. Whoever stops reading (`| head`) wants no more.
+pub fn print(text: &str) {
+    let mut stdout = io::stdout().lock();
+    if let Err(error) = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush())
+        && error.kind() != io::ErrorKind::BrokenPipe
+    {
+        eprintln!("squall: the standard output cannot be written: {error}");
+        std::process::exit(3);
+    }
+}
+
+/// To a file, or to the standard output if that is `-`.
+pub fn write_to(name: &str, text: &str) -> Result<(), Error> {
+    if name == "-" {
+        print(text);
+        return Ok(());
+    }
+    let (name, file) = create(name)?;
+    write(&name, file, text)
+}
+
+pub fn create(name: &str) -> Result<(String, File), Error> {
+    let file = File::create(name).map_err(|error| {
+        let text = format!("{name} cannot be written: {error}");
+        let folder = Path::new(name).parent().filter(|folder| !folder.as_os_str().is_empty());
+        match (error.kind(), folder) {
+            (io::ErrorKind::NotFound, Some(folder)) => {
+                Error::Usage(format!("{text}\n  try: mkdir -p {}", folder.display()))
+            }
+            (io::ErrorKind::NotFound | io::ErrorKind::IsADirectory | io::ErrorKind::NotADirectory, _) => {
+                Error::Usage(text)
+            }
+            _ => Error::Environment(text),
+        }
+    })?;
+    Ok((name.to_owned(), file))
+}
+
+fn write(name: &str, mut file: File, text: &str) -> Result<(), Error> {
+    file.write_all(text.as_bytes()).map_err(|e| Error::Environment(format!("{name} cannot be written: {e}")))
+}
