@@ -1,6 +1,6 @@
 //! A frame's octets, and the places in it that depend on others.
 
-use std::ops::Range;
+use std::{iter::once, ops::Range};
 
 use crate::bits::get;
 use crate::header::{FieldKind, HeaderDef, Proto, find, nearest, number};
@@ -116,7 +116,7 @@ impl Frame {
             let base = if layer == "payload" { self.payload } else { 0 };
             return match (number(offset.trim()), number(len.trim())) {
                 (Some(offset), Some(len @ 1..=8))
-                    if (base as u128).saturating_add(offset + len) <= self.bytes.len() as u128 =>
+                    if (base as u128).saturating_add(offset.saturating_add(len)) <= self.bytes.len() as u128 =>
                 {
                     Ok(FieldAt { bit: (base + offset as usize) * 8, bits: len as usize * 8, kind: &OCTETS })
                 }
@@ -268,9 +268,9 @@ impl Frame {
         for layer in self.layers[..i].iter().rev() {
             let at = layer.offset;
             match layer.header.proto {
-                Proto::Ipv4 => return Some(vec![at + 12..at + 20]),
+                Proto::Ipv4 => return Some(once(at + 12..at + 20).collect()),
                 Proto::Ipv6 => {
-                    let Some(stop) = last_stop else { return Some(vec![at + 8..at + 40]) };
+                    let Some(stop) = last_stop else { return Some(once(at + 8..at + 40).collect()) };
                     return Some(vec![at + 8..at + 24, stop]);
                 }
                 Proto::Routing => last_stop = self.last_stop(layer).or(last_stop),

@@ -332,6 +332,8 @@ pub(crate) fn nearest<'a>(text: &str, names: impl Iterator<Item = &'a str>) -> O
     let text = text.to_ascii_lowercase();
     let limit = 1 + text.len() / 4;
     names
+        // One edit makes any letter any other.
+        .filter(|n| n.len() > 1)
         .map(|n| (distance(&text, &n.to_ascii_lowercase()), n))
         .filter(|&(d, n)| d <= limit || n.len() >= 3 && text.len() >= 3 && n.starts_with(&text))
         .min_by_key(|&(d, _)| d)

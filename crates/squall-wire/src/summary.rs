@@ -20,6 +20,9 @@ impl Frame {
         let mut line = String::new();
         for i in 0..self.layers.len() {
             line += &self.part(i);
+            if self.is_later_fragment(i) {
+                break;
+            }
         }
         if self.layers.is_empty() {
             line = format!("not Ethernet, length {}", self.bytes.len());
@@ -70,16 +73,18 @@ impl Frame {
             Proto::Ipv4 | Proto::Ipv6 => {
                 let (name, next) = if header.proto == Proto::Ipv4 { ("IP", "protocol") } else { ("IP6", "next") };
                 // The ports stand behind the addresses, wherever the extension headers end.
+                let fragment = self.is_later_fragment(i);
                 let ports = self.layers[i + 1..]
                     .iter()
                     .take_while(|l| matches!(l.header.proto, Proto::Udp | Proto::Tcp) || is_extension(l.header.proto))
                     .position(|l| matches!(l.header.proto, Proto::Udp | Proto::Tcp));
                 let port = |name: &str| match ports {
-                    Some(p) if self.layers[i + 1 + p].len >= 4 => format!(".{}", self.number(i + 1 + p, name)),
+                    Some(p) if !fragment && self.layers[i + 1 + p].len >= 4 => {
+                        format!(".{}", self.number(i + 1 + p, name))
+                    }
                     _ => String::new(),
                 };
                 let mut line = format!("{name} {}{} > {}{}: ", text("src"), port("sport"), text("dst"), port("dport"));
-                let fragment = header.proto == Proto::Ipv4 && number("frag") != 0;
                 if fragment {
                     line += &format!("frag {}+{behind}", number("frag") * 8);
                 } else if last {
@@ -149,6 +154,11 @@ impl Frame {
             Proto::Igmp => format!("igmp {} {}, length {whole}", text("type"), text("group")),
             _ => String::new(),
         }
+    }
+
+    /// What follows is the middle of a packet, whatever it was built from.
+    fn is_later_fragment(&self, i: usize) -> bool {
+        self.layers[i].header.proto == Proto::Ipv4 && self.number(i, "frag") != 0
     }
 
     fn tcp(&self, i: usize, behind: usize) -> String {

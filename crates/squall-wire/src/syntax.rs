@@ -53,20 +53,13 @@ impl<'a> Parser<'a> {
     fn packet(mut self) -> Parsed<Packet> {
         let mut layers: Vec<Layer> = Vec::new();
         loop {
-            let start = self.skip_space();
-            let layer = self.layer()?;
-            let at = start..self.pos;
+            self.skip_space();
+            let at = self.word();
+            let layer = self.layer(at.clone())?;
             if layers.len() == MAX_LAYERS {
-                return Err(error(
-                    at,
-                    "one more layer".into(),
-                    format!("at most {MAX_LAYERS} layers"),
-                    "leave some out",
-                ));
+                return Err(self.wrong(at, &format!("at most {MAX_LAYERS} layers"), "leave some out"));
             }
-            follows(layers.last(), &layer).map_err(|(expected, hint)| {
-                error(at, self.quote(start..start + layer.header.name.len().min(self.pos - start)), expected, hint)
-            })?;
+            follows(layers.last(), &layer).map_err(|(expected, hint)| self.wrong(at, &expected, hint))?;
             layers.push(layer);
             self.skip_space();
             if self.peek().is_none() {
@@ -76,8 +69,8 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn layer(&mut self) -> Parsed<Layer> {
-        let at = self.word();
+    /// The layer whose name stands at `at`.
+    fn layer(&mut self, at: Range<usize>) -> Parsed<Layer> {
         let name = &self.text[at.clone()];
         let Some(header) = find(name) else {
             let known = || headers().iter().chain(payloads());
@@ -141,16 +134,8 @@ impl<'a> Parser<'a> {
             (start..self.pos, text)
         } else {
             let mut at = self.word();
-            // Flags with space around the bars.
-            while matches!(field.kind, FieldKind::Flags(_)) {
-                let before = self.pos;
-                self.skip_space();
-                let bar = matches!(self.peek(), Some('|' | '+')) || self.text[at.clone()].ends_with(['|', '+']);
-                if !bar || self.word().is_empty() {
-                    self.pos = before;
-                    break;
-                }
-                at.end = self.pos;
+            if matches!(field.kind, FieldKind::Flags(_)) {
+                self.more_flags(&mut at);
             }
             let text = self.text[at.clone()].chars().filter(|c| !c.is_whitespace()).collect();
             (at, text)
@@ -178,6 +163,20 @@ impl<'a> Parser<'a> {
                     .unwrap_or_else(|| format!("{name} is: {}", field.doc));
                 Err(self.wrong(at, &expected, hint))
             }
+        }
+    }
+
+    /// Flags may have spaces around their bars.
+    fn more_flags(&mut self, at: &mut Range<usize>) {
+        loop {
+            let before = self.pos;
+            self.skip_space();
+            let bar = matches!(self.peek(), Some('|' | '+')) || self.text[at.clone()].ends_with(['|', '+']);
+            if !bar || self.word().is_empty() {
+                self.pos = before;
+                return;
+            }
+            at.end = self.pos;
         }
     }
 
@@ -426,10 +425,9 @@ impl<'a> Parser<'a> {
         if self.take(c) { Ok(()) } else { Err(self.wrong_here(expected, hint)) }
     }
 
-    fn skip_space(&mut self) -> usize {
+    fn skip_space(&mut self) {
         let rest = &self.text[self.pos..];
         self.pos += rest.len() - rest.trim_start().len();
-        self.pos
     }
 
     fn wrong_here(&self, expected: &str, hint: impl Into<String>) -> SyntaxError {
