@@ -198,8 +198,8 @@ fn operation(op: &Op, field: &FieldRef, set: &mut dyn FnMut(&str, Json)) {
             set("op", json!("random"));
             set("min", number(*min));
             set("max", number(*max));
-            limit.into_iter().for_each(|limit| set("limit", count(*limit)));
-            seed.into_iter().for_each(|seed| set("seed", count(*seed)));
+            limit.iter().for_each(|limit| set("limit", count(*limit)));
+            seed.iter().for_each(|seed| set("seed", count(*seed)));
         }
         Op::Weighted { values } => {
             set("op", json!("weighted"));
