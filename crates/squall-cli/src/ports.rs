@@ -81,10 +81,10 @@ fn text(interfaces: &[InterfaceInfo], usable: &[Result<(), String>]) -> String {
     };
     let rows: Vec<_> = interfaces.iter().zip(usable).map(row).collect();
     let mut text = table(&columns, &rows);
-    // The same reason for every interface is told once.
+    // A reason that many interfaces share is told once.
     let mut told: Vec<String> = Vec::new();
     for (interface, why) in interfaces.iter().zip(usable).filter_map(|(i, u)| Some((i, u.as_ref().err()?))) {
-        let general = why.replace(&format!("af_packet:{}", interface.name), "af_packet");
+        let general = why.replace(&interface.name, "");
         if !told.contains(&general) {
             text += &format!("\n{why}\n");
             told.push(general);

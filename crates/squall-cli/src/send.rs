@@ -128,15 +128,13 @@ impl Args {
             }
             let Some(key) = mistake.path.strip_prefix("stream[0].") else { continue };
             let key = key.split(['.', '[']).next().unwrap_or(key);
-            let argument = match key {
-                "vary" => {
-                    let number = mistake.path.split(['[', ']']).nth(3).and_then(|n| n.parse::<usize>().ok());
-                    let text = number.and_then(|n| self.vary.get(n)).map(String::as_str);
-                    format!("--vary {}", text.unwrap_or_default())
-                }
-                key => format!("--{}", key.replace('_', "-")),
-            };
-            mistake.origin = format!("squall send: {}:", argument.trim_end());
+            let vary =
+                mistake.path.split(['[', ']']).nth(3).and_then(|n| n.parse::<usize>().ok()).filter(|_| key == "vary");
+            if let Some(rest) = vary.and_then(|n| mistake.message.strip_prefix(&format!("vary[{n}]."))) {
+                mistake.message = rest.to_owned();
+            }
+            let text = vary.and_then(|n| self.vary.get(n)).map_or(String::new(), |text| format!(" {text}"));
+            mistake.origin = format!("squall send: --{key}{text}");
             mistake.path.clear();
         }
         mistakes
