@@ -326,7 +326,7 @@ static GRE: HeaderDef = HeaderDef {
         field("checksum", &["chksum", "csum"], 0, 16, Checksum, "Over header and payload").when(GRE_C),
         field("reserved1", &["offset"], 0, 16, NUMBER, "Reserved").when(GRE_C),
         field("key", &[], 0, 32, NUMBER, "Key").when(Presence::Flag { mask: 0x20, sets: 0x20 }),
-        field("seq", &["sequence", "seqence_number"], 0, 32, NUMBER, "Sequence number")
+        field("seq", &["sequence", "seqnum"], 0, 32, NUMBER, "Sequence number")
             .when(Presence::Flag { mask: 0x10, sets: 0x10 }),
     ],
     carries: &["ipv4", "arp", "eth", "ipv6", "mpls"],

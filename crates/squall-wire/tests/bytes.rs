@@ -1,5 +1,5 @@
 //! Octets of each header. All of these were read by tshark without a complaint, checksums verified; those of plain
-//! UDP, TCP and ICMP were also compared with scapy's.
+//! UDP and TCP, of IP in IP and of the fragment header were also compared with scapy's.
 
 use squall_wire::{Frame, Packet};
 
