@@ -61,6 +61,7 @@ pub struct Run {
     session: Session,
     running: Running,
     limits: Vec<PortLimits>,
+    virtual_time: bool,
     context: assemble::Context,
     series: Vec<Sample>,
     last: assemble::Last,
@@ -238,6 +239,7 @@ impl Opened {
             session: self.session,
             running,
             limits: self.limits,
+            virtual_time: self.virtual_time,
             context,
             series: Vec::new(),
             last: assemble::Last { at: Instant::now(), ..assemble::Last::default() },
@@ -248,6 +250,10 @@ impl Opened {
 impl Run {
     pub fn plan(&self) -> &Plan {
         self.running.plan()
+    }
+
+    pub fn virtual_time(&self) -> bool {
+        self.virtual_time
     }
 
     /// Seconds since the first departure was due.
