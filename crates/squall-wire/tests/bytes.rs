@@ -22,8 +22,8 @@ fn assert_octets(text: &str, expected: &str) {
 fn udp_over_ipv4() {
     assert_octets("eth/ipv4/udp", "0800 4500001c000000004011eea9c6120001c6130001 c02000090008b38c");
     assert_octets(
-        "eth/vlan(id=5,pcp=3)/ip(dscp=ef,ecn=ce)/udp(dport=53)/text(hello)",
-        "8100 6005 0800 45bb0021000000004011ede9c6120001c6130001 c0200035000d6f84 68656c6c6f",
+        "eth/vlan(id=5,pcp=3)/ip(dscp=ef,ecn=ce)/udp(dport=5300)/text(hello)",
+        "8100 6005 0800 45bb0021000000004011ede9c6120001c6130001 c02014b4000d5b05 68656c6c6f",
     );
 }
 
