@@ -50,18 +50,22 @@ pub enum ProgramError {
 
 /// Fills frames. A value: the same on every worker and port.
 #[derive(Clone, Debug, PartialEq)]
+// With thousands of streams each frame is of another program: what filling looks at is one cache line.
+#[repr(C, align(64))]
 pub struct Program {
     pub(crate) template: Box<[u8]>,
-    pub(crate) sizes: Sizes,
     pub(crate) vars: Box<[Var]>,
-    pub(crate) lengths: Box<[LengthField]>,
     pub(crate) sums: Box<[Sum]>,
+    pub(crate) lengths: Box<[LengthField]>,
     pub(crate) signature: Option<u16>,
+    pub(crate) sizes: Sizes,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Var {
     pub law: Law,
+    /// At most 32.
+    pub small: bool,
     pub every: u64,
     pub place: Place,
     pub adds: Box<[Add]>,
@@ -93,8 +97,9 @@ pub(crate) struct Add {
 pub(crate) struct Sum {
     pub at: usize,
     pub udp: bool,
-    pub base: u64,
-    pub per_octet: u64,
+    /// Below 2^17; 0 only if everything is 0.
+    pub base: u32,
+    pub per_octet: u32,
     /// Sum of the payload for each frame length from `tail_from`; empty where it is always the same.
     pub tail: Box<[u16]>,
     pub tail_from: usize,
@@ -164,7 +169,7 @@ impl Program {
                 }
             }
             let place = Place::of(w).ok_or(ProgramError::Unaligned { index })?;
-            program_vars.push(Var { law: v.law, every: v.every.max(1), place, adds: adds.into() });
+            program_vars.push(Var { small: v.bits <= 32, law: v.law, every: v.every.max(1), place, adds: adds.into() });
         }
         let mut program = Self {
             template: frame.bytes.into(),
@@ -196,14 +201,15 @@ impl Program {
                 continue;
             }
             let sum = &self.sums[i];
-            let value = match !checksum::fold(sum.start(self.template.len())) {
+            let value = match !checksum::fold(u64::from(sum.start(self.template.len() as u32))) {
                 0 if sum.udp => 0xffff,
                 value => value,
             };
             let at = sum.at;
             self.template[at..at + 2].copy_from_slice(&value.to_be_bytes());
             for Add { sum, shift } in self.sums[i].adds.clone() {
-                self.sums[sum].base += u64::from(value) << shift;
+                let sum = &mut self.sums[sum];
+                sum.base = fold_to_17_bits(u64::from(sum.base) + (u64::from(value) << shift));
             }
         }
         // What is left is numbered anew.
@@ -299,6 +305,13 @@ fn shift_of(end: usize, from: usize) -> u32 {
     (if (last as isize - from as isize).rem_euclid(2) == 1 { within } else { within + 8 }) as u32
 }
 
+/// A sum in the form that can be added to others in 32 bits. Nonzero sums stay nonzero.
+pub(crate) fn fold_to_17_bits(sum: u64) -> u32 {
+    let sum = (sum >> 32) + (sum & 0xffff_ffff);
+    let sum = (sum >> 16) + (sum & 0xffff);
+    ((sum >> 16) + (sum & 0xffff)) as u32
+}
+
 impl Place {
     fn of(bits: &Range<usize>) -> Option<Self> {
         let (offset, octets) = (bits.start / 8, bits.end.div_ceil(8) - bits.start / 8);
@@ -335,7 +348,7 @@ impl Sum {
         let variable = shortest != longest;
         let end_at = |len: usize| c.to.unwrap_or(len - frame.trailer);
         let mut base: u64 = c.pseudo.iter().map(|r| checksum::sum(&still[r.clone()])).sum();
-        let mut per_octet = 0;
+        let mut per_octet = 0u32;
         let mut taken = 0u64;
         if let Some(protocol) = c.protocol {
             base += u64::from(protocol);
@@ -377,7 +390,7 @@ impl Sum {
         Self {
             at: c.at,
             udp: c.kind == ChecksumKind::Udp,
-            base,
+            base: fold_to_17_bits(base),
             per_octet,
             tail: tail.into(),
             tail_from: shortest,
@@ -388,8 +401,8 @@ impl Sum {
     }
 
     #[inline]
-    pub fn start(&self, len: usize) -> u64 {
-        let tail = if self.tail.is_empty() { 0 } else { u64::from(self.tail[len - self.tail_from]) };
-        self.base + self.per_octet * len as u64 + tail
+    pub fn start(&self, len: u32) -> u32 {
+        let tail = if self.tail.is_empty() { 0 } else { u32::from(self.tail[len as usize - self.tail_from]) };
+        self.base + self.per_octet * len + tail
     }
 }

@@ -4,7 +4,8 @@ use squall_units::{Nanos, TxMeta};
 
 use crate::{
     BATCH, Program,
-    build::{Place, Sum, Var},
+    build::{Place, Sum, Var, fold_to_17_bits},
+    law::Word,
     signature::{self, Signature},
 };
 
@@ -32,20 +33,25 @@ struct VarPlace {
 /// Memory for one batch, one a worker.
 #[derive(Debug)]
 pub struct Scratch {
-    values: [u64; BATCH],
-    sums: Vec<[u64; BATCH]>,
+    small: [u32; BATCH],
+    large: [u64; BATCH],
+    /// What a variable adds to a checksum.
+    parts: [u32; BATCH],
+    /// Unfolded checksums. Parts have 18 bits at most: 2^14 of them fit.
+    sums: Vec<[u32; BATCH]>,
 }
 
 impl Default for Scratch {
     fn default() -> Self {
-        Self { values: [0; BATCH], sums: vec![[0; BATCH]; 4] }
+        Self { small: [0; BATCH], large: [0; BATCH], parts: [0; BATCH], sums: vec![[0; BATCH]; 4] }
     }
 }
 
 /// Which slots of a batch a stream's frames go to.
 pub trait Places {
     fn count(&self) -> usize;
-    fn each(&self, base: &mut [u8], stride: usize, f: impl FnMut(usize, &mut [u8]));
+    /// Each slot with the value that stands at its place in `values`.
+    fn each<T: Copy>(&self, base: &mut [u8], stride: usize, values: &[T], f: impl FnMut(&mut [u8], T));
     fn each_meta(&self, meta: &mut [TxMeta], f: impl FnMut(usize, &mut TxMeta));
 }
 
@@ -62,10 +68,10 @@ impl Places for Run {
     }
 
     #[inline(always)]
-    fn each(&self, base: &mut [u8], stride: usize, mut f: impl FnMut(usize, &mut [u8])) {
+    fn each<T: Copy>(&self, base: &mut [u8], stride: usize, values: &[T], mut f: impl FnMut(&mut [u8], T)) {
         let slots = &mut base[self.start * stride..(self.start + self.count) * stride];
-        for (j, slot) in slots.chunks_exact_mut(stride).enumerate() {
-            f(j, slot);
+        for (slot, v) in slots.chunks_exact_mut(stride).zip(values) {
+            f(slot, *v);
         }
     }
 
@@ -84,9 +90,9 @@ impl Places for [u8] {
     }
 
     #[inline(always)]
-    fn each(&self, base: &mut [u8], stride: usize, mut f: impl FnMut(usize, &mut [u8])) {
-        for (j, &at) in self.iter().enumerate() {
-            f(j, &mut base[usize::from(at) * stride..][..stride]);
+    fn each<T: Copy>(&self, base: &mut [u8], stride: usize, values: &[T], mut f: impl FnMut(&mut [u8], T)) {
+        for (&at, v) in self.iter().zip(values) {
+            f(&mut base[usize::from(at) * stride..][..stride], *v);
         }
     }
 
@@ -132,22 +138,29 @@ impl Program {
         }
         for (sum, acc) in self.sums.iter().zip(&mut scratch.sums) {
             match self.sizes.only() {
-                Some(len) => acc[..n].fill(sum.start(len as usize)),
-                None => places.each_meta(meta, |j, m| acc[j] = sum.start(m.len as usize)),
+                Some(len) => acc[..n].fill(sum.start(len)),
+                None => places.each_meta(meta, |j, m| acc[j] = sum.start(m.len)),
             }
         }
         for (var, place) in self.vars.iter().zip(&mut cursor.vars) {
+            let Scratch { small, large, parts, sums } = scratch;
             if let Place::Wide { offset, octets } = var.place {
-                var.write_wide(cursor.next, cursor.by, &mut scratch.sums, base, stride, places, offset, octets);
-                continue;
-            }
-            var.values(place, cursor.by, &mut scratch.values[..n]);
-            for add in &var.adds {
-                for (acc, v) in scratch.sums[add.sum][..n].iter_mut().zip(&scratch.values) {
-                    *acc += ((v >> 32) + (v & 0xffff_ffff)) << add.shift;
+                var.write_wide(cursor.next, cursor.by, large, parts, n, base, stride, places, offset, octets);
+                var.add(&parts[..n], sums);
+            } else if var.small {
+                let values = &mut small[..n];
+                var.values(place, cursor.by, values);
+                var.add_small(values, &mut parts[..n], sums);
+                var.place.write(values, base, stride, places);
+            } else {
+                let values = &mut large[..n];
+                var.values(place, cursor.by, values);
+                for (part, v) in parts.iter_mut().zip(&*values) {
+                    *part = fold_to_17_bits(*v);
                 }
+                var.add(&parts[..n], sums);
+                var.place.write(values, base, stride, places);
             }
-            var.place.write(&scratch.values, base, stride, places);
         }
         if !self.lengths.is_empty() {
             self.write_lengths(base, stride, meta, places);
@@ -170,38 +183,49 @@ impl Program {
         meta: &mut [TxMeta],
         places: &P,
     ) {
-        let mut stale = 0u64;
-        places.each_meta(meta, |j, m| {
-            if m.owner != owner {
-                m.owner = owner;
-                m.mark = 0;
-            }
-            stale |= u64::from(m.mark < m.len) << j;
-        });
-        if stale == 0 {
-            return;
+        // Frames of several lengths end in signatures at several places, so none leaves more intact than itself.
+        let mut stale = self.spoils();
+        places.each_meta(meta, |_, m| stale |= (m.owner != owner) | (m.mark < m.len));
+        if stale {
+            self.copy_stale(owner, base, stride, meta, places);
         }
+    }
+
+    fn copy_stale<P: Places + ?Sized>(
+        &self,
+        owner: u32,
+        base: &mut [u8],
+        stride: usize,
+        meta: &mut [TxMeta],
+        places: &P,
+    ) {
         let mut from = [(0u32, 0u32); BATCH];
-        // Frames of several lengths end in signatures at several places: what is behind the shortest so far is spoilt.
-        let spoilt = if self.signature.is_some() && self.sizes.only().is_none() { signature::LEN as u32 } else { 0 };
         places.each_meta(meta, |j, m| {
-            from[j] = (m.mark, m.len);
-            m.mark = m.mark.max(m.len) - spoilt;
+            let intact = if m.owner == owner { m.mark } else { 0 };
+            from[j] = (intact, m.len);
+            m.owner = owner;
+            m.mark = if self.spoils() { m.len - signature::LEN as u32 } else { intact.max(m.len) };
         });
-        places.each(base, stride, |j, slot| {
-            let (a, b) = (from[j].0 as usize, from[j].1 as usize);
-            if a < b {
-                slot[a..b].copy_from_slice(&self.template[a..b]);
+        places.each(base, stride, &from, |slot, (from, to)| {
+            let (from, to) = (from as usize, to as usize);
+            if from < to {
+                slot[from..to].copy_from_slice(&self.template[from..to]);
             }
         });
+    }
+
+    /// Signatures overwrite payload that a longer frame needs again.
+    #[inline]
+    fn spoils(&self) -> bool {
+        self.signature.is_some() && self.sizes.only().is_none()
     }
 
     fn write_lengths<P: Places + ?Sized>(&self, base: &mut [u8], stride: usize, meta: &mut [TxMeta], places: &P) {
         let mut lens = [0u32; BATCH];
         places.each_meta(meta, |j, m| lens[j] = m.len);
         for l in &self.lengths {
-            places.each(base, stride, |j, slot| {
-                let value = (lens[j] as usize - l.from) as u16;
+            places.each(base, stride, &lens, |slot, len| {
+                let value = (len as usize - l.from) as u16;
                 slot[l.at..l.at + 2].copy_from_slice(&value.to_be_bytes());
             });
         }
@@ -222,17 +246,20 @@ impl Program {
     ) {
         let mut ends = [(0u32, 0u64); BATCH];
         places.each_meta(meta, |j, m| ends[j] = (m.len, now.unwrap_or(m.due).0));
+        let mut sequence = cursor.next as u32;
         let Scratch { sums, .. } = scratch;
-        places.each(base, stride, |j, slot| {
-            let sequence = (cursor.next + cursor.by * j as u64) as u32;
-            let (high, low) = Signature { stream, sequence, time: ends[j].1 }.halves();
-            let at = ends[j].0 as usize - signature::LEN;
+        let mut j = 0;
+        places.each(base, stride, &ends, |slot, (len, time)| {
+            let (high, low) = Signature { stream, sequence, time }.halves();
+            let at = len as usize - signature::LEN;
             slot[at..at + 8].copy_from_slice(&high.to_be_bytes());
             slot[at + 8..at + 16].copy_from_slice(&low.to_be_bytes());
-            let words = (high >> 32) + (high & 0xffff_ffff) + (low >> 32) + (low & 0xffff_ffff);
+            let words = fold_to_17_bits((high >> 32) + (high & 0xffff_ffff) + (low >> 32) + (low & 0xffff_ffff));
             for (sum, acc) in self.sums.iter().zip(sums.iter_mut()).filter(|(sum, _)| sum.signed) {
-                acc[j] += words << (((at - sum.from) & 1) * 8);
+                acc[j] += fold_to_17_bits(u64::from(words) << (((at - sum.from) & 1) * 8));
             }
+            sequence = sequence.wrapping_add(cursor.by as u32);
+            j += 1;
         });
     }
 
@@ -243,7 +270,8 @@ impl Program {
             let (done, rest) = scratch.sums.split_at_mut(s + 1);
             let acc = &mut done[s];
             for v in &mut acc[..n] {
-                *v = u64::from(!fold(*v));
+                let sum = (*v >> 16) + (*v & 0xffff);
+                *v = !((sum >> 16) + sum) & 0xffff;
             }
             if sum.udp {
                 for v in &mut acc[..n] {
@@ -252,37 +280,49 @@ impl Program {
             }
             for add in &sum.adds {
                 for (outer, v) in rest[add.sum - s - 1][..n].iter_mut().zip(&*acc) {
-                    *outer += v << add.shift;
+                    *outer += fold_to_17_bits(u64::from(*v) << add.shift);
                 }
             }
             let Sum { at, .. } = *sum;
-            places.each(base, stride, |j, slot| slot[at..at + 2].copy_from_slice(&(acc[j] as u16).to_be_bytes()));
+            places.each(base, stride, &*acc, |slot, v| slot[at..at + 2].copy_from_slice(&(v as u16).to_be_bytes()));
         }
     }
 }
 
-/// Folds a sum below 2^62 to 16 bits without a branch.
-#[inline]
-fn fold(sum: u64) -> u16 {
-    let sum = (sum >> 32) + (sum & 0xffff_ffff);
-    let sum = (sum >> 16) + (sum & 0xffff);
-    let sum = (sum >> 16) + (sum & 0xffff);
-    ((sum >> 16) + (sum & 0xffff)) as u16
-}
-
 impl Var {
     #[inline]
-    fn values(&self, place: &mut VarPlace, by: u64, out: &mut [u64]) {
+    fn values<W: Word>(&self, place: &mut VarPlace, by: u64, out: &mut [W]) {
         if self.every == 1 {
             return self.law.fill(&mut place.place, by, out);
         }
         for v in out {
-            *v = place.value;
+            *v = W::low(place.value);
             place.since += by;
             if place.since >= self.every {
                 place.place += place.since / self.every;
                 place.since %= self.every;
                 place.value = self.law.at(place.place) as u64;
+            }
+        }
+    }
+
+    /// Adds values of at most 32 bits to the checksums that cover them.
+    #[inline]
+    fn add_small(&self, values: &[u32], parts: &mut [u32], sums: &mut [[u32; BATCH]]) {
+        for (part, v) in parts.iter_mut().zip(values) {
+            *part = (v >> 16) + (v & 0xffff);
+        }
+        self.add(parts, sums);
+    }
+
+    #[inline]
+    fn add(&self, parts: &[u32], sums: &mut [[u32; BATCH]]) {
+        for add in &self.adds {
+            let acc = sums[add.sum].iter_mut().zip(parts);
+            if add.shift == 0 {
+                acc.for_each(|(acc, part)| *acc += part);
+            } else {
+                acc.for_each(|(acc, part)| *acc += fold_to_17_bits(u64::from(*part) << add.shift));
             }
         }
     }
@@ -293,20 +333,25 @@ impl Var {
         &self,
         next: u64,
         by: u64,
-        sums: &mut [[u64; BATCH]],
+        indices: &mut [u64; BATCH],
+        parts: &mut [u32; BATCH],
+        n: usize,
         base: &mut [u8],
         stride: usize,
         places: &P,
         offset: usize,
         octets: usize,
     ) {
-        places.each(base, stride, |j, slot| {
-            let v = self.law.at((next + by * j as u64) / self.every);
+        for (j, index) in indices[..n].iter_mut().enumerate() {
+            *index = (next + by * j as u64) / self.every;
+        }
+        let mut part = parts.iter_mut();
+        places.each(base, stride, &indices[..n], |slot, index| {
+            let v = self.law.at(index);
             slot[offset..offset + octets].copy_from_slice(&v.to_be_bytes()[16 - octets..]);
             let (high, low) = ((v >> 64) as u64, v as u64);
-            let words = (high >> 32) + (high & 0xffff_ffff) + (low >> 32) + (low & 0xffff_ffff);
-            for add in &self.adds {
-                sums[add.sum][j] += words << add.shift;
+            if let Some(part) = part.next() {
+                *part = fold_to_17_bits((high >> 32) + (high & 0xffff_ffff) + (low >> 32) + (low & 0xffff_ffff));
             }
         });
     }
@@ -314,32 +359,34 @@ impl Var {
 
 impl Place {
     #[inline]
-    fn write<P: Places + ?Sized>(self, values: &[u64; BATCH], base: &mut [u8], stride: usize, places: &P) {
+    fn write<W: Word + Into<u64>, P: Places + ?Sized>(self, values: &[W], base: &mut [u8], stride: usize, places: &P) {
         match self {
-            Self::Octets1(o) => places.each(base, stride, |j, slot| slot[o] = values[j] as u8),
+            Self::Octets1(o) => places.each(base, stride, values, |slot, v| slot[o] = v.into() as u8),
             Self::Octets2(o) => {
-                places.each(base, stride, |j, slot| {
-                    slot[o..o + 2].copy_from_slice(&(values[j] as u16).to_be_bytes());
+                places.each(base, stride, values, |slot, v| {
+                    slot[o..o + 2].copy_from_slice(&(v.into() as u16).to_be_bytes());
                 });
             }
             Self::Octets4(o) => {
-                places.each(base, stride, |j, slot| {
-                    slot[o..o + 4].copy_from_slice(&(values[j] as u32).to_be_bytes());
+                places.each(base, stride, values, |slot, v| {
+                    slot[o..o + 4].copy_from_slice(&(v.into() as u32).to_be_bytes());
                 });
             }
             Self::Octets6(o) => {
-                places.each(base, stride, |j, slot| slot[o..o + 6].copy_from_slice(&values[j].to_be_bytes()[2..]));
+                places.each(base, stride, values, |slot, v| {
+                    slot[o..o + 6].copy_from_slice(&v.into().to_be_bytes()[2..]);
+                });
             }
             Self::Octets8(o) => {
-                places.each(base, stride, |j, slot| slot[o..o + 8].copy_from_slice(&values[j].to_be_bytes()));
+                places.each(base, stride, values, |slot, v| slot[o..o + 8].copy_from_slice(&v.into().to_be_bytes()));
             }
             Self::Bits { offset, octets, shift, mask } => {
-                places.each(base, stride, |j, slot| {
+                places.each(base, stride, values, |slot, v| {
                     let window = &mut slot[offset..offset + octets];
                     let mut bytes = [0; 8];
                     bytes[8 - octets..].copy_from_slice(window);
                     let old = u64::from_be_bytes(bytes);
-                    let new = (old & !mask) | ((values[j] << shift) & mask);
+                    let new = (old & !mask) | ((v.into() << shift) & mask);
                     window.copy_from_slice(&new.to_be_bytes()[8 - octets..]);
                 });
             }

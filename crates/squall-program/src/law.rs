@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::rng::{Alias, below, mix};
+use crate::rng::{Alias, below, draw, mix};
 
 /// The values of a variable, as numbers of up to 128 bits.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,7 +50,7 @@ impl Law {
             }
             Self::Random { min, count, limit, seed } => {
                 let k = limit.map_or(k, |limit| k % limit);
-                min.wrapping_add(u128::from(below(mix(*seed, k), *count)))
+                min.wrapping_add(u128::from(below(draw(*seed, k), *count)))
             }
             Self::Weighted { values, alias, seed } => values[alias.draw(mix(*seed, k))],
         }
@@ -80,50 +80,75 @@ impl Law {
         }
     }
 
-    /// Writes the low 64 bits of every `by`-th value from where `place` stands. Each law's own loop, so that each is
+    /// Writes the low bits of every `by`-th value from where `place` stands. Each law's own loop, so that each is
     /// tight; no division, so that a call for one value is cheap too.
     #[inline]
-    pub(crate) fn fill(&self, place: &mut u64, by: u64, out: &mut [u64]) {
+    pub(crate) fn fill<W: Word>(&self, place: &mut u64, by: u64, out: &mut [W]) {
         let mut i = *place;
         match self {
             Self::Step { first, step, count, .. } => {
                 let (first, step) = (*first as u64, *step as u64);
                 let by = if by == 1 || *count == 0 { by } else { by % count };
-                for v in out {
-                    *v = first.wrapping_add(step.wrapping_mul(i));
-                    i = add_mod(i, by, *count);
+                let (mut v, each) = (first.wrapping_add(step.wrapping_mul(i)), step.wrapping_mul(by));
+                for o in out {
+                    *o = W::low(v);
+                    let (next, over) = i.overflowing_add(by);
+                    (i, v) = (next, v.wrapping_add(each));
+                    if *count != 0 && (over || next >= *count) {
+                        i = next.wrapping_sub(*count);
+                        v = first.wrapping_add(step.wrapping_mul(i));
+                    }
                 }
             }
             Self::List { values, .. } => {
                 let n = values.len() as u64;
                 let by = if by == 1 { by } else { by % n };
-                for v in out {
-                    *v = values[i as usize] as u64;
+                for o in out {
+                    *o = W::low(values[i as usize] as u64);
                     i = add_mod(i, by, n);
                 }
             }
             Self::Random { min, count, limit: None, seed } => {
                 let min = *min as u64;
-                for v in out {
-                    *v = min.wrapping_add(below(mix(*seed, i), *count));
+                for o in out {
+                    *o = W::low(min.wrapping_add(below(draw(*seed, i), *count)));
                     i = i.wrapping_add(by);
                 }
             }
             Self::Random { min, count, limit: Some(limit), seed } => {
                 let (min, by) = (*min as u64, if by == 1 { by } else { by % limit });
-                for v in out {
-                    *v = min.wrapping_add(below(mix(*seed, i), *count));
+                for o in out {
+                    *o = W::low(min.wrapping_add(below(draw(*seed, i), *count)));
                     i = add_mod(i, by, *limit);
                 }
             }
             Self::Weighted { values, alias, seed } => {
-                for v in out {
-                    *v = values[alias.draw(mix(*seed, i))] as u64;
+                for o in out {
+                    *o = W::low(values[alias.draw(mix(*seed, i))] as u64);
                     i = i.wrapping_add(by);
                 }
             }
         }
         *place = i;
+    }
+}
+
+/// What a batch of values is kept in: 32 bits where they suffice, because twice as many fit a vector.
+pub(crate) trait Word: Copy {
+    fn low(value: u64) -> Self;
+}
+
+impl Word for u32 {
+    #[inline(always)]
+    fn low(value: u64) -> Self {
+        value as Self
+    }
+}
+
+impl Word for u64 {
+    #[inline(always)]
+    fn low(value: u64) -> Self {
+        value
     }
 }
 
@@ -171,7 +196,7 @@ mod tests {
         ];
         for law in laws {
             for (k, by) in [(0, 1), (17, 1), (1, 2), (u32::MAX.into(), 3)] {
-                let mut out = [0; 64];
+                let mut out = [0u64; 64];
                 let mut place = law.seek(k);
                 let (a, b) = out.split_at_mut(40);
                 law.fill(&mut place, by, a);

@@ -1,0 +1,225 @@
+//! Frames as filled in batches equal frames made one by one, the slow way.
+
+use std::ops::Range;
+
+use squall_program::{BATCH, Law, Program, ProgramError, Run, Scratch, Sizes, Spec, VarSpec, mix, signature};
+use squall_units::{Nanos, TxMeta};
+use squall_wire::{ChecksumField, ChecksumKind, Frame, Packet, checksum};
+
+fn frame(text: &str, len: u32) -> Frame {
+    let packet = Packet::parse(text).unwrap_or_else(|e| panic!("{text}: {e}"));
+    packet.build(Some(len as usize), &|_| Err(std::io::ErrorKind::NotFound.into()), 1).unwrap()
+}
+
+fn var(frame: &Frame, name: &str, law: Law, every: u64) -> VarSpec {
+    let at = frame.field(name).unwrap();
+    VarSpec { bit: at.bit, bits: at.bits, law, every }
+}
+
+fn step(first: u128, count: u64) -> Law {
+    Law::Step { first, step: 1, count, start: 0 }
+}
+
+fn random(count: u64) -> Law {
+    Law::Random { min: 1, count, limit: None, seed: 99 }
+}
+
+/// The frame as the specification says: values into their bits, lengths by subtraction, checksums over everything.
+fn slow(spec: &Spec, k: u64, now: Nanos) -> Vec<u8> {
+    let len = spec.sizes.at(k) as usize;
+    let mut octets = spec.frame.bytes[..len].to_vec();
+    for l in &spec.frame.lengths {
+        octets[l.at..l.at + 2].copy_from_slice(&((len - l.from) as u16).to_be_bytes());
+    }
+    for v in &spec.vars {
+        let value = v.law.at(k / v.every);
+        for bit in 0..v.bits {
+            let (at, mask) = ((v.bit + bit) / 8, 0x80 >> ((v.bit + bit) % 8));
+            let set = value >> (v.bits - 1 - bit) & 1 == 1;
+            octets[at] = if set { octets[at] | mask } else { octets[at] & !mask };
+        }
+    }
+    if let Some(stream) = spec.signature {
+        let (high, low) = signature::Signature { stream, sequence: k as u32, time: now.0 }.halves();
+        octets[len - 16..len - 8].copy_from_slice(&high.to_be_bytes());
+        octets[len - 8..].copy_from_slice(&low.to_be_bytes());
+    }
+    for c in &spec.frame.checksums {
+        octets[c.at..c.at + 2].fill(0);
+        let value = value_of(c, &octets, spec.frame.trailer);
+        octets[c.at..c.at + 2].copy_from_slice(&value.to_be_bytes());
+    }
+    octets
+}
+
+fn value_of(c: &ChecksumField, octets: &[u8], trailer: usize) -> u16 {
+    let covered: Range<usize> = c.from..c.to.unwrap_or(octets.len() - trailer);
+    let mut sum = checksum::sum(&octets[covered.clone()]);
+    sum += c.pseudo.iter().map(|r| checksum::sum(&octets[r.clone()])).sum::<u64>();
+    if let Some(protocol) = c.protocol {
+        sum += u64::from(protocol) + covered.len() as u64;
+    }
+    match !checksum::fold(sum) {
+        0 if c.kind == ChecksumKind::Udp => 0xffff,
+        value => value,
+    }
+}
+
+/// Fills batches of all sizes from one worker and from three, into slots that keep what was in them.
+fn fast_equals_slow(spec: &Spec) {
+    let program = Program::build(spec.clone()).unwrap();
+    let stride = spec.frame.bytes.len().next_multiple_of(64) + 64;
+    let now = Nanos(1_234_567_890_123);
+    for workers in [1, 3] {
+        for worker in 0..workers {
+            let mut base = vec![0xa5; stride * BATCH];
+            let mut meta = [TxMeta::default(); BATCH];
+            let (mut cursor, mut scratch) = (program.cursor(worker, workers, 7), Scratch::default());
+            let mut k = worker;
+            for batch in 0..12u64 {
+                let count = 1 + mix(batch, worker) as usize % BATCH;
+                // Scattered slots every other time.
+                let places: Vec<u8> = (0..BATCH as u8).filter(|&i| (usize::from(i) * count) % BATCH < count).collect();
+                let scattered = batch % 2 == 1 && !places.is_empty();
+                let slots: Vec<usize> =
+                    if scattered { places.iter().map(|&i| i.into()).collect() } else { (BATCH - count..BATCH).collect() };
+                for (j, &slot) in slots.iter().enumerate() {
+                    meta[slot].len = program.sizes().at(k + j as u64 * workers);
+                }
+                let memory = (&mut base[..], stride, &mut meta[..]);
+                if scattered {
+                    program.fill(&mut cursor, &mut scratch, memory, &places[..], Some(now));
+                } else {
+                    program.fill(&mut cursor, &mut scratch, memory, &Run { start: BATCH - count, count }, Some(now));
+                }
+                for slot in slots {
+                    let octets = &base[slot * stride..][..meta[slot].len as usize];
+                    assert_eq!(octets, slow(spec, k, now), "frame {k} of {:?}", spec.frame.summary());
+                    k += workers;
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn varied_addresses_and_ports_keep_checksums_right() {
+    let f = frame("eth/ipv4/udp", 60);
+    let vars = vec![
+        var(&f, "ipv4.src", random(1 << 20), 1),
+        var(&f, "udp.sport", step(1024, 60_000), 1),
+        var(&f, "ipv4.dst", step(0x3000_0000, 10), 60_000),
+        var(&f, "eth.src", step(0x0200_0000_0000, 1000), 1),
+    ];
+    fast_equals_slow(&Spec { frame: f, sizes: Sizes::fixed(60), vars, signature: None });
+}
+
+#[test]
+fn bits_within_octets_are_written_alone() {
+    let f = frame("eth/vlan(id=5,pcp=3)/vlan/ipv4(dscp=10)/udp", 80);
+    let vars = vec![
+        var(&f, "vlan[0].id", step(1, 4094), 1),
+        var(&f, "vlan[1].pcp", random(7), 1),
+        var(&f, "ipv4.dscp", step(0, 64), 1),
+        var(&f, "ipv4.ttl", step(1, 255), 1),
+    ];
+    fast_equals_slow(&Spec { frame: f, sizes: Sizes::fixed(80), vars, signature: Some(3) });
+}
+
+#[test]
+fn lengths_follow_the_frame_and_the_signature_its_end() {
+    for text in ["eth/ipv4/udp/inc", "eth/ipv4/tcp/pattern(0102ff)", "eth/ipv6/udp/random", "eth/ipv4/ipv6/udp/inc"] {
+        for signature in [None, Some(9)] {
+            let f = frame(text, 1514);
+            let vars = vec![var(&f, "eth.dst", random(1 << 40), 1)];
+            for sizes in [
+                Sizes::list((100..=1514).chain([60 + 54, 1514]).collect::<Vec<u32>>()),
+                Sizes::uniform(100, 1514, 5),
+                Sizes::weighted(&[(1514, 1.0), (100, 7.0), (590, 4.0)], 5),
+            ] {
+                fast_equals_slow(&Spec { frame: f.clone(), sizes, vars: vars.clone(), signature });
+            }
+        }
+    }
+}
+
+#[test]
+fn both_levels_of_a_tunnel_are_kept_right() {
+    let f = frame("eth/ipv4/gre(checksum=auto)/ipv4/udp/inc", 200);
+    let vars = vec![
+        var(&f, "ipv4[0].src", random(1 << 30), 1),
+        var(&f, "ipv4[1].src", random(1 << 30), 1),
+        var(&f, "udp.dport", step(1, 60_000), 1),
+    ];
+    fast_equals_slow(&Spec { frame: f, sizes: Sizes::fixed(200), vars, signature: Some(0) });
+    let f = frame("eth/ipv4/udp/vxlan(vni=7)/eth/ipv4/tcp/inc", 400);
+    let vars = vec![var(&f, "vxlan.vni", step(0, 1 << 24), 1), var(&f, "tcp.seq", random(1 << 31), 1)];
+    fast_equals_slow(&Spec { frame: f, sizes: Sizes::uniform(150, 400, 1), vars, signature: Some(65_535) });
+}
+
+#[test]
+fn addresses_of_128_bits_carry_over_64() {
+    let f = frame("eth/ipv6/udp", 90);
+    let first = (0x2001_0002_0000_0000u128 << 64) | u128::from(u64::MAX - 5);
+    let vars = vec![
+        var(&f, "ipv6.src", Law::Step { first, step: 3, count: 100, start: 2 }, 1),
+        var(&f, "ipv6.dst", Law::List { values: [1, u128::MAX, 77 << 80].into(), start: 0 }, 2),
+        var(&f, "ipv6.flow_label", random((1 << 20) - 1), 1),
+    ];
+    fast_equals_slow(&Spec { frame: f, sizes: Sizes::fixed(90), vars, signature: None });
+}
+
+#[test]
+fn icmp_that_sums_to_nothing_is_not_sent_as_zero() {
+    let f = frame("eth/ipv4/icmp(type=0,code=0,id=0,seq=0)", 60);
+    let vars = vec![var(&f, "icmp.seq", step(0, 3), 1)];
+    fast_equals_slow(&Spec { frame: f, sizes: Sizes::fixed(60), vars, signature: None });
+}
+
+#[test]
+fn a_udp_checksum_of_zero_is_sent_as_ffff() {
+    let f = frame("eth/ipv4/udp", 60);
+    let vars = vec![var(&f, "udp.sport", step(0, 65_536), 1)];
+    let spec = Spec { frame: f, sizes: Sizes::fixed(60), vars, signature: None };
+    let program = Program::build(spec.clone()).unwrap();
+    let (mut cursor, mut scratch) = (program.cursor(0, 1, 1), Scratch::default());
+    let (mut base, mut meta) = (vec![0; 64 * BATCH], [TxMeta { len: 60, ..TxMeta::default() }; BATCH]);
+    let mut ffff = 0;
+    for _ in 0..65_536 / BATCH {
+        let run = Run { start: 0, count: BATCH };
+        program.fill(&mut cursor, &mut scratch, (&mut base, 64, &mut meta), &run, None);
+        for slot in base.chunks_exact(64) {
+            assert_ne!(slot[40..42], [0, 0]);
+            ffff += u32::from(slot[40..42] == [0xff, 0xff]);
+        }
+    }
+    assert_eq!(ffff, 1, "one source port in 65,536 makes the sum 0xffff");
+}
+
+#[test]
+fn a_field_of_our_own_choice_is_found_by_offset() {
+    let f = frame("eth/ipv4/udp/inc", 100);
+    let vars = vec![
+        VarSpec { bit: 50 * 8 + 3, bits: 9, law: random(500), every: 1 },
+        VarSpec { bit: 61 * 8, bits: 24, law: random((1 << 24) - 1), every: 1 },
+        VarSpec { bit: 71 * 8, bits: 64, law: Law::Random { min: 0, count: 0, limit: Some(7), seed: 4 }, every: 1 },
+    ];
+    fast_equals_slow(&Spec { frame: f, sizes: Sizes::fixed(100), vars, signature: None });
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let f = frame("eth/ipv4/udp", 60);
+    let spec = |vars, signature| Spec { frame: f.clone(), sizes: Sizes::fixed(60), vars, signature };
+    let v = |bit, bits, law| VarSpec { bit, bits, law, every: 1 };
+    let refused = |s: Spec| Program::build(s).unwrap_err();
+    assert_eq!(refused(spec(vec![v(59 * 8, 16, step(0, 2))], None)), ProgramError::OutsideFrame {
+        index: 0,
+        end: 61,
+        shortest: 60
+    });
+    let twice = vec![v(26 * 8, 32, step(0, 2)), v(28 * 8, 16, step(0, 2))];
+    assert_eq!(refused(spec(twice, None)), ProgramError::Overlap { first: 0, second: 1 });
+    assert_eq!(refused(spec(vec![v(0, 8, step(0, 257))], None)), ProgramError::TooWide { index: 0, bits: 8, value: 256 });
+    assert_eq!(refused(spec(vec![v(44 * 8, 8, step(0, 2))], Some(1))), ProgramError::NoRoomForSignature { free: 15 });
+}
