@@ -3,10 +3,80 @@
 Everything is decided by the engine in Rust; this package converts what goes in and what comes out.
 
 >>> import squall
->>> squall.__version__
-'...'
+>>> profile = squall.Profile(ports={"A": "loop:squall,virtual"})
+>>> profile.add(squall.Stream(name="web", packet="eth/ipv4/udp", rate="1 Mpps", mode={"burst": 1000}, latency=True))
+>>> report = squall.run(profile)
+>>> report.ports["A"].tx.packets, report.streams["web"].rx.lost
+(1000, 0)
+
+A packet may be one of scapy, or any other object whose ``bytes()`` is a frame. Histograms and series are numpy arrays.
 """
 
+from ._errors import Diagnostic, Error, PortError, ProfileError, UnknownStream
 from ._native import __version__
+from ._plan import Plan, PlanFrame, PlanPort, PlanStream, PlanWorker
+from ._profile import Profile, Stream, Vary, vary
+from ._report import (
+    Cpu,
+    Distribution,
+    Host,
+    InterfaceReport,
+    Memory,
+    PortReport,
+    PortSample,
+    PortSeries,
+    Report,
+    RxReport,
+    Sample,
+    Series,
+    StreamReport,
+    StreamRx,
+    StreamSample,
+    StreamSeries,
+    TxReport,
+    Verdict,
+)
+from ._session import Interrupted, Run, Session, run, send
+from ._values import ByName
 
-__all__ = ["__version__"]
+__all__ = [
+    "ByName",
+    "Cpu",
+    "Diagnostic",
+    "Distribution",
+    "Error",
+    "Host",
+    "InterfaceReport",
+    "Interrupted",
+    "Memory",
+    "Plan",
+    "PlanFrame",
+    "PlanPort",
+    "PlanStream",
+    "PlanWorker",
+    "PortError",
+    "PortReport",
+    "PortSample",
+    "PortSeries",
+    "Profile",
+    "ProfileError",
+    "Report",
+    "Run",
+    "RxReport",
+    "Sample",
+    "Series",
+    "Session",
+    "Stream",
+    "StreamReport",
+    "StreamRx",
+    "StreamSample",
+    "StreamSeries",
+    "TxReport",
+    "UnknownStream",
+    "Vary",
+    "Verdict",
+    "__version__",
+    "run",
+    "send",
+    "vary",
+]

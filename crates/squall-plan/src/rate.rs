@@ -1,5 +1,7 @@
 //! From rates to gaps.
 
+use std::str::FromStr;
+
 use squall_profile::{Diagnostic, Stream};
 use squall_program::{Gap, Sizes};
 use squall_units::{FCS_LEN, L1_OVERHEAD, Rate, RateUnit};
@@ -8,6 +10,41 @@ use crate::{Multiplier, PortLimits};
 
 /// What files are written at when a stream asks for `max`: they have no speed of their own.
 pub(crate) const FILE_SPEED_BPS: u64 = 10_000_000_000;
+
+impl FromStr for Multiplier {
+    type Err = String;
+
+    /// `2`, `0.5`, `2x`; or a rate with its unit: `1mpps`, `50%`, `2gbps`.
+    ///
+    /// ```
+    /// use squall_plan::Multiplier;
+    ///
+    /// assert_eq!("2.5x".parse(), Ok(Multiplier::Factor { num: 25, den: 10 }));
+    /// assert_eq!("1mpps".parse(), Ok(Multiplier::Total("1 Mpps".parse()?)));
+    /// assert!("0".parse::<Multiplier>().is_err() && "max".parse::<Multiplier>().is_err());
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = text.trim().trim_end_matches(['x', 'X']).trim_end();
+        match (decimal(number), text.parse::<Rate>()) {
+            (Some((0, _)), _) => Err(format!("{text:?} sends nothing; try a factor above 0")),
+            (Some((num, den)), _) => Ok(Self::Factor { num, den }),
+            (None, Ok(rate)) if rate != Rate::MAX && !rate.is_zero() => Ok(Self::Total(rate)),
+            _ => Err(format!(
+                "{text:?} is neither a factor (2, 0.5) nor a rate above 0 and below max (1mpps, 50%, 2gbps)"
+            )),
+        }
+    }
+}
+
+/// A plain decimal as it is written, never through floating point.
+fn decimal(text: &str) -> Option<(u64, u64)> {
+    let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
+    let digits = format!("{whole}{decimals}");
+    let plain = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+    let num = plain.then(|| digits.parse().ok())??;
+    Some((num, 10u64.checked_pow(decimals.len() as u32)?))
+}
 
 /// Rates of all streams under the multiplier.
 pub(crate) fn scaled(
@@ -39,7 +76,11 @@ pub(crate) fn scaled(
                     RateUnit::BpsL2 => total.value() / l2,
                     RateUnit::Percent => match speed {
                         Some(speed) => total.value() / 100.0 * speed as f64 / l1,
-                        None => return Err(format!("--mult {total}: port has no speed to take a share of; give pps or bps")),
+                        None => {
+                            return Err(format!(
+                                "--mult {total}: port has no speed to take a share of; give pps or bps"
+                            ));
+                        }
                     },
                     RateUnit::Max => return Err("--mult takes a factor or a rate, not max".to_owned()),
                 };

@@ -1,11 +1,29 @@
 //! `squall._native`: what the Python package is made of. It converts, calls the facade, converts back, and decides
 //! nothing.
+//!
+//! Small values cross as JSON of the schemas, frames and histograms as octets. Whatever may take long runs detached
+//! from the interpreter, and no lock is held while it attaches again: whoever waits for a lock may hold the interpreter.
+
+mod error;
+mod plan;
+mod profile;
+mod report;
+mod session;
 
 use pyo3::prelude::*;
 
 #[pymodule]
 mod _native {
     use super::*;
+
+    #[pymodule_export]
+    use plan::Plan;
+    #[pymodule_export]
+    use profile::Profile;
+    #[pymodule_export]
+    use report::Report;
+    #[pymodule_export]
+    use session::{Run, Session};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

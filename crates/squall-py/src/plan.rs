@@ -1,0 +1,60 @@
+//! What would be sent.
+
+use pyo3::{prelude::*, types::PyBytes};
+use serde_json::{Value, json};
+use squall::explain;
+
+#[pyclass(frozen, module = "squall._native")]
+pub struct Plan {
+    pub plan: squall::Plan,
+    pub virtual_time: bool,
+}
+
+/// (stream's index, index in the stream, due in ns, octets, summary)
+type Frame<'py> = (usize, u64, u64, Bound<'py, PyBytes>, String);
+
+#[pymethods]
+impl Plan {
+    /// The fields of Python's `Plan` but the frames.
+    fn to_json(&self) -> String {
+        let p = &self.plan;
+        let queues = |queues: &[(usize, u32)]| -> Value {
+            queues.iter().map(|&(port, queue)| json!([p.ports[port].name, queue])).collect()
+        };
+        let streams = p.streams.iter().enumerate().map(|(i, s)| {
+            json!({
+                "name": s.name,
+                "port": p.ports[s.port].name,
+                "group": s.group,
+                "asked_pps": s.asked_pps,
+                "mean_size": s.mean_len,
+                "packets": s.pattern.total(),
+                "start_ns": s.start.as_nanos().0,
+                "self_start": s.self_start,
+                "latency": s.program.signature().is_some(),
+                "variables": s.program.variables(),
+                "workers": (0..p.workers.len()).filter(|&w| p.share(i, w).is_some()).collect::<Vec<_>>(),
+            })
+        });
+        json!({
+            "seed": p.seed,
+            "duration_s": p.stop.duration.map(|d| d.as_secs_f64()),
+            "packets": p.stop.packets,
+            "octets": p.stop.octets,
+            "virtual_time": self.virtual_time,
+            "ports": p.ports.iter().map(|p| json!({ "name": p.name, "address": p.address })).collect::<Vec<_>>(),
+            "streams": streams.collect::<Vec<_>>(),
+            "workers": p.workers.iter().map(|w| json!({ "tx": queues(&w.tx), "rx": queues(&w.rx) })).collect::<Vec<_>>(),
+            "notes": p.notes,
+        })
+        .to_string()
+    }
+
+    fn frames<'py>(&self, py: Python<'py>, count: usize) -> Vec<Frame<'py>> {
+        let frames = py.detach(|| explain::preview(&self.plan, count));
+        frames
+            .into_iter()
+            .map(|f| (f.stream, f.index, f.due.as_nanos().0, PyBytes::new(py, &f.octets), f.summary))
+            .collect()
+    }
+}

@@ -1,0 +1,110 @@
+//! Reports, with what is long as octets for numpy.
+
+use std::{collections::HashMap, mem};
+
+use pyo3::{exceptions::PyValueError, prelude::*, types::PyBytes};
+use squall::{render, report};
+
+#[pyclass(frozen, module = "squall._native")]
+pub struct Report(pub report::Report);
+
+#[pymethods]
+impl Report {
+    #[staticmethod]
+    fn from_json(text: &str) -> PyResult<Self> {
+        serde_json::from_str(text).map(Self).map_err(|e| PyValueError::new_err(format!("this is no report: {e}")))
+    }
+
+    fn to_json(&self, py: Python<'_>) -> String {
+        py.detach(|| self.0.to_json())
+    }
+
+    /// The report as JSON without its series, and all histograms' bins as uint64[n, 3] (lower, upper, count): where the
+    /// JSON has bins it says `[[first, last + 1, 0]]`, the rows that are this histogram's.
+    fn parts<'py>(&self, py: Python<'py>) -> PyResult<(String, Bound<'py, PyBytes>)> {
+        let (text, bins) = py.detach(|| {
+            let mut rest = report::Report { series: Vec::new(), ..self.0.clone() };
+            let (mut bins, mut rows) = (Vec::new(), 0);
+            for distribution in distributions(&mut rest) {
+                let own = mem::take(&mut distribution.bins);
+                distribution.bins = vec![(rows, rows + own.len() as u64, 0)];
+                rows += own.len() as u64;
+                bins.extend(own.iter().flat_map(|b| [b.0, b.1, b.2]).flat_map(u64::to_ne_bytes));
+            }
+            (serde_json::to_string(&rest), bins)
+        });
+        Ok((text.map_err(|e| PyValueError::new_err(e.to_string()))?, PyBytes::new(py, &bins)))
+    }
+
+    /// Instants in seconds, and for each name and quantity a column; each float64[n], NaN where there is nothing.
+    #[allow(clippy::type_complexity)]
+    fn series<'py>(&self, py: Python<'py>) -> (Bound<'py, PyBytes>, Columns<'py>, Columns<'py>) {
+        let samples = &self.0.series;
+        let seconds: Vec<f64> = samples.iter().map(|s| s.t_s).collect();
+        let ports = py.detach(|| columns(samples.iter().map(|s| s.ports.iter().map(fields))));
+        let streams = py.detach(|| columns(samples.iter().map(|s| s.streams.iter().map(fields))));
+        let numpy = |table: Table| -> Columns<'py> {
+            table.into_iter().map(|(name, field, column)| (name, field, octets(py, &column))).collect()
+        };
+        (octets(py, &seconds), numpy(ports), numpy(streams))
+    }
+
+    fn to_html(&self, py: Python<'_>) -> String {
+        py.detach(|| render::html(&self.0))
+    }
+
+    fn summary(&self, width: usize, color: bool) -> String {
+        render::summary(&self.0, width, color)
+    }
+
+    #[staticmethod]
+    fn schema() -> String {
+        report::schema()
+    }
+}
+
+/// All histograms of a report.
+fn distributions(report: &mut report::Report) -> impl Iterator<Item = &mut report::Distribution> {
+    let ports = report.ports.iter_mut().map(|p| &mut p.rx.arrival_gap_ns);
+    let streams = report.streams.iter_mut().flat_map(|s| {
+        let rx = s.rx.as_mut().map(|rx| [&mut rx.latency_ns, &mut rx.ipdv_ns, &mut rx.arrival_gap_ns]);
+        rx.into_iter().flatten().chain([&mut s.departure_error_ns])
+    });
+    ports.chain(streams).flatten()
+}
+
+/// (name of the port or stream, quantity, values)
+type Table = Vec<(String, String, Vec<f64>)>;
+type Columns<'py> = Vec<(String, String, Bound<'py, PyBytes>)>;
+
+/// A sample of one port or stream: its name, and its quantities as the report calls them.
+fn fields(sample: &impl serde::Serialize) -> (String, Vec<(String, f64)>) {
+    let Ok(serde_json::Value::Object(fields)) = serde_json::to_value(sample) else { return Default::default() };
+    let name = fields.get("name").and_then(|n| n.as_str()).unwrap_or_default().to_owned();
+    let numbers = fields.into_iter().filter(|(_, v)| !v.is_string());
+    (name, numbers.map(|(field, value)| (field, value.as_f64().unwrap_or(f64::NAN))).collect())
+}
+
+/// One column for each name and quantity, with a place for each row: a stream may come and go, and of two of one name
+/// the later counts.
+fn columns<I: Iterator<Item = (String, Vec<(String, f64)>)>>(rows: impl ExactSizeIterator<Item = I>) -> Table {
+    let count = rows.len();
+    let mut table: Table = Vec::new();
+    let mut places: HashMap<(String, String), usize> = HashMap::new();
+    for (row, samples) in rows.enumerate() {
+        for (name, quantities) in samples {
+            for (quantity, value) in quantities {
+                let place = *places.entry((name.clone(), quantity.clone())).or_insert_with(|| {
+                    table.push((name.clone(), quantity, vec![f64::NAN; count]));
+                    table.len() - 1
+                });
+                table[place].2[row] = value;
+            }
+        }
+    }
+    table
+}
+
+fn octets<'py>(py: Python<'py>, numbers: &[f64]) -> Bound<'py, PyBytes> {
+    PyBytes::new(py, &numbers.iter().flat_map(|x| x.to_ne_bytes()).collect::<Vec<u8>>())
+}

@@ -1,0 +1,188 @@
+//! Runs, under the control of Python's threads.
+
+use std::{
+    sync::{Mutex, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use pyo3::{exceptions::PyValueError, prelude::*};
+
+use crate::{
+    error::{Error, UnknownStream, to_py},
+    plan::Plan,
+    profile::Profile,
+    report::Report,
+};
+
+#[pyclass(frozen, module = "squall._native")]
+pub struct Session(squall::Session);
+
+#[pyclass(frozen, module = "squall._native")]
+pub struct Run(Mutex<Option<State>>);
+
+/// A run and the names of the streams that it has now.
+struct State {
+    run: squall::Run,
+    streams: Vec<String>,
+}
+
+/// How often to look whether a run is over: often for runs on virtual time that take a millisecond, and for others
+/// seldom enough to cost nothing.
+const NAPS: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(10));
+
+#[pymethods]
+impl Session {
+    #[new]
+    #[pyo3(signature = (profile, *, cores, mult, virtual_time, fingerprint, receive, linger_s))]
+    fn new(
+        profile: &Profile,
+        cores: Option<usize>,
+        mult: Option<&str>,
+        virtual_time: Option<bool>,
+        fingerprint: bool,
+        receive: bool,
+        linger_s: f64,
+    ) -> PyResult<Self> {
+        let multiplier =
+            mult.map(str::parse).transpose().map_err(|e: String| PyValueError::new_err(format!("mult: {e}")))?;
+        let session = squall::Session {
+            cores,
+            multiplier,
+            virtual_time,
+            fingerprint,
+            receive,
+            linger: seconds(linger_s)?,
+            command: "python".into(),
+            ..squall::Session::new(profile.0.clone())
+        };
+        Ok(Self(session))
+    }
+
+    fn plan(&self, py: Python<'_>) -> PyResult<Plan> {
+        let planned = py.detach(|| self.0.plan_only()).map_err(to_py)?;
+        Ok(Plan { plan: planned.plan, virtual_time: planned.virtual_time })
+    }
+
+    fn start(&self, py: Python<'_>) -> PyResult<Run> {
+        let run = py.detach(|| self.0.clone().open()?.start()).map_err(to_py)?;
+        Ok(Run(Mutex::new(Some(State { run, streams: names(&self.0.profile) }))))
+    }
+}
+
+#[pymethods]
+impl Run {
+    #[getter]
+    fn virtual_time(&self, py: Python<'_>) -> PyResult<bool> {
+        self.with(py, |s| s.run.virtual_time())
+    }
+
+    #[getter]
+    fn elapsed_s(&self, py: Python<'_>) -> PyResult<f64> {
+        self.with(py, |s| s.run.elapsed_s())
+    }
+
+    /// The sample as JSON, and the report so far.
+    fn sample(&self, py: Python<'_>) -> PyResult<(String, Report)> {
+        let (sample, report) = self.with(py, |s| s.run.sample())?;
+        Ok((serde_json::to_string(&sample).map_err(|e| PyValueError::new_err(e.to_string()))?, Report(report)))
+    }
+
+    fn pause(&self, py: Python<'_>, stream: Option<&str>) -> PyResult<()> {
+        self.control(py, stream, |run| run.pause(stream))
+    }
+
+    fn resume(&self, py: Python<'_>, stream: Option<&str>) -> PyResult<()> {
+        self.control(py, stream, |run| run.resume(stream))
+    }
+
+    fn change(&self, py: Python<'_>, profile: &Profile) -> PyResult<()> {
+        let new = profile.0.clone();
+        self.with(py, |s| {
+            let streams = names(&new);
+            s.run.change(new)?;
+            s.streams = streams;
+            Ok(())
+        })?
+        .map_err(to_py)
+    }
+
+    fn stop(&self, py: Python<'_>) -> PyResult<()> {
+        self.with(py, |s| s.run.stop())
+    }
+
+    /// Whether everything is sent, after at most `timeout` seconds. Lets signals and other threads in.
+    fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
+        // Beyond what an instant can say is as good as for ever.
+        let until = timeout.map(seconds).transpose()?.and_then(|t| Instant::now().checked_add(t));
+        let (mut nap, longest) = NAPS;
+        loop {
+            if self.with(py, |s| s.run.wait(Duration::ZERO))? {
+                return Ok(true);
+            }
+            py.check_signals()?;
+            let left = until.map_or(nap, |until| until.saturating_duration_since(Instant::now()).min(nap));
+            if left.is_zero() {
+                return Ok(false);
+            }
+            py.detach(|| thread::sleep(left));
+            nap = (nap * 2).min(longest);
+        }
+    }
+
+    fn finish(&self, py: Python<'_>) -> PyResult<Report> {
+        self.wait(py, None)?;
+        let report = py.detach(|| self.take().map(|s| s.run.finish()));
+        report.ok_or_else(ended)?.map(Report).map_err(to_py)
+    }
+}
+
+impl Run {
+    fn with<T: Send>(&self, py: Python<'_>, act: impl FnOnce(&mut State) -> T + Send) -> PyResult<T> {
+        let done = py.detach(|| self.0.lock().unwrap_or_else(PoisonError::into_inner).as_mut().map(act));
+        done.ok_or_else(ended)
+    }
+
+    fn take(&self) -> Option<State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn control(
+        &self,
+        py: Python<'_>,
+        stream: Option<&str>,
+        act: impl FnOnce(&squall::Run) -> Result<(), squall::Error> + Send,
+    ) -> PyResult<()> {
+        let (result, streams) = self.with(py, |s| (act(&s.run), s.streams.clone()))?;
+        result.map_err(|error| match (error, stream) {
+            (squall::Error::Engine(squall::EngineError::UnknownStream(_)), Some(name)) => {
+                UnknownStream::new_err((name.to_owned(), streams))
+            }
+            (error, _) => to_py(error),
+        })
+    }
+}
+
+impl Drop for Run {
+    /// A run that nobody can reach any more ends. Not here, as it takes as long as frames are on their way.
+    fn drop(&mut self) {
+        if let Some(state) = self.take() {
+            thread::spawn(move || {
+                state.run.stop();
+                state.run.finish()
+            });
+        }
+    }
+}
+
+fn names(profile: &squall::Profile) -> Vec<String> {
+    profile.streams.iter().map(|s| s.name.clone()).collect()
+}
+
+fn seconds(s: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(s).map_err(|e| PyValueError::new_err(format!("{s} s is no time to wait: {e}")))
+}
+
+fn ended() -> PyErr {
+    Error::new_err("the run has ended: start another")
+}

@@ -1,0 +1,94 @@
+"""What can go wrong."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+__all__ = ["Diagnostic", "Error", "PortError", "ProfileError", "UnknownStream"]
+
+
+class Diagnostic(NamedTuple):
+    """One mistake in a profile.
+
+    Attributes
+    ----------
+    origin : str
+        File name, or ``<python>``.
+    line, column : int
+        From 1; 0 where there is no text to point into.
+    path : str
+        The key: ``stream[3].rate``. Empty where no single key is wrong.
+    message : str
+        What was found.
+    details : list of str
+        What there is, what to try.
+    """
+
+    origin: str
+    line: int
+    column: int
+    path: str
+    message: str
+    details: Sequence[str]
+
+
+class Error(Exception):
+    """Base of all errors of this package but those of Python itself (wrong types, say)."""
+
+
+class ProfileError(Error, ValueError):
+    """A profile or an address is wrong; nothing was sent.
+
+    Attributes
+    ----------
+    diagnostics : list of Diagnostic
+        All mistakes, in the order of the text. The message has them all, too.
+
+    Examples
+    --------
+    >>> import squall
+    >>> text = '''
+    ... [ports]
+    ... A = "loop:0"
+    ... [[stream]]
+    ... packet = "eth/ipv4/udp"
+    ... rate = "12 Gbp"
+    ... '''
+    >>> try:
+    ...     squall.Profile.from_toml(text)
+    ... except squall.ProfileError as error:
+    ...     [mistake] = error.diagnostics
+    >>> mistake.line, mistake.path
+    (6, 'stream[0].rate')
+    """
+
+    diagnostics: list[Diagnostic]
+
+    def __init__(self, message: str, diagnostics: Iterable[tuple[str, int, int, str, str, Sequence[str]]] = ()) -> None:
+        super().__init__(message)
+        self.diagnostics = [Diagnostic(*d) for d in diagnostics]
+
+
+class PortError(Error):
+    """A port does not open or is lost: permission, interface, driver. The message says what to try."""
+
+
+class UnknownStream(Error, LookupError):
+    """No stream has that name; the message lists the nearest.
+
+    Attributes
+    ----------
+    name : str
+        What was asked for.
+    """
+
+    name: str
+
+    def __init__(self, name: str, known: Iterable[str] = ()) -> None:
+        names = list(known)
+        near = difflib.get_close_matches(name, names) or names[:10]
+        there_is = f"there is {', '.join(map(repr, near))}" if near else "there is none"
+        super().__init__(f"no stream is called {name!r}: {there_is}")
+        self.name = name

@@ -1,0 +1,155 @@
+"""Plans: what would be sent."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+
+from . import _native
+from ._values import ByName, Streams, read
+
+__all__ = ["Plan", "PlanFrame", "PlanPort", "PlanStream", "PlanWorker"]
+
+
+@dataclass(frozen=True)
+class PlanPort:
+    """A port and its address."""
+
+    name: str
+    address: str
+
+
+@dataclass(frozen=True)
+class PlanStream:
+    """A stream as it would be sent.
+
+    Attributes
+    ----------
+    asked_pps : float or None
+        Mean frames a second while active, under the session's multiplier; None for ``max``.
+    mean_size : float
+        Octets with FCS.
+    packets : int or None
+        Frames in all, each time it runs; None: without end.
+    start_ns : int
+        From the start of the run, or from the end of the stream before it.
+    self_start : bool
+        False: another stream starts it.
+    latency : bool
+        Its frames are signed.
+    variables : int
+        Fields that change from frame to frame.
+    workers : tuple of int
+        Who sends it: indices into `Plan.workers`.
+    """
+
+    name: str
+    port: str
+    group: str | None
+    asked_pps: float | None
+    mean_size: float
+    packets: int | None
+    start_ns: int
+    self_start: bool
+    latency: bool
+    variables: int
+    workers: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class PlanWorker:
+    """A thread on a core of its own.
+
+    Attributes
+    ----------
+    tx, rx : tuple of (str, int)
+        Ports and their queues that it sends to, and receives from.
+    """
+
+    tx: tuple[tuple[str, int], ...]
+    rx: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
+class PlanFrame:
+    """A frame that would be sent.
+
+    Attributes
+    ----------
+    stream : str
+        Its name.
+    index : int
+        In its stream, from 0.
+    due_ns : int
+        Since the start of the run.
+    octets : bytes
+        Without FCS. A signature carries the due instant in place of the true one.
+    summary : str
+        As ``tcpdump -n`` would show it.
+    """
+
+    stream: str
+    index: int
+    due_ns: int
+    octets: bytes
+    summary: str
+
+    def __bytes__(self) -> bytes:
+        return self.octets
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a session would send. Nothing is open, nothing was sent.
+
+    Attributes
+    ----------
+    seed : int
+    duration_s, packets, octets : number or None
+        What ends the run, whichever is first.
+    virtual_time : bool
+        The run goes as fast as the machine does, and is the same each time.
+    ports : ByName of PlanPort
+    streams : ByName of PlanStream
+    workers : tuple of PlanWorker
+    notes : tuple of str
+        What the user should know: a rate that was replaced, a core that has nothing to do.
+
+    Examples
+    --------
+    >>> import squall
+    >>> profile = squall.Profile(ports={"A": "loop:plan,virtual"})
+    >>> profile.add(squall.Stream(name="web", packet="eth/ipv4/udp", rate="1 Mpps", mode={"burst": 10}))
+    >>> plan = squall.Session(profile).plan()
+    >>> plan.streams["web"].asked_pps, plan.streams["web"].mean_size, plan.streams["web"].packets
+    (1000000.0, 64.0, 10)
+    >>> [(frame.stream, frame.index, frame.due_ns, len(frame.octets)) for frame in plan.frames(3)]
+    [('web', 0, 0, 60), ('web', 1, 1000, 60), ('web', 2, 2000, 60)]
+    """
+
+    seed: int
+    duration_s: float | None
+    packets: int | None
+    octets: int | None
+    virtual_time: bool
+    ports: ByName[PlanPort]
+    streams: Streams[PlanStream]
+    workers: tuple[PlanWorker, ...]
+    notes: tuple[str, ...]
+    _inner: _native.Plan = field(init=False, repr=False, compare=False)
+
+    @classmethod
+    def _from(cls, native: _native.Plan) -> Plan:
+        plan = read(cls, json.loads(native.to_json()))
+        object.__setattr__(plan, "_inner", native)
+        return plan
+
+    def frames(self, count: int) -> list[PlanFrame]:
+        """The first `count` frames in the order of their departures; fewer where there are not so many.
+
+        Streams that send as fast as possible take turns at instant 0; those that others start are not followed.
+        """
+        return [
+            PlanFrame(self.streams[stream].name, index, due_ns, octets, summary)
+            for stream, index, due_ns, octets, summary in self._inner.frames(count)
+        ]

@@ -1,0 +1,351 @@
+"""Profiles: what to send."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import json
+import math
+import operator
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, SupportsBytes, TypeAlias
+
+from . import _native
+
+__all__ = ["Profile", "Stream", "Vary", "vary"]
+
+Number: TypeAlias = int | str | ipaddress.IPv4Address | ipaddress.IPv6Address
+"""A number, an address, a MAC."""
+Time: TypeAlias = float | str | datetime.timedelta
+"""Seconds, or text with a unit: ``"10 s"``, ``"1.5 ms"``."""
+Frame: TypeAlias = str | bytes | bytearray | memoryview | SupportsBytes
+"""Layers as text, or anything whose ``bytes()`` is a frame without FCS: octets, a packet of scapy."""
+
+
+@dataclass(kw_only=True)
+class Vary:
+    """A field that changes from frame to frame: ``[[stream.vary]]`` of the schema, where each key is explained.
+
+    Give ``field``, or ``offset`` and ``octets``. See `vary` for a shorter way to write it.
+    """
+
+    op: Literal["increment", "decrement", "list", "random", "weighted", "file", "tuple"]
+    name: str | None = None
+    field: str | None = None
+    offset: int | None = None
+    octets: int | None = None
+    mask: Number | None = None
+    min: Number | None = None
+    max: Number | None = None
+    init: Number | None = None
+    step: Number | None = None
+    values: Iterable[Number] | None = None
+    weights: Iterable[int] | None = None
+    limit: int | None = None
+    seed: int | None = None
+    path: str | os.PathLike[str] | None = None
+    after: str | None = None
+    fields: Iterable[str] | None = None
+    ip_min: Number | None = None
+    ip_max: Number | None = None
+    port_min: Number | None = None
+    port_max: Number | None = None
+
+
+def vary(
+    field: str | None,
+    op: Literal["increment", "decrement", "list", "random", "weighted", "file", "tuple"],
+    **more: Any,
+) -> Vary:
+    """A field that changes from frame to frame.
+
+    Parameters
+    ----------
+    field : str or None
+        As in the packet: ``"ipv4.src"``, ``"vlan[1].id"``. None for ``op="tuple"``, and with ``offset``.
+    op : str
+        How values follow each other: ``"increment"``, ``"decrement"``, ``"list"``, ``"random"``, ``"weighted"``,
+        ``"file"`` or ``"tuple"``.
+    **more
+        The other keys of `Vary`: ``min``, ``max``, ``step``, ``values`` ...
+
+    Examples
+    --------
+    >>> import squall
+    >>> sources = squall.vary("ipv4.src", "random", min="16.0.0.0", max="18.0.0.254")
+    >>> sources.max
+    '18.0.0.254'
+    """
+    return Vary(field=field, op=op, **more)
+
+
+@dataclass(kw_only=True)
+class Stream:
+    """Frames of one kind, at one rate, on one port: ``[[stream]]`` of the schema. None: left out.
+
+    Nothing is checked before the profile is used, as much depends on what else is in it.
+
+    Attributes
+    ----------
+    name : str
+        Unique; reports and ``next`` use it. Default ``"stream 1"`` and so on.
+    port : str
+        A name from the profile's ports. May be left out where there is only one.
+    group : str
+        Reports add up the streams of a group.
+    packet : str, bytes or packet
+        The headers as text, outermost first (``"eth/ipv4(dst=48.0.0.1)/udp(dport=53)"``), or anything whose
+        ``bytes()`` is a frame without FCS: octets, a packet of scapy.
+    hex, pcap : str
+        In place of ``packet``: a frame as hexadecimal digits; a frame of a capture, ``"file.pcap#3"``.
+    size : int, str, list or dict
+        Octets with FCS: ``64``, ``[64, 1518]``, ``"imix"``, ``"64-1518"``, ``{"weights": [[64, 7], [1518, 1]]}``.
+    rate : str or number
+        ``"1 Mpps"``, ``"2 Gbps"`` (L2), ``"2 Gbps l1"``, ``"30 %"`` of the port, ``"max"``; a number is frames a
+        second. There is no default.
+    departures : str or dict
+        The law of the gaps: ``"constant"``, ``"exponential"``, ``{"pareto": 1.5}`` ...
+    mode : str or dict
+        ``"continuous"``, ``{"burst": 1000}``, or ``{"bursts": 5, "packets": 4, "gap": "1 s"}``.
+    start_delay : str, seconds or timedelta
+        From the start of the run, or from the end of the stream that names this one as ``next``.
+    self_start : bool
+        False: waits until a stream names this one as ``next``.
+    next : str or dict
+        The stream that starts when this one has ended, or ``{"stream": "web", "times": 3}``.
+    latency : bool
+        Signs the frames, so that the receiver measures loss, order and delay.
+    late : str
+        What happens to a frame whose instant has passed: ``"catch-up"``, ``"drop"``, ``"stretch"``.
+    enabled : bool
+        False: as if the stream were not there.
+    vary : list of Vary
+        Fields that change from frame to frame.
+
+    Examples
+    --------
+    >>> import squall
+    >>> web = squall.Stream(
+    ...     name="web",
+    ...     packet="eth/ipv4(dst=48.0.0.1)/tcp(dport=80,flags=S)",
+    ...     size="imix",
+    ...     rate="10 kpps",
+    ...     vary=[squall.vary("ipv4.src", "increment", min="16.0.0.1", max="16.0.0.254")],
+    ... )
+    """
+
+    name: str | None = None
+    port: str | None = None
+    group: str | None = None
+    packet: Frame | None = None
+    hex: str | None = None
+    pcap: str | os.PathLike[str] | None = None
+    size: int | str | Iterable[int] | Mapping[str, Any] | None = None
+    rate: float | str | None = None
+    departures: str | Mapping[str, Any] | None = None
+    mode: str | Mapping[str, Any] | None = None
+    start_delay: Time | None = None
+    self_start: bool | None = None
+    next: str | Mapping[str, Any] | None = None
+    latency: bool | None = None
+    late: Literal["catch-up", "drop", "stretch"] | None = None
+    enabled: bool | None = None
+    vary: Iterable[Vary] | None = None
+
+    def _table(self) -> dict[str, Any]:
+        table = _table(self)
+        if self.packet is not None and not isinstance(self.packet, str):
+            if "hex" in table:
+                raise TypeError("a stream has a packet or hex, not both")
+            table["hex"] = table.pop("packet")
+        return table
+
+
+@dataclass
+class Profile:
+    """What to send, on which ports, when.
+
+    Parameters
+    ----------
+    ports : mapping of str to str
+        Names for addresses: ``{"A": "af_packet:eth1", "B": "loop:0"}``.
+    streams : iterable of Stream
+        What to send; `add` and ``profile.streams`` change it.
+    seed : int
+        Feeds every random choice: same profile and seed, same octets. Default 1.
+    duration : str, seconds or timedelta
+        Ends the run after so long.
+    packets, octets : int or str
+        Ends the run after so many frames, or octets of frames with FCS, on all ports together.
+
+    Examples
+    --------
+    >>> import squall
+    >>> profile = squall.Profile(ports={"A": "loop:profile,virtual"}, duration="1 s")
+    >>> profile.add(squall.Stream(name="web", packet="eth/ipv4/udp", rate="1 kpps"))
+    >>> print(profile.to_toml())  # doctest: -NORMALIZE_WHITESPACE
+    seed = 1
+    duration = "1 s"
+    <BLANKLINE>
+    [ports]
+    A = "loop:profile,virtual"
+    <BLANKLINE>
+    [[stream]]
+    name = "web"
+    port = "A"
+    packet = "eth/ipv4/udp"
+    rate = "1 kpps"
+    <BLANKLINE>
+    """
+
+    ports: dict[str, str] = field(default_factory=dict)
+    streams: list[Stream] = field(default_factory=list)
+    seed: int | None = None
+    duration: Time | None = None
+    packets: int | str | None = None
+    octets: int | str | None = None
+    # What was read, and the table it had then: as long as that is so, mistakes are named by their place in the text.
+    _read: tuple[_native.Profile, dict[str, Any]] | None = field(default=None, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self.ports = dict(self.ports)
+        self.streams = list(self.streams)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Profile:
+        """The profile in a file: TOML, YAML or JSON, by its extension. Streams that are not enabled are left out.
+
+        Raises
+        ------
+        ProfileError
+            The file cannot be read, or there are mistakes in it.
+        """
+        return cls._from(_native.Profile.load(os.fspath(path)))
+
+    @classmethod
+    def from_toml(cls, text: str, origin: str = "<python>") -> Profile:
+        """The profile that `text` says; messages call it `origin`, and files that it names are sought beside that.
+
+        Raises
+        ------
+        ProfileError
+            There are mistakes in it.
+        """
+        return cls._from(_native.Profile.parse(text, origin, "toml"))
+
+    @classmethod
+    def from_dict(cls, table: Mapping[str, Any]) -> Profile:
+        """The profile that a table of the schema says, as `to_dict` gives it.
+
+        Raises
+        ------
+        ProfileError
+            There are mistakes in it.
+        """
+        return cls._from(_native.Profile.from_json(json.dumps(_plain(table)), "<python>"))
+
+    @classmethod
+    def _from(cls, read: _native.Profile) -> Profile:
+        table = json.loads(read.to_json())
+        streams = [
+            Stream(**{**stream, "vary": [Vary(**v) for v in stream.get("vary", ())] or None})
+            for stream in table.pop("stream", ())
+        ]
+        profile = cls(streams=streams, **table)
+        profile._read = read, profile._table()
+        return profile
+
+    def add(self, *streams: Stream) -> None:
+        """Adds streams at the end."""
+        self.streams.extend(streams)
+
+    def check(self) -> None:
+        """Checks all that can be checked before the ports are known; a `Session` does the same.
+
+        Raises
+        ------
+        ProfileError
+            With all mistakes.
+        """
+        self._checked()
+
+    def to_toml(self) -> str:
+        """The profile as a file, every value in the form in which a person would write it.
+
+        Raises
+        ------
+        ProfileError
+            There are mistakes in it.
+        """
+        return self._checked().to_toml()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The profile as the schema describes it.
+
+        Raises
+        ------
+        ProfileError
+            There are mistakes in it.
+        """
+        table: dict[str, Any] = json.loads(self._checked().to_json())
+        return table
+
+    @staticmethod
+    def schema() -> dict[str, Any]:
+        """The JSON schema of profiles, with every key explained."""
+        schema: dict[str, Any] = json.loads(_native.Profile.schema())
+        return schema
+
+    def _checked(self) -> _native.Profile:
+        table = self._table()
+        if self._read is not None and self._read[1] == table:
+            return self._read[0]
+        return _native.Profile.from_json(json.dumps(table), "<python>")
+
+    def _table(self) -> dict[str, Any]:
+        table = _table(self)
+        table["stream"] = table.pop("streams")
+        return table
+
+
+def _table(value: Profile | Stream | Vary) -> dict[str, Any]:
+    """What was given, under the names of the schema."""
+    given = {f.name: getattr(value, f.name) for f in fields(value) if not f.name.startswith("_")}
+    return {key: _plain(value) for key, value in given.items() if value is not None}
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it."""
+    match value:
+        case None | bool() | str():
+            return value
+        case int():
+            # Beyond 64 bits JSON readers lose digits (addresses of IPv6).
+            return value if abs(value) < 2**63 else str(value)
+        case float():
+            return value if math.isfinite(value) else str(value)
+        case Stream():
+            return value._table()
+        case Vary():
+            return _table(value)
+        case Mapping():
+            return {str(key): _plain(item) for key, item in value.items()}
+        case datetime.timedelta():
+            return f"{value // datetime.timedelta(microseconds=1)} us"
+        case ipaddress.IPv4Address() | ipaddress.IPv6Address():
+            return str(value)
+        case os.PathLike():
+            return os.fspath(value)
+        # Before iterables, which octets and packets of scapy are, too.
+        case bytes() | bytearray() | memoryview() | SupportsBytes():
+            return bytes(value).hex()
+    if isinstance(value, Iterable):
+        return [_plain(item) for item in value]
+    # Numbers of numpy and other packages.
+    if hasattr(value, "__index__"):
+        return _plain(operator.index(value))
+    if hasattr(value, "__float__"):
+        return _plain(float(value))
+    raise TypeError(f"a profile has no {type(value).__name__}: {value!r}")

@@ -1,0 +1,547 @@
+"""Results. The fields are those of ``schemas/report.schema.json``; units are in the names, octets are L2 with FCS."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import pathlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _native
+from ._values import ByName, Streams, read
+
+__all__ = [
+    "Cpu",
+    "Distribution",
+    "Host",
+    "InterfaceReport",
+    "Memory",
+    "PortReport",
+    "PortSample",
+    "PortSeries",
+    "Report",
+    "RxReport",
+    "Sample",
+    "Series",
+    "StreamReport",
+    "StreamRx",
+    "StreamSample",
+    "StreamSeries",
+    "TxReport",
+    "Verdict",
+]
+
+Counts = npt.NDArray[np.uint64]
+Floats = npt.NDArray[np.float64]
+S = TypeVar("S")
+
+
+@dataclass(frozen=True)
+class Host:
+    """The machine that the run was on."""
+
+    name: str
+    os: str
+    kernel: str
+    cpu_model: str
+    cpus: int
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The generator's audit of itself.
+
+    Attributes
+    ----------
+    valid : bool
+        It kept to its schedule, and no counter disagrees with another.
+    reasons : tuple of str
+        Why not: ``generator-bound: ...``, ``counters differ: ...``.
+    """
+
+    valid: bool
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Distribution:
+    """Summary and histogram of nanoseconds.
+
+    Attributes
+    ----------
+    count : int
+        Values seen.
+    min, max, p50, p90, p99, p999 : int
+        ns. Percentiles are those of the histogram: at most 0.8 % above the exact value.
+    mean, stddev : float
+        ns; of the population, exact.
+    bins : ndarray of uint64, shape (n, 3)
+        The bins that are not empty, ascending: lower edge, upper edge (exclusive), count. Read-only.
+
+    Examples
+    --------
+    >>> import squall
+    >>> report = squall.send("loop:bins,virtual", "eth/ipv4/udp", rate="1 kpps", count=100, latency=True)
+    >>> gaps = report.streams[0].rx.arrival_gap_ns
+    >>> gaps.count, gaps.min, gaps.max
+    (99, 1000000, 1000000)
+    >>> counts, edges = gaps.histogram()
+    >>> counts, edges.shape, edges.dtype
+    (array([99], dtype=uint64), (2,), dtype('uint64'))
+    """
+
+    count: int
+    min: int
+    mean: float
+    stddev: float
+    p50: int
+    p90: int
+    p99: int
+    p999: int
+    max: int
+    bins: Counts = field(repr=False)
+
+    def histogram(self) -> tuple[Counts, Counts]:
+        """As ``numpy.histogram`` gives it, and ``matplotlib.pyplot.stairs`` takes it.
+
+        Returns
+        -------
+        counts : ndarray of uint64, shape (n,)
+            Between bins that touch not there is one with count 0.
+        edges : ndarray of uint64, shape (n + 1,)
+            ns, ascending.
+        """
+        lower, upper, count = self.bins.T
+        edges = np.unique(np.concatenate([lower, upper]))
+        counts = np.zeros(len(edges) - 1, np.uint64)
+        counts[np.searchsorted(edges, lower)] = count
+        return counts, edges
+
+
+@dataclass(frozen=True)
+class TxReport:
+    """Frames that the port took for good.
+
+    Attributes
+    ----------
+    packets, octets, errors : int
+    pps, bps_l1, bps_l2 : float
+        Means over the run's duration.
+    not_sent : dict of str to int
+        Frames that were due and did not leave, by reason.
+    blocked_s : float
+        Time during which the port took no frames though some were due.
+    fingerprint : str or None
+        Hash over all frames' octets, whatever their order; only where the session has ``fingerprint=True``.
+    """
+
+    packets: int
+    octets: int
+    pps: float
+    bps_l1: float
+    bps_l2: float
+    errors: int
+    not_sent: dict[str, int]
+    blocked_s: float
+    fingerprint: str | None
+
+
+@dataclass(frozen=True)
+class RxReport:
+    """Frames that reached the process.
+
+    Attributes
+    ----------
+    packets, octets : int
+    pps, bps_l1, bps_l2 : float
+        Means over the run's duration.
+    unsigned_packets : int
+        Frames without our signature: of streams without ``latency``, or foreign.
+    drops : dict of str to int
+        Frames lost between the interface and the process, by reason.
+    fingerprint : str or None
+        As that of `TxReport`.
+    arrival_gap_ns : Distribution or None
+        Gaps between consecutive frames; None if there are not two.
+    """
+
+    packets: int
+    octets: int
+    pps: float
+    bps_l1: float
+    bps_l2: float
+    unsigned_packets: int
+    drops: dict[str, int]
+    fingerprint: str | None
+    arrival_gap_ns: Distribution | None
+
+
+@dataclass(frozen=True)
+class InterfaceReport:
+    """Counters of the interface itself, octets without FCS, difference over the run."""
+
+    tx_packets: int
+    tx_octets: int
+    tx_dropped: int
+    tx_errors: int
+    rx_packets: int
+    rx_octets: int
+    rx_dropped: int
+    rx_errors: int
+
+
+@dataclass(frozen=True)
+class PortReport:
+    """One port.
+
+    Attributes
+    ----------
+    timestamps : str
+        Where receive instants come from: ``none``, ``process``, ``kernel``, ``hardware``, ``virtual``.
+    interface : InterfaceReport or None
+        What the interface counted during the run, where there is one.
+    """
+
+    name: str
+    address: str
+    timestamps: str
+    tx: TxReport
+    rx: RxReport
+    interface: InterfaceReport | None
+
+
+@dataclass(frozen=True)
+class StreamRx:
+    """A stream as its receivers saw it, from signatures.
+
+    Attributes
+    ----------
+    ports : tuple of str
+        Where it was seen.
+    packets, octets : int
+        Duplicates included.
+    lost : int
+        Sent and never seen, duplicates not counted as seen (RFC 7680).
+    loss_ratio : float
+        lost / sent, 0 to 1.
+    duplicates : int
+        RFC 5560.
+    reordered : int
+        Sequence number below the next expected (RFC 4737 section 3).
+    max_reordering_extent : int
+        Packets (RFC 4737 section 4.2.1).
+    latency_ns : Distribution or None
+        One-way delay (RFC 7679), both ends on one clock.
+    ipdv_ns : Distribution or None
+        Magnitude of the delay's variation between consecutive sequence numbers (RFC 3393).
+    arrival_gap_ns : Distribution or None
+        Gaps between consecutive frames of the stream.
+    """
+
+    ports: tuple[str, ...]
+    packets: int
+    octets: int
+    lost: int
+    loss_ratio: float
+    duplicates: int
+    reordered: int
+    max_reordering_extent: int
+    latency_ns: Distribution | None
+    ipdv_ns: Distribution | None
+    arrival_gap_ns: Distribution | None
+
+
+@dataclass(frozen=True)
+class StreamReport:
+    """One stream.
+
+    Attributes
+    ----------
+    port : str
+        The port that sends it.
+    tx_pps : float
+        Mean over the stream's own active time.
+    asked_pps : float or None
+        The rate that was asked for, frames a second; None for ``max``.
+    not_sent : dict of str to int
+        Frames that were due and did not leave, by reason.
+    departure_error_ns : Distribution or None
+        Actual minus due instant of departure.
+    rx : StreamRx or None
+        The receiver's view; only of streams with ``latency``.
+    """
+
+    name: str
+    port: str
+    group: str | None
+    tx_packets: int
+    tx_octets: int
+    tx_pps: float
+    asked_pps: float | None
+    not_sent: dict[str, int]
+    departure_error_ns: Distribution | None
+    rx: StreamRx | None
+
+
+@dataclass(frozen=True)
+class PortSample:
+    """Rates of a port since the sample before."""
+
+    name: str
+    tx_pps: float
+    tx_bps_l1: float
+    tx_bps_l2: float
+    rx_pps: float
+    rx_bps_l1: float
+    rx_bps_l2: float
+
+
+@dataclass(frozen=True)
+class StreamSample:
+    """Rates and percentiles of a stream since the sample before.
+
+    Attributes
+    ----------
+    tx_pps, rx_pps : float
+    lost : int
+        So far; what is in flight counts as lost until it arrives.
+    latency_p50_ns, latency_p99_ns, late_p99_ns : int or None
+        None where nothing was measured, and with more than 64 streams.
+    """
+
+    name: str
+    tx_pps: float
+    rx_pps: float
+    lost: int
+    latency_p50_ns: int | None
+    latency_p99_ns: int | None
+    late_p99_ns: int | None
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One instant of a run.
+
+    Attributes
+    ----------
+    t_s : float
+        Since the first frame was due; 0 on virtual time.
+    ports : ByName of PortSample
+    streams : ByName of StreamSample
+    """
+
+    t_s: float
+    ports: ByName[PortSample]
+    streams: Streams[StreamSample]
+
+
+@dataclass(frozen=True)
+class Cpu:
+    """CPU time of the process during the run; ``per_mpkt_s`` is that of a million frames sent and received."""
+
+    user_s: float
+    system_s: float
+    per_mpkt_s: float | None
+
+
+@dataclass(frozen=True)
+class Memory:
+    """``peak_rss_octets``: the most memory that the process ever had."""
+
+    peak_rss_octets: int
+
+
+@dataclass(frozen=True, eq=False)
+class PortSeries:
+    """The columns of `PortSample`, each float64[n]; NaN where the port was not there."""
+
+    tx_pps: Floats
+    tx_bps_l1: Floats
+    tx_bps_l2: Floats
+    rx_pps: Floats
+    rx_bps_l1: Floats
+    rx_bps_l2: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class StreamSeries:
+    """The columns of `StreamSample`, each float64[n]; NaN where there was no such stream or value."""
+
+    tx_pps: Floats
+    rx_pps: Floats
+    lost: Floats
+    latency_p50_ns: Floats
+    latency_p99_ns: Floats
+    late_p99_ns: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Series:
+    """All samples of a run as columns, row i of each at ``t_s[i]``.
+
+    Attributes
+    ----------
+    t_s : ndarray of float64, shape (n,)
+        Seconds since the first frame was due, ascending.
+    ports : dict of str to PortSeries
+    streams : dict of str to StreamSeries
+        Of two streams of one name (removed and added again) the later counts.
+    """
+
+    t_s: Floats
+    ports: Mapping[str, PortSeries]
+    streams: Mapping[str, StreamSeries]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Report:
+    """What a run came to.
+
+    Attributes
+    ----------
+    schema : str
+        The version of this structure.
+    command : str
+        The command line, or ``python``.
+    started : str
+        RFC 3339, UTC.
+    duration_s : float
+        First departure due to last frame out.
+    verdict : Verdict
+        Whether the figures can be trusted, and if not, why.
+    ports : ByName of PortReport
+        By name or index: ``report.ports["A"].tx.packets``.
+    streams : ByName of StreamReport
+        By name or index: ``report.streams["web"].rx.latency_ns.p99``.
+    notes : tuple of str
+        What the user should know: a fallback taken, a rate clamped.
+
+    Examples
+    --------
+    >>> import squall
+    >>> report = squall.send("loop:report,virtual", "eth/ipv4/udp", rate="1 Mpps", count=1000, latency=True)
+    >>> report
+    <squall.Report: 1 port, 1 stream, 1000 packets sent, valid>
+    >>> stream = report.streams["stream 1"]
+    >>> stream.tx_packets, stream.rx.lost, report.ports["A"].rx.octets
+    (1000, 0, 64000)
+    """
+
+    schema: str
+    command: str
+    squall_version: str
+    started: str
+    duration_s: float
+    seed: int
+    host: Host
+    verdict: Verdict
+    ports: ByName[PortReport]
+    streams: Streams[StreamReport]
+    cpu: Cpu
+    memory: Memory
+    notes: tuple[str, ...]
+    _inner: _native.Report = field(init=False)
+
+    @classmethod
+    def _from(cls, native: _native.Report) -> Report:
+        text, octets = native.parts()
+        rows = np.frombuffer(octets, np.uint64).reshape(-1, 3)
+        report = read(cls, json.loads(text, object_hook=functools.partial(_with_bins, rows)))
+        object.__setattr__(report, "_inner", native)
+        return report
+
+    @classmethod
+    def from_json(cls, text: str) -> Report:
+        """The report that `to_json` or the command line wrote.
+
+        Raises
+        ------
+        ValueError
+            It is none, or of another version.
+        """
+        return cls._from(_native.Report.from_json(text))
+
+    @functools.cached_property
+    def series(self) -> tuple[Sample, ...]:
+        """The samples taken during the run. Many of them are handier as `series_arrays`."""
+        return tuple(read(Sample, sample) for sample in self.to_dict()["series"])
+
+    def series_arrays(self) -> Series:
+        """The samples taken during the run, as columns.
+
+        Examples
+        --------
+        >>> import squall
+        >>> profile = squall.Profile(ports={"A": "loop:series"}, duration="0.2 s")
+        >>> profile.add(squall.Stream(name="web", packet="eth/ipv4/udp", rate="1 kpps"))
+        >>> series = squall.run(profile, every=0.05).series_arrays()
+        >>> series.t_s.dtype, series.t_s.shape == series.streams["web"].tx_pps.shape
+        (dtype('float64'), True)
+        """
+        t_s, ports, streams = self._inner.series()
+        return Series(
+            np.frombuffer(t_s, np.float64), _columns(PortSeries, ports), _columns(StreamSeries, streams)
+        )
+
+    def to_json(self) -> str:
+        """The report as the command line's ``--json`` has it."""
+        return self._inner.to_json()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain values, series and histograms included."""
+        table: dict[str, Any] = json.loads(self.to_json())
+        return table
+
+    def to_html(self, path: str | os.PathLike[str]) -> None:
+        """Writes the report with plots as one HTML file that needs no other.
+
+        Raises
+        ------
+        OSError
+            The file cannot be written.
+        """
+        pathlib.Path(path).write_text(self._inner.to_html(), encoding="utf-8")
+
+    def summary(self, width: int = 100, color: bool = False) -> str:
+        """The report as text tables, `width` columns (at least 60), with ANSI colours or without."""
+        return self._inner.summary(width, color)
+
+    @staticmethod
+    def json_schema() -> dict[str, Any]:
+        """The JSON schema of reports."""
+        schema: dict[str, Any] = json.loads(_native.Report.schema())
+        return schema
+
+    def __str__(self) -> str:
+        return self.summary()
+
+    def __repr__(self) -> str:
+        def some(n: int, what: str) -> str:
+            return f"{n} {what}" if n == 1 else f"{n} {what}s"
+
+        sent = sum(port.tx.packets for port in self.ports)
+        verdict = "valid" if self.verdict.valid else "NOT valid: " + "; ".join(self.verdict.reasons)
+        counts = [some(len(self.ports), "port"), some(len(self.streams), "stream"), some(sent, "packet") + " sent"]
+        return f"<squall.Report: {', '.join(counts)}, {verdict}>"
+
+
+def _with_bins(rows: Counts, table: dict[str, Any]) -> dict[str, Any]:
+    """Puts a histogram's rows in the place of what says where they are."""
+    if "bins" in table:
+        [[first, end, _]] = table["bins"]
+        table["bins"] = rows[first:end]
+    return table
+
+
+def _columns(kind: type[S], table: Iterable[tuple[str, str, bytes]]) -> dict[str, S]:
+    columns: dict[str, dict[str, Floats]] = {}
+    for name, quantity, octets in table:
+        columns.setdefault(name, {})[quantity] = np.frombuffer(octets, np.float64)
+    known = [f.name for f in fields(kind)]  # type: ignore[arg-type]
+    return {name: kind(**{q: values[q] for q in known}) for name, values in columns.items()}

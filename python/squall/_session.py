@@ -1,0 +1,354 @@
+"""Runs: from a profile to a report."""
+
+from __future__ import annotations
+
+import decimal
+import json
+import os
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, TypeAlias
+
+from . import _native
+from ._plan import Plan
+from ._profile import Frame, Profile, Stream, Time, Vary
+from ._report import Report, Sample
+from ._values import read
+
+__all__ = ["Interrupted", "Run", "Session", "run", "send"]
+
+Clock: TypeAlias = Literal["real", "virtual"]
+Progress: TypeAlias = Callable[[Sample], object]
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C came during a blocking run. It was stopped cleanly, and there is a report of what was sent.
+
+    Attributes
+    ----------
+    report : Report
+    """
+
+    report: Report
+
+    def __init__(self, report: Report) -> None:
+        super().__init__("the run was interrupted; the report of what was sent is in the exception")
+        self.report = report
+
+
+class Session:
+    """A profile and how it is to be run.
+
+    Leaving it as a context manager ends the runs that were started and not finished.
+
+    Parameters
+    ----------
+    profile : Profile or path
+        What to send, or the file that says it. Taken as it is now; later changes to it are not seen.
+    cores : int, optional
+        Workers. Default: one a sending port, and one for receiving if a CPU is left.
+    mult : number or str, optional
+        Over the whole profile: ``2`` doubles every rate; ``"1 Mpps"``, ``"50 %"``, ``"2 Gbps"`` is what the streams of
+        each port come to.
+    clock : {"virtual", "real"}, optional
+        ``"virtual"``: as fast as the machine goes, and the same each time. Default: virtual if all ports say so
+        (files, ``loop:0,virtual``).
+    fingerprint : bool
+        Hash all frames. Costs a little for each.
+    receive : bool
+        False: ports only send.
+    linger : seconds
+        How long receiving goes on when everything is sent.
+
+    Raises
+    ------
+    ProfileError
+        There are mistakes in the profile.
+    ValueError
+        `mult` or `linger` is none.
+
+    Examples
+    --------
+    >>> import squall
+    >>> profile = squall.Profile(ports={"A": "loop:session,virtual,drop=1/10"})
+    >>> profile.add(squall.Stream(name="web", packet="eth/ipv4/udp", rate="1 kpps", mode={"burst": 100}, latency=True))
+    >>> with squall.Session(profile) as session:
+    ...     report = session.run()
+    >>> report.streams["web"].tx_packets, report.streams["web"].rx.lost
+    (100, 10)
+    """
+
+    def __init__(
+        self,
+        profile: Profile | str | os.PathLike[str],
+        *,
+        cores: int | None = None,
+        mult: float | str | None = None,
+        clock: Clock | None = None,
+        fingerprint: bool = False,
+        receive: bool = True,
+        linger: float = 0.2,
+    ) -> None:
+        if clock not in (None, "real", "virtual"):
+            raise ValueError(f"clock = {clock!r}: expected 'real', 'virtual' or None")
+        if not isinstance(profile, Profile):
+            profile = Profile.load(profile)
+        if isinstance(mult, int | float):
+            # repr would write 1e-05.
+            mult = format(decimal.Decimal(repr(mult)), "f")
+        self._native = _native.Session(
+            profile._checked(),
+            cores=cores,
+            mult=mult,
+            virtual_time=None if clock is None else clock == "virtual",
+            fingerprint=fingerprint,
+            receive=receive,
+            linger_s=linger,
+        )
+        self._runs: weakref.WeakSet[Run] = weakref.WeakSet()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for run in list(self._runs):
+            run.close()
+
+    def plan(self) -> Plan:
+        """What would be sent. Opens the ports as far as it must, and closes them.
+
+        Raises
+        ------
+        ProfileError
+            An address is wrong, a port cannot carry what is asked for.
+        """
+        return Plan._from(self._native.plan())
+
+    def start(self) -> Run:
+        """Opens the ports and starts; the first frame is due some 20 ms later.
+
+        Raises
+        ------
+        ProfileError
+            An address is wrong, a port cannot carry what is asked for.
+        PortError
+            A port does not open.
+        """
+        run = Run(self._native.start())
+        self._runs.add(run)
+        return run
+
+    def run(self, *, every: float = 0.25, progress: Progress | None = None) -> Report:
+        """Starts, waits for the end that the profile sets, and reports. Other threads go on meanwhile.
+
+        Parameters
+        ----------
+        every : seconds
+            Between samples for the report's series. On virtual time there are none.
+        progress : callable, optional
+            Called with each `Sample`.
+
+        Raises
+        ------
+        Interrupted
+            Ctrl-C: a `KeyboardInterrupt` with the report of what was sent. The way to end a profile without an end.
+        ProfileError, PortError
+            As `start`, and where a port is lost.
+        """
+        with self:
+            run = self.start()
+            try:
+                while not run.wait(None if run.virtual_time else every):
+                    sample = run.sample()
+                    if progress is not None:
+                        progress(sample)
+            except KeyboardInterrupt as interrupt:
+                run.stop()
+                raise Interrupted(run.finish()) from interrupt
+            return run.finish()
+
+
+class Run:
+    """A run on its way: `Session.start` gives it.
+
+    All methods may be called from any thread. After `finish` they raise `Error`, but `finish` itself, which gives the
+    same report again.
+
+    Examples
+    --------
+    >>> import squall
+    >>> profile = squall.Profile(ports={"A": "loop:run"})
+    >>> profile.add(squall.Stream(name="web", packet="eth/ipv4/udp", rate="1 kpps"))
+    >>> with squall.Session(profile) as session:
+    ...     run = session.start()
+    ...     run.wait(0.05)
+    ...     run.pause("web")
+    ...     profile.streams[0].rate = "2 kpps"
+    ...     run.change(profile)
+    ...     run.resume("web")
+    ...     run.stop()
+    ...     report = run.finish()
+    False
+    >>> report.streams["web"].tx_packets > 10
+    True
+    """
+
+    def __init__(self, native: _native.Run) -> None:
+        self._native = native
+        self._report: Report | None = None
+
+    @property
+    def virtual_time(self) -> bool:
+        """Whether it goes as fast as the machine does."""
+        return self._native.virtual_time
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the first frame was due; 0 on virtual time."""
+        return self._native.elapsed_s
+
+    def sample(self) -> Sample:
+        """Rates since the last sample. Each is a point of the report's series."""
+        text, _ = self._native.sample()
+        return read(Sample, json.loads(text))
+
+    def report(self) -> Report:
+        """The report so far, without series. It takes a sample, which becomes a point of the final report's series."""
+        _, report = self._native.sample()
+        return Report._from(report)
+
+    def pause(self, stream: str | None = None) -> None:
+        """Pauses a stream, or all. What would have been due meanwhile is due later.
+
+        Raises
+        ------
+        UnknownStream
+            The message lists the nearest names.
+        """
+        self._native.pause(stream)
+
+    def resume(self, stream: str | None = None) -> None:
+        """Lets a paused stream go on, or all.
+
+        Raises
+        ------
+        UnknownStream
+            The message lists the nearest names.
+        """
+        self._native.resume(stream)
+
+    def change(self, profile: Profile) -> None:
+        """Makes the run that of another profile, which has the same ports.
+
+        Streams of the same name and frames go on, at their new rate; others are added and removed.
+
+        Raises
+        ------
+        ProfileError
+            There are mistakes in it; nothing is changed then.
+        """
+        self._native.change(profile._checked())
+
+    def stop(self) -> None:
+        """Nothing more is sent. `finish` then gives the report."""
+        self._native.stop()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits for everything to be sent, at most `timeout` seconds (None: for ever); whether it is.
+
+        Ctrl-C raises `KeyboardInterrupt` and leaves the run as it is.
+        """
+        return self._native.wait(timeout)
+
+    def finish(self) -> Report:
+        """Waits for the end that the profile sets, then for frames on their way, and reports.
+
+        Without such an end, `stop` first.
+
+        Raises
+        ------
+        PortError
+            A port was lost in a way that leaves nothing to report.
+        """
+        if self._report is None:
+            self._report = Report._from(self._native.finish())
+        return self._report
+
+    def close(self) -> None:
+        """Ends the run if it goes on. `finish` still gives the report."""
+        if self._report is None:
+            self.stop()
+            self.finish()
+
+
+def run(
+    profile: Profile | str | os.PathLike[str],
+    *,
+    cores: int | None = None,
+    mult: float | str | None = None,
+    clock: Clock | None = None,
+    fingerprint: bool = False,
+    receive: bool = True,
+    linger: float = 0.2,
+    every: float = 0.25,
+    progress: Progress | None = None,
+) -> Report:
+    """Runs a profile, or the file of one, to its end: `Session` explains the arguments, `Session.run` the last two.
+
+    Examples
+    --------
+    >>> import squall
+    >>> profile = squall.Profile(ports={"A": "null:,virtual"}, duration="10 s")
+    >>> profile.add(squall.Stream(packet="eth/ipv4/udp", rate="70 kpps"))
+    >>> squall.run(profile).ports["A"].tx.packets
+    700000
+    """
+    session = Session(
+        profile, cores=cores, mult=mult, clock=clock, fingerprint=fingerprint, receive=receive, linger=linger
+    )
+    return session.run(every=every, progress=progress)
+
+
+def send(
+    port: str,
+    packet: Frame,
+    *,
+    rate: float | str,
+    count: int | None = None,
+    duration: Time | None = None,
+    size: int | str | Iterable[int] | Mapping[str, Any] | None = None,
+    vary: Iterable[Vary] | None = None,
+    latency: bool = False,
+    seed: int | None = None,
+    clock: Clock | None = None,
+    fingerprint: bool = False,
+    progress: Progress | None = None,
+) -> Report:
+    """Sends frames of one kind to one port. Without `count` and `duration`, until Ctrl-C.
+
+    Parameters
+    ----------
+    port : str
+        Its address: ``"af_packet:eth1"``, ``"loop:0"``, ``"pcap:out.pcap"``.
+    packet, rate, size, vary, latency
+        As those of `Stream`.
+    count : int, optional
+        So many frames.
+    duration : str, seconds or timedelta, optional
+        For so long.
+    seed
+        As that of `Profile`.
+    clock, fingerprint, progress
+        As those of `Session` and `Session.run`.
+
+    Examples
+    --------
+    >>> import squall
+    >>> report = squall.send("loop:send,virtual", "eth/ipv4(dst=48.0.0.1)/udp(dport=53)", rate="1 kpps", count=10)
+    >>> report.ports["A"].tx.packets, report.ports["A"].rx.packets
+    (10, 10)
+    """
+    mode = None if count is None else {"burst": count}
+    stream = Stream(packet=packet, rate=rate, mode=mode, size=size, vary=vary, latency=latency)
+    profile = Profile(ports={"A": port}, streams=[stream], duration=duration, seed=seed)
+    return run(profile, clock=clock, fingerprint=fingerprint, progress=progress)

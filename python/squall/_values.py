@@ -1,0 +1,117 @@
+"""From JSON to frozen values."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Generic, Protocol, TypeVar, overload
+
+from ._errors import UnknownStream
+
+__all__ = ["ByName"]
+
+
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+N = TypeVar("N", bound=_Named)
+T = TypeVar("T")
+
+
+class ByName(Sequence[N], Generic[N]):
+    """A sequence whose items are found by name, too.
+
+    Of two with the same name (a stream that was removed and added again while running) the later is found.
+
+    Examples
+    --------
+    >>> import squall
+    >>> report = squall.send("loop:by-name,virtual", "eth/ipv4/udp", rate="1 kpps", count=3)
+    >>> report.ports[0] is report.ports["A"], "B" in report.ports, report.ports.names
+    (True, False, ('A',))
+    """
+
+    def __init__(self, items: Iterable[N]) -> None:
+        self._items = tuple(items)
+        self._index = {item.name: i for i, item in enumerate(self._items)}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names, in order."""
+        return tuple(item.name for item in self._items)
+
+    @overload
+    def __getitem__(self, key: int | str) -> N: ...
+    @overload
+    def __getitem__(self, key: slice) -> tuple[N, ...]: ...
+    def __getitem__(self, key: int | str | slice) -> N | tuple[N, ...]:
+        if isinstance(key, str):
+            if key not in self._index:
+                self._unknown(key)
+            key = self._index[key]
+        return self._items[key]
+
+    def _unknown(self, name: str) -> typing.NoReturn:
+        raise KeyError(f"nothing is called {name!r}: there is {', '.join(map(repr, self._index)) or 'nothing'}")
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[N]:
+        return iter(self._items)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._index if isinstance(key, str) else key in self._items
+
+    def __eq__(self, other: object) -> bool:
+        return self._items == other._items if isinstance(other, ByName) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._items)
+
+    def __repr__(self) -> str:
+        return repr(self._items)
+
+
+class Streams(ByName[N]):
+    """As `ByName`; `UnknownStream` where there is no such stream."""
+
+    def _unknown(self, name: str) -> typing.NoReturn:
+        raise UnknownStream(name, self._index)
+
+
+def read(kind: type[T], value: dict[str, Any]) -> T:
+    """The dataclass `kind` from a JSON object with a key for each of its fields."""
+    return kind(**{name: convert(value[name]) for name, convert in _converters(kind)})  # type: ignore[arg-type]
+
+
+@functools.cache
+def _converters(kind: type) -> list[tuple[str, Callable[[Any], Any]]]:
+    hints = typing.get_type_hints(kind, vars(sys.modules[kind.__module__]))
+    return [(f.name, _converter(hints[f.name])) for f in dataclasses.fields(kind) if f.init]
+
+
+def _converter(hint: Any) -> Callable[[Any], Any]:
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (types.UnionType, typing.Union):
+        [inner] = (_converter(arg) for arg in args if arg is not types.NoneType)
+        return lambda value: None if value is None else inner(value)
+    if origin is tuple:
+        inner = _converter(args[0]) if args[1:] == (...,) else _same
+        return lambda value: tuple(map(inner, value))
+    if isinstance(origin, type) and issubclass(origin, ByName):
+        inner, sequence = _converter(args[0]), origin
+        return lambda value: sequence(map(inner, value))
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        return functools.partial(read, hint)
+    return _same
+
+
+def _same(value: T) -> T:
+    return value
