@@ -1,16 +1,62 @@
 //! Writes what is defined once, in Rust, to where people and editors look for it; or checks that it is current.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
+use serde_json::Value;
+
+type Make = fn() -> String;
+
 /// Each file and what makes it.
-const FILES: &[(&str, fn() -> String)] = &[
+const FILES: &[(&str, Make)] = &[
     ("schemas/profile.schema.json", profile_schema),
     ("schemas/report.schema.json", squall::report::schema),
     ("docs/reference/packets.md", squall_wire::reference),
+    ("docs/reference/cli.md", squall_cli::reference),
+    ("fuzz/dict/packet_syntax", packet_words),
+    ("fuzz/dict/profile", profile_words),
 ];
 
 fn profile_schema() -> String {
     format!("{:#}\n", squall_profile::schema())
+}
+
+/// What a fuzzer would be long in guessing, in libFuzzer's dictionary form.
+fn packet_words() -> String {
+    let headers = squall_wire::headers().iter().chain(squall_wire::payloads());
+    let names = headers.flat_map(|header| std::iter::once(header.name).chain(header.fields.iter().map(|f| f.name)));
+    dictionary(names.map(String::from).collect())
+}
+
+fn profile_words() -> String {
+    let mut words = BTreeSet::new();
+    collect_words(&squall_profile::schema(), &mut words);
+    dictionary(words)
+}
+
+fn collect_words(schema: &Value, words: &mut BTreeSet<String>) {
+    match schema {
+        Value::Object(members) => {
+            for (key, value) in members {
+                match (key.as_str(), value) {
+                    ("properties", Value::Object(properties)) => words.extend(properties.keys().cloned()),
+                    ("enum", Value::Array(values)) => {
+                        words.extend(values.iter().filter_map(Value::as_str).map(String::from))
+                    }
+                    ("const", Value::String(value)) => _ = words.insert(value.clone()),
+                    _ => {}
+                }
+                collect_words(value, words);
+            }
+        }
+        Value::Array(values) => values.iter().for_each(|value| collect_words(value, words)),
+        _ => {}
+    }
+}
+
+fn dictionary(words: BTreeSet<String>) -> String {
+    let plain = words.iter().filter(|word| word.bytes().all(|b| b.is_ascii_graphic() && b != b'"' && b != b'\\'));
+    plain.map(|word| format!("\"{word}\"\n")).collect()
 }
 
 pub fn write(root: &Path) -> Result<Vec<String>, String> {
@@ -30,7 +76,7 @@ pub fn write(root: &Path) -> Result<Vec<String>, String> {
 }
 
 pub fn check(root: &Path) -> Result<Vec<String>, String> {
-    let stale = |(file, make): &(&str, fn() -> String)| {
+    let stale = |(file, make): &(&str, Make)| {
         let found = current(&root.join(file));
         let line = match (found, make()) {
             (None, _) => return Some(format!("{file}: not there\n  run: cargo xtask generate")),
