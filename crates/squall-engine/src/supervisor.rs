@@ -14,6 +14,7 @@ use squall_measure::Receiver;
 use squall_plan::{Change, Plan};
 use squall_port::{InterfaceCounters, Port};
 use squall_program::Scratch;
+use squall_stats::EqualBins;
 use squall_units::{Nanos, Picos};
 
 use crate::{
@@ -31,11 +32,13 @@ pub struct Settings {
     pub fingerprint: bool,
     /// How long receiving goes on when everything is sent.
     pub linger: Duration,
+    /// Empty bins, nanoseconds: the gaps between the frames of each port are counted in such, too.
+    pub gap_bins: Option<EqualBins>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { virtual_time: false, fingerprint: false, linger: Duration::from_millis(200) }
+        Self { virtual_time: false, fingerprint: false, linger: Duration::from_millis(200), gap_bins: None }
     }
 }
 
@@ -130,7 +133,10 @@ pub fn start(plan: Arc<Plan>, mut ports: Vec<Box<dyn Port>>, settings: Settings)
             tx: transmitters,
             rx: rx
                 .into_iter()
-                .map(|(port, queue)| Receiving { queue, port, seen: Receiver::new(settings.fingerprint), error: None })
+                .map(|(port, queue)| {
+                    let seen = Receiver::new(settings.fingerprint).with_gap_bins(settings.gap_bins.clone());
+                    Receiving { queue, port, seen, error: None }
+                })
                 .collect(),
             budget: Budget {
                 packets: plan.stop.packets.unwrap_or(u64::MAX),

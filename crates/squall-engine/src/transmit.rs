@@ -1,13 +1,13 @@
 //! One port's frames on one worker: schedule, fill, send, credit.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{collections::{BTreeMap, VecDeque}, sync::Arc};
 
 use squall_plan::PlanStream;
 use squall_port::{BATCH, SendError, TxBatch, TxQueue};
 use squall_profile::Late;
 use squall_program::{Cursor, Program, Run, Scratch, Timeline};
 use squall_stats::{Fingerprint, Histogram};
-use squall_units::{FCS_LEN, Nanos, Picos};
+use squall_units::{FCS_LEN, Nanos, Picos, TxMeta};
 
 use crate::{
     Clock, PortTx, StreamTx,
@@ -17,6 +17,9 @@ use crate::{
 
 /// Frames counted one by one when time is up and their law has no closed form.
 const MOST_COUNTED: u64 = 10_000_000;
+
+/// Streams up to here have a departure histogram of their own.
+const MOST_HISTOGRAMS: usize = 256;
 
 /// What may still be sent in the whole run.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +44,8 @@ pub(crate) struct Transmitter {
     batch: u64,
     hand: Box<Hand>,
     blocked_since: Option<Nanos>,
+    /// With many streams there is one departure histogram for all: one each would push the streams out of the cache.
+    shared_errors: bool,
     pub counters: PortTx,
     /// Time is up, or everything is sent, or the port is gone.
     pub done: bool,
@@ -48,7 +53,9 @@ pub(crate) struct Transmitter {
 
 /// The batch at hand: filled, and as far as `done` sent.
 struct Hand {
-    stream: [u32; BATCH],
+    /// Frames in a row of one stream: (stream, first slot, slot behind the last).
+    runs: Vec<(u32, usize, usize)>,
+    /// `u64::MAX`: never was due, left as soon as it could.
     due: [u64; BATCH],
     len: [u32; BATCH],
     prints: [Fingerprint; BATCH],
@@ -56,25 +63,35 @@ struct Hand {
     done: usize,
 }
 
-/// A stream, or a worker's share of it.
+/// A stream, or a worker's share of it. What each frame needs comes first: with thousands of streams, every cache line
+/// is one more to wait for.
+#[repr(C)]
 struct Sender {
-    plan: Arc<PlanStream>,
+    timeline: Timeline,
+    generation: u32,
+    /// Octets without FCS, if all frames have as many.
+    fixed_len: Option<u32>,
+    member: Membership,
     program: Arc<Program>,
     cursor: Cursor,
-    timeline: Timeline,
     /// Index in the stream of the next frame to be scheduled, and the distance to the one after.
     next: u64,
     by: u64,
+    packets: u64,
+    octets: u64,
+    first_left: Option<Nanos>,
+    last_left: Nanos,
     /// Frames of other workers between ours have to be gone through.
     walk: bool,
-    fixed_len: Option<u32>,
-    first: u64,
-    generation: u32,
+    late: Late,
     active: bool,
+    number: u32,
+    plan: Arc<PlanStream>,
+    first: u64,
     paused: Option<Picos>,
     arrows_taken: u64,
-    member: Membership,
-    counters: StreamTx,
+    not_sent: BTreeMap<&'static str, u64>,
+    departure_error: Histogram,
 }
 
 impl Transmitter {
@@ -89,7 +106,7 @@ impl Transmitter {
             groups: Groups::default(),
             batch: 0,
             hand: Box::new(Hand {
-                stream: [0; BATCH],
+                runs: Vec::with_capacity(BATCH),
                 due: [0; BATCH],
                 len: [0; BATCH],
                 prints: [Fingerprint::default(); BATCH],
@@ -97,6 +114,7 @@ impl Transmitter {
                 done: 0,
             }),
             blocked_since: None,
+            shared_errors: false,
             counters: PortTx { port, fingerprint: fingerprint.then(Fingerprint::default), ..PortTx::default() },
             done: false,
         }
@@ -106,6 +124,7 @@ impl Transmitter {
     pub fn load(&mut self, streams: Vec<(u32, Arc<PlanStream>, u64, u64)>) {
         let pps = streams.iter().filter_map(|s| Some(s.1.asked_pps? / s.3 as f64)).sum();
         self.wheel = Wheel::new(streams.len(), pps);
+        self.shared_errors = streams.len() > MOST_HISTOGRAMS;
         for (number, plan, first, by) in streams {
             let i = self.take(number, plan, first, by);
             if self.senders[i].plan.self_start {
@@ -129,7 +148,14 @@ impl Transmitter {
             paused: None,
             arrows_taken: 0,
             member: Membership::default(),
-            counters: StreamTx { number, ..StreamTx::default() },
+            packets: 0,
+            octets: 0,
+            first_left: None,
+            last_left: Nanos::ZERO,
+            not_sent: BTreeMap::new(),
+            departure_error: Histogram::default(),
+            late: plan.late,
+            number,
             plan,
             program,
         });
@@ -175,7 +201,7 @@ impl Transmitter {
 
     /// Whether stream `number` is here.
     fn find(&self, number: u32) -> Option<usize> {
-        self.senders.iter().position(|s| s.counters.number == number)
+        self.senders.iter().position(|s| s.number == number)
     }
 
     /// Takes the stream out of every queue; entries in the wheel become stale.
@@ -187,7 +213,7 @@ impl Transmitter {
     pub fn pause(&mut self, number: Option<u32>, now: Picos) {
         for i in 0..self.senders.len() {
             let s = &mut self.senders[i];
-            if number.is_none_or(|n| n == s.counters.number) && s.active && s.paused.is_none() {
+            if number.is_none_or(|n| n == s.number) && s.active && s.paused.is_none() {
                 s.paused = Some(now);
                 self.dequeue(i);
             }
@@ -197,7 +223,7 @@ impl Transmitter {
     pub fn resume(&mut self, number: Option<u32>, now: Picos) {
         for i in 0..self.senders.len() {
             let s = &mut self.senders[i];
-            if number.is_some_and(|n| n != s.counters.number) {
+            if number.is_some_and(|n| n != s.number) {
                 continue;
             }
             if let Some(since) = s.paused.take() {
@@ -283,6 +309,7 @@ impl Transmitter {
 
     fn schedule_and_fill(&mut self, now: Nanos, at: Picos, horizon: u64, budget: &mut Budget, scratch: &mut Scratch) {
         (self.hand.filled, self.hand.done) = (0, 0);
+        self.hand.runs.clear();
         self.groups.clear();
         self.batch += 1;
         let most = self.limit.min(usize::try_from(budget.packets).unwrap_or(usize::MAX));
@@ -300,26 +327,14 @@ impl Transmitter {
                 self.unpaced.push_back(entry.stream);
                 continue;
             }
-            if s.plan.late != Late::CatchUp && !s.catch_up(at) {
+            if s.late != Late::CatchUp && !s.catch_up(at) {
                 Self::go_on(&mut self.senders, &mut self.wheel, i);
                 continue;
             }
             let first = n;
             let bound = self.wheel.bound().min(horizon.saturating_add(1));
-            let mut due = s.timeline.end().0;
-            while let Some(len) = s.schedule(budget) {
-                let meta = &mut batch.meta[n];
-                meta.len = len;
-                meta.due = self.clock.instant(Picos(due));
-                self.hand.due[n] = due;
-                self.hand.len[n] = len;
-                self.hand.stream[n] = entry.stream;
-                n += 1;
-                match s.timeline.due() {
-                    Some(next) if next.0 < bound && n < most => due = next.0,
-                    _ => break,
-                }
-            }
+            n += s.schedule_run(bound, most - n, budget, &mut self.hand, &mut batch.meta[n..], n, self.clock);
+            self.hand.runs.push((entry.stream, first, n));
             self.groups.add(self.batch, &mut s.member, entry.stream, first, n - first);
             Self::go_on(&mut self.senders, &mut self.wheel, i);
         }
@@ -337,7 +352,6 @@ impl Transmitter {
                 batch.meta[n].due = now;
                 self.hand.due[n] = u64::MAX;
                 self.hand.len[n] = len;
-                self.hand.stream[n] = stream;
                 n += 1;
                 // A burst has ended, and the next begins after a gap.
                 if s.timeline.end() > at {
@@ -345,6 +359,7 @@ impl Transmitter {
                 }
             }
             if n > first {
+                self.hand.runs.push((stream, first, n));
                 self.groups.add(self.batch, &mut s.member, stream, first, n - first);
             }
             if s.timeline.end() <= at && s.timeline.due().is_some() {
@@ -384,7 +399,7 @@ impl Transmitter {
         let end = s.timeline.end();
         let Some(next) = s.plan.next.filter(|n| n.times.is_none_or(|times| s.arrows_taken < times)) else { return };
         s.arrows_taken += 1;
-        let Some(j) = senders.iter().position(|t| t.counters.number as usize == next.stream) else { return };
+        let Some(j) = senders.iter().position(|t| t.number as usize == next.stream) else { return };
         let t = &mut senders[j];
         if t.active {
             return;
@@ -408,7 +423,7 @@ impl Transmitter {
                 let i = self.hand.done;
                 *self.counters.not_sent.entry(reason).or_default() += 1;
                 self.counters.errors += 1;
-                *self.senders[self.hand.stream[i] as usize].counters.not_sent.entry(reason).or_default() += 1;
+                *self.sender_of(i).not_sent.entry(reason).or_default() += 1;
                 self.hand.done += 1;
                 true
             }
@@ -443,33 +458,44 @@ impl Transmitter {
         // Frames of one hand-over left one after the other: each is given its share of the time it took.
         let (first, took) = (self.clock.since_start(before).0, self.clock.since_start(after).0);
         let each = (took - first) / sent as u64;
+        let virtual_time = self.clock == Clock::Virtual;
         let mut octets_of_all = 0;
+        let mut errors = [0; BATCH];
         let mut i = from;
-        while i < to {
-            let stream = self.hand.stream[i];
-            let counters = &mut self.senders[stream as usize].counters;
-            let (begin, mut octets) = (i, 0);
-            while i < to && self.hand.stream[i] == stream {
-                octets += u64::from(self.hand.len[i] + FCS_LEN);
-                let due = self.hand.due[i];
-                if due != u64::MAX && self.clock != Clock::Virtual {
-                    let left = first + each * (i - from + 1) as u64;
-                    counters.departure_error.record(left.saturating_sub(due) / 1000);
-                }
-                i += 1;
+        for &(stream, begin, end) in &self.hand.runs {
+            let (begin, end) = (begin.max(from), end.min(to));
+            if begin >= end {
+                continue;
             }
-            counters.packets += (i - begin) as u64;
-            counters.octets += octets;
+            let s = &mut self.senders[stream as usize];
+            let octets = match s.fixed_len {
+                Some(len) => u64::from(len + FCS_LEN) * (end - begin) as u64,
+                None => self.hand.len[begin..end].iter().map(|len| u64::from(len + FCS_LEN)).sum(),
+            };
+            let due = &self.hand.due[begin..end];
+            if !virtual_time && due[0] != u64::MAX {
+                let errors = &mut errors[..due.len()];
+                let mut left = first + each * (begin - from) as u64;
+                for (error, due) in errors.iter_mut().zip(due) {
+                    left += each;
+                    *error = left.saturating_sub(*due) / 1000;
+                }
+                if self.shared_errors {
+                    self.counters.departure_error.record_all(errors);
+                } else {
+                    s.departure_error.record_all(errors);
+                }
+            }
+            s.packets += (end - begin) as u64;
+            s.octets += octets;
             octets_of_all += octets;
-            let last = if self.clock == Clock::Virtual { self.clock.instant(Picos(self.hand.due[i - 1])) } else { after };
-            counters.first.get_or_insert(if self.clock == Clock::Virtual {
-                self.clock.instant(Picos(self.hand.due[begin]))
-            } else {
-                before
-            });
-            counters.last = last;
-            self.counters.last = last;
+            if s.first_left.is_none() {
+                s.first_left = Some(if virtual_time { self.clock.instant(Picos(due[0])) } else { before });
+            }
+            s.last_left = if virtual_time { self.clock.instant(Picos(due[due.len() - 1])) } else { after };
+            i = end - 1;
         }
+        self.counters.last = if virtual_time { self.clock.instant(Picos(self.hand.due[i])) } else { after };
         self.counters.packets += sent as u64;
         self.counters.octets += octets_of_all;
         if let Some(fingerprint) = &mut self.counters.fingerprint {
@@ -477,10 +503,17 @@ impl Transmitter {
         }
     }
 
+    /// The stream that slot `i` of the batch at hand belongs to.
+    fn sender_of(&mut self, i: usize) -> &mut Sender {
+        let run = self.hand.runs.iter().find(|r| (r.1..r.2).contains(&i));
+        let stream = run.expect("every slot at hand was put into a run").0;
+        &mut self.senders[stream as usize]
+    }
+
     fn drop_hand(&mut self, reason: &'static str) {
         for i in self.hand.done..self.hand.filled {
             *self.counters.not_sent.entry(reason).or_default() += 1;
-            *self.senders[self.hand.stream[i] as usize].counters.not_sent.entry(reason).or_default() += 1;
+            *self.sender_of(i).not_sent.entry(reason).or_default() += 1;
         }
         self.hand.done = self.hand.filled;
     }
@@ -499,7 +532,7 @@ impl Transmitter {
                 let late = s.timeline.due_before(until, s.program.max_len(), MOST_COUNTED);
                 if late > 1 {
                     *self.counters.not_sent.entry("late").or_default() += late;
-                    *s.counters.not_sent.entry("late").or_default() += late;
+                    *s.not_sent.entry("late").or_default() += late;
                 }
             }
             s.active = false;
@@ -512,11 +545,58 @@ impl Transmitter {
 
     /// Counters of every stream here; without `full`, no histograms.
     pub fn streams(&self, full: bool) -> Vec<StreamTx> {
-        self.senders.iter().map(|s| if full { s.counters.clone() } else { s.counters.light() }).collect()
+        let one = |s: &Sender| StreamTx {
+            number: s.number,
+            packets: s.packets,
+            octets: s.octets,
+            not_sent: s.not_sent.clone(),
+            first: s.first_left,
+            last: s.last_left,
+            departure_error: if full { s.departure_error.clone() } else { Histogram::default() },
+        };
+        self.senders.iter().map(one).collect()
     }
 }
 
 impl Sender {
+    /// Takes frames in a row as long as they are due before `bound`, the first in any case, at most `most`: lengths and
+    /// due instants go to the batch, from slot `n` on. How many.
+    #[inline]
+    #[allow(clippy::too_many_arguments)]
+    fn schedule_run(
+        &mut self,
+        bound: u64,
+        most: usize,
+        budget: &mut Budget,
+        hand: &mut Hand,
+        meta: &mut [TxMeta],
+        n: usize,
+        clock: Clock,
+    ) -> usize {
+        if let (Some(len), u64::MAX, false) = (self.fixed_len, budget.octets, self.walk)
+            && let Some(count) = self.timeline.run(bound, &mut hand.due[n..n + most])
+        {
+            budget.packets -= if budget.packets == u64::MAX { 0 } else { count as u64 };
+            self.next += self.by * count as u64;
+            for (m, due) in meta.iter_mut().zip(&hand.due[n..n + count]) {
+                m.len = len;
+                m.due = clock.instant(Picos(*due));
+            }
+            hand.len[n..n + count].fill(len);
+            return count;
+        }
+        let mut count = 0;
+        while let Some(due) = self.timeline.due().filter(|due| count == 0 || (count < most && due.0 < bound)) {
+            let Some(len) = self.schedule(budget) else { break };
+            meta[count].len = len;
+            meta[count].due = clock.instant(due);
+            hand.due[n + count] = due.0;
+            hand.len[n + count] = len;
+            count += 1;
+        }
+        count
+    }
+
     /// Takes the next frame from budget and timeline and gives its length; `None` when the budget is spent.
     #[inline]
     fn schedule(&mut self, budget: &mut Budget) -> Option<u32> {
@@ -549,7 +629,7 @@ impl Sender {
         if late <= gap {
             return true;
         }
-        if self.plan.late == Late::Stretch {
+        if self.late == Late::Stretch {
             self.timeline.shift(Picos(late));
             return true;
         }
@@ -563,22 +643,8 @@ impl Sender {
             self.next += self.by;
             skipped += 1;
         }
-        self.cursor = self.program.cursor(self.next, self.by, self.counters.number + 1);
-        *self.counters.not_sent.entry("late").or_default() += skipped;
+        self.cursor = self.program.cursor(self.next, self.by, self.number + 1);
+        *self.not_sent.entry("late").or_default() += skipped;
         false
-    }
-}
-
-impl StreamTx {
-    fn light(&self) -> Self {
-        Self {
-            number: self.number,
-            packets: self.packets,
-            octets: self.octets,
-            not_sent: self.not_sent.clone(),
-            first: self.first,
-            last: self.last,
-            departure_error: Histogram::default(),
-        }
     }
 }

@@ -36,6 +36,8 @@ pub struct PortTx {
     pub blocked: Nanos,
     /// When the last frame left, on the engine's clock.
     pub last: Nanos,
+    /// Actual minus due instant, nanoseconds, of streams that have no histogram of their own.
+    pub departure_error: Histogram,
     pub fingerprint: Option<Fingerprint>,
     /// Why the port is of no further use.
     pub error: Option<String>,

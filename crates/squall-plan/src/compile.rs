@@ -40,8 +40,7 @@ pub fn compile(
     if !problems.is_empty() {
         return Err(finish(problems, profile));
     }
-    let with_len: Vec<(&Stream, f64)> =
-        made.iter().map(|(s, p)| (*s, p.sizes().mean() + f64::from(FCS_LEN))).collect();
+    let with_len: Vec<(&Stream, f64)> = made.iter().map(|(s, p)| (*s, p.sizes().mean() + f64::from(FCS_LEN))).collect();
     let rates = rate::scaled(&with_len, limits, options.multiplier)
         .map_err(|message| finish(vec![Diagnostic::at(At::default(), message, vec![])], profile))?;
     let mut streams = Vec::new();
@@ -60,11 +59,7 @@ pub fn compile(
         .ports
         .iter()
         .enumerate()
-        .map(|(i, p)| PlanPort {
-            name: p.name.clone(),
-            address: p.address.clone(),
-            max_frame: longest(i).unwrap_or(0),
-        })
+        .map(|(i, p)| PlanPort { name: p.name.clone(), address: p.address.clone(), max_frame: longest(i).unwrap_or(0) })
         .collect();
     warn_of_overload(&ports, limits, &streams, &mut notes);
     let workers = place::place(&ports, limits, &mut streams, &profile.stop, options, &mut notes);
@@ -143,7 +138,7 @@ fn program(
 /// The frame at its longest, and the law of lengths without FCS.
 fn frame(stream: &Stream, size_seed: u64, seed: u64, assets: &dyn Assets) -> Result<(Frame, Sizes), Diagnostic> {
     let name = &stream.name;
-    let load = |path: &str| assets.file(path);
+    let load = |path: &str| assets.payload(path);
     let problem = |at: At, message: String, details: Vec<String>| Diagnostic::at(at, message, details);
     let without = |len: u32| len.saturating_sub(FCS_LEN);
     let sizes = match &stream.size {
@@ -197,32 +192,20 @@ fn frame(stream: &Stream, size_seed: u64, seed: u64, assets: &dyn Assets) -> Res
         })?,
     };
     let mut frame = Frame::dissect(octets);
-    let longest = match &sizes {
-        Some(sizes) => sizes.range().1 as usize,
-        None => frame.bytes.len().max(MIN_FRAME),
+    let Some(sizes) = sizes else {
+        // As it is, padded as the sender's driver would.
+        let padding = MIN_FRAME.saturating_sub(frame.bytes.len());
+        frame.bytes.resize(frame.bytes.len() + padding, 0);
+        frame.trailer += padding;
+        frame.lengths.iter_mut().for_each(|l| l.from += padding);
+        let len = frame.bytes.len() as u32;
+        return Ok((frame, Sizes::fixed(len)));
     };
-    resize(&mut frame, longest, sizes.is_none());
-    let sizes = sizes.unwrap_or_else(|| Sizes::fixed(longest as u32));
+    frame.resize(sizes.range().1 as usize).map_err(|e| match e {
+        BuildError::TooShort { need, len } => too_short(stream, need, len),
+        other => problem(stream.size_at, format!("stream {name:?}: {other}"), vec!["try a smaller size".into()]),
+    })?;
     Ok((frame, sizes))
-}
-
-/// Octets of a ready frame to another length: padded behind the packet (`pad`), or with a longer or shorter payload.
-fn resize(frame: &mut Frame, len: usize, pad: bool) {
-    let old = frame.bytes.len();
-    if len == old {
-        return;
-    }
-    frame.bytes.resize(len, 0);
-    if pad {
-        frame.trailer += len - old;
-        frame.lengths.iter_mut().for_each(|l| l.from += len - old);
-        return;
-    }
-    for l in &frame.lengths {
-        if let (Some(field), Some(value)) = (frame.bytes.get_mut(l.at..l.at + 2), len.checked_sub(l.from)) {
-            field.copy_from_slice(&(value as u16).to_be_bytes());
-        }
-    }
 }
 
 fn vars(stream: &Stream, frame: &Frame, seeds: impl Fn(u64) -> u64) -> Result<Vec<VarSpec>, Diagnostic> {
@@ -235,7 +218,10 @@ fn vars(stream: &Stream, frame: &Frame, seeds: impl Fn(u64) -> u64) -> Result<Ve
                 let period = of.law.period().and_then(|p| p.checked_mul(of.every)).ok_or_else(|| {
                     Diagnostic::at(
                         vary.at,
-                        format!("stream {:?}: a variable that depends on one that never wraps would never change", stream.name),
+                        format!(
+                            "stream {:?}: a variable that depends on one that never wraps would never change",
+                            stream.name
+                        ),
                         vec!["try op = \"increment\" with min and max, or a list, for the one it depends on".into()],
                     )
                 })?;
@@ -251,9 +237,9 @@ fn vars(stream: &Stream, frame: &Frame, seeds: impl Fn(u64) -> u64) -> Result<Ve
 fn place_of(vary: &Vary, frame: &Frame, stream: &str) -> Result<(usize, usize), Diagnostic> {
     match &vary.field {
         FieldRef::Name(name) => {
-            let field = frame.field(name).map_err(|e| {
-                Diagnostic::at(vary.at, format!("stream {stream:?}: field = {name:?}: {e}"), vec![])
-            })?;
+            let field = frame
+                .field(name)
+                .map_err(|e| Diagnostic::at(vary.at, format!("stream {stream:?}: field = {name:?}: {e}"), vec![]))?;
             Ok((field.bit, field.bits))
         }
         FieldRef::Offset { offset, octets, mask } => {
@@ -334,7 +320,10 @@ fn explain(error: ProgramError, stream: &Stream, layers: &str) -> Diagnostic {
         ),
         ProgramError::Straddles { index } => Diagnostic::at(
             at(index),
-            format!("stream {name:?}: field {} lies half inside and half outside of what a checksum covers", var(index)),
+            format!(
+                "stream {name:?}: field {} lies half inside and half outside of what a checksum covers",
+                var(index)
+            ),
             vec!["try two variables, one inside and one outside".into()],
         ),
         ProgramError::NoRoomForSignature { free } => {

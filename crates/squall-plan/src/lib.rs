@@ -38,6 +38,11 @@ pub trait Assets {
     /// # Errors
     /// As reading the file does.
     fn file(&self, path: &str) -> io::Result<Vec<u8>>;
+    /// A file named inside packet text: its path is from the profile's folder.
+    ///
+    /// # Errors
+    /// As reading the file does.
+    fn payload(&self, path: &str) -> io::Result<Vec<u8>>;
     /// Octets without FCS of frame `number` (from 1) of a capture.
     ///
     /// # Errors

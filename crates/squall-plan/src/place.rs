@@ -35,7 +35,8 @@ pub(crate) fn place(
         None => sending.len().clamp(1, count),
     };
     for (i, &port) in sending.iter().enumerate() {
-        let serving = (0..senders).filter(|w| if senders >= sending.len() { w % sending.len() == i } else { i % senders == *w });
+        let serving =
+            (0..senders).filter(|w| if senders >= sending.len() { w % sending.len() == i } else { i % senders == *w });
         for (queue, w) in serving.take(limits[port].tx_queues.max(1) as usize).enumerate() {
             workers[w].tx.push((port, queue as u32));
         }

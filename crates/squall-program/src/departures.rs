@@ -56,16 +56,32 @@ impl Pattern {
 /// The departures of one stream, one after the other.
 #[derive(Clone, Debug)]
 pub struct Timeline {
+    /// Due instant of the next frame, whole picoseconds and a fraction of a denominator.
+    due: u64,
+    fraction: u64,
+    /// Frames that the burst still has; `u64::MAX`: without end.
+    left: u64,
+    /// Constant gaps that do not depend on the frame's length: the common case, without division or look-up.
+    even: Option<Even>,
+    rest: Box<Rest>,
+}
+
+/// A gap of `whole` and `rest / den` picoseconds.
+#[derive(Clone, Copy, Debug)]
+struct Even {
+    whole: u64,
+    rest: u64,
+    den: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Rest {
     gap: Gap,
     law: GapLaw,
     pattern: Pattern,
     seed: u64,
     /// Index of the next gap.
     k: u64,
-    /// Due instant of the next frame, whole picoseconds and a fraction of `den`.
-    due: u64,
-    fraction: u64,
-    left: u64,
     bursts_left: u64,
     on_since: u64,
 }
@@ -128,29 +144,20 @@ fn reduced(mut n: u128, mut d: u128) -> (u64, u64) {
 impl Timeline {
     /// The first frame is due at `start`. `seed` feeds random laws.
     pub fn new(gap: Gap, law: GapLaw, pattern: Pattern, seed: u64, start: Picos) -> Self {
-        Self {
-            gap,
-            law,
-            pattern,
-            seed,
-            k: 0,
-            due: start.0,
-            fraction: 0,
-            left: pattern.packets,
-            bursts_left: pattern.bursts,
-            on_since: start.0,
-        }
+        let rest = Rest { gap, law, pattern, seed, k: 0, bursts_left: pattern.bursts, on_since: start.0 };
+        let even = rest.even();
+        Self { due: start.0, fraction: 0, left: pattern.packets, even, rest: Box::new(rest) }
     }
 
     /// The part that one of `by` workers has in a continuous or single burst: frames `first`, `first + by`, ...
     /// `None` where gaps depend on the frames between, which the worker then has to go through.
     pub fn share(mut self, first: u64, by: u64) -> Option<Self> {
-        let Gap::PerFrame { num, den } = self.gap else { return None };
-        if self.law != GapLaw::Constant || self.pattern.bursts != 1 || num.checked_mul(by)? >> 62 != 0 {
+        let Gap::PerFrame { num, den } = self.rest.gap else { return None };
+        if self.rest.law != GapLaw::Constant || self.rest.pattern.bursts != 1 || num.checked_mul(by)? >> 62 != 0 {
             return None;
         }
         (0..first).for_each(|_| self.add(num, den));
-        self.gap = Gap::PerFrame { num: num * by, den };
+        self.set(Gap::PerFrame { num: num * by, den });
         if self.left != u64::MAX {
             self.left = self.left.saturating_sub(first).div_ceil(by);
         }
@@ -160,7 +167,9 @@ impl Timeline {
     /// How many frames are due before `end`, at most `most`: what is left unsent when time is up.
     pub fn due_before(&self, end: Picos, len: u32, most: u64) -> u64 {
         let mut rest = self.clone();
-        if let (Gap::PerFrame { num, den }, GapLaw::Constant, 1) = (self.gap, &self.law, self.pattern.bursts) {
+        if let (Gap::PerFrame { num, den }, GapLaw::Constant, 1) =
+            (self.rest.gap, &self.rest.law, self.rest.pattern.bursts)
+        {
             let span = u128::from(end.0.saturating_sub(self.due)) * u128::from(den);
             return (span.div_ceil(u128::from(num.max(1))) as u64).min(self.left);
         }
@@ -179,6 +188,7 @@ impl Timeline {
     }
 
     /// One gap behind the last frame.
+    #[inline]
     pub fn end(&self) -> Picos {
         Picos(self.due)
     }
@@ -186,17 +196,54 @@ impl Timeline {
     /// No gaps: frames are due as soon as the port takes them.
     #[inline]
     pub fn is_unpaced(&self) -> bool {
-        self.gap == Gap::Zero
+        self.even.is_none() && self.rest.gap == Gap::Zero
+    }
+
+    /// Takes consecutive frames of any one length as long as they are due before `bound` (the first in any case) and
+    /// there is room in `out`; their due instants go there. `None`: gaps are not even, go frame by frame.
+    #[inline]
+    pub fn run(&mut self, bound: u64, out: &mut [u64]) -> Option<usize> {
+        let Even { whole, rest, den } = self.even?;
+        let most = out.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
+        let (mut due, mut fraction, mut n) = (self.due, self.fraction, 0);
+        for o in &mut out[..most] {
+            *o = due;
+            n += 1;
+            due += whole;
+            fraction += rest;
+            let carry = fraction >= den;
+            fraction -= if carry { den } else { 0 };
+            due += u64::from(carry);
+            if due >= bound {
+                break;
+            }
+        }
+        (self.due, self.fraction) = (due, fraction);
+        if self.left != u64::MAX {
+            self.left -= n as u64;
+            if self.left == 0 {
+                self.next_burst();
+            }
+        }
+        Some(n)
     }
 
     /// Goes on to the frame behind the one that was due, which had `len` octets without FCS.
     #[inline]
     pub fn advance(&mut self, len: u32) {
-        let (num, den) = self.gap.behind(len);
-        if self.law == GapLaw::Constant {
-            self.add(num, den);
-        } else {
-            self.advance_by_law(num, den);
+        match self.even {
+            Some(_) => {
+                self.run(0, &mut [0]);
+                return;
+            }
+            None => {
+                let (num, den) = self.rest.gap.behind(len);
+                if self.rest.law == GapLaw::Constant {
+                    self.add(num, den);
+                } else {
+                    self.advance_by_law(num, den);
+                }
+            }
         }
         self.left = self.left.wrapping_sub(u64::from(self.left != u64::MAX));
         if self.left == 0 {
@@ -206,12 +253,7 @@ impl Timeline {
 
     #[inline]
     fn add(&mut self, num: u64, den: u64) {
-        // Most gaps are whole picoseconds: 64-bit division is the dearest instruction here.
-        if den == 1 {
-            self.due += num;
-            return;
-        }
-        let (whole, rest) = if num < den { (0, num) } else { (num / den, num % den) };
+        let (whole, rest) = if den == 1 { (num, 0) } else { (num / den, num % den) };
         self.due += whole;
         self.fraction += rest;
         if self.fraction >= den {
@@ -221,25 +263,26 @@ impl Timeline {
     }
 
     fn next_burst(&mut self) {
-        self.bursts_left = self.bursts_left.wrapping_sub(u64::from(self.bursts_left != u64::MAX));
-        if self.bursts_left != 0 {
-            self.left = self.pattern.packets;
-            self.due += self.pattern.gap.0;
+        let rest = &mut *self.rest;
+        rest.bursts_left = rest.bursts_left.wrapping_sub(u64::from(rest.bursts_left != u64::MAX));
+        if rest.bursts_left != 0 {
+            self.left = rest.pattern.packets;
+            self.due += rest.pattern.gap.0;
         }
     }
 
     fn advance_by_law(&mut self, num: u64, den: u64) {
         let nominal = num as f64 / den as f64;
-        let (seed, k) = (self.seed, self.k);
+        let (seed, k) = (self.rest.seed, self.rest.k);
         let u = || unit(mix(seed, k));
-        let factor = match &self.law {
+        let factor = match &self.rest.law {
             GapLaw::Constant => 1.0,
             GapLaw::OnOff { on, off } => {
                 let (on, off) = (on.0, off.0);
                 self.add(num, den);
-                while self.due - self.on_since >= on {
+                while self.due - self.rest.on_since >= on {
                     self.due += off;
-                    self.on_since += on + off;
+                    self.rest.on_since += on + off;
                 }
                 return;
             }
@@ -252,20 +295,25 @@ impl Timeline {
             GapLaw::Gamma { shape } => gamma_draw(*shape, seed, k) / shape,
             GapLaw::List(gaps) => gaps[(k % gaps.len() as u64) as usize],
         };
-        self.k += 1;
+        self.rest.k += 1;
         self.due += (nominal * factor).round() as u64;
     }
 
     /// Changes the rate from the next gap on.
     pub fn set_gap(&mut self, gap: Gap) {
-        self.gap = gap;
+        self.set(gap);
         self.fraction = 0;
+    }
+
+    fn set(&mut self, gap: Gap) {
+        self.rest.gap = gap;
+        self.even = self.rest.even();
     }
 
     /// Moves what is still to come by `by` (a pause, a stretch).
     pub fn shift(&mut self, by: Picos) {
         self.due += by.0;
-        self.on_since += by.0;
+        self.rest.on_since += by.0;
     }
 
     /// Moves the next frame to `due` (an unpaced stream follows the port).
@@ -276,6 +324,15 @@ impl Timeline {
     /// Frames that the current burst still has.
     pub fn left_in_burst(&self) -> u64 {
         self.left
+    }
+}
+
+impl Rest {
+    fn even(&self) -> Option<Even> {
+        match (self.gap, &self.law) {
+            (Gap::PerFrame { num, den }, GapLaw::Constant) => Some(Even { whole: num / den, rest: num % den, den }),
+            _ => None,
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use squall_units::{L1_OVERHEAD, Nanos};
 
 use crate::{
     report::{
-        Cpu, Distribution, InterfaceReport, PortReport, PortSample, Report, RxReport, SCHEMA, Sample, StreamReport, StreamRx,
+        Cpu, Distribution, EqualBins, InterfaceReport, PortReport, PortSample, Report, RxReport, SCHEMA, Sample, StreamReport, StreamRx,
         StreamSample, TxReport, Verdict,
     },
     session::StreamHistograms,
@@ -172,6 +172,13 @@ impl Totals {
         }
         let mut gaps = Histogram::default();
         queues.iter().for_each(|q| gaps.merge(&q.seen.gaps));
+        let mut bins: Option<squall_stats::EqualBins> = None;
+        for queue in queues.iter().filter_map(|q| q.seen.gap_bins.as_ref()) {
+            match &mut bins {
+                Some(bins) => bins.merge(queue),
+                none => *none = Some(queue.clone()),
+            }
+        }
         let mut print = Fingerprint::default();
         queues.iter().filter_map(|q| q.seen.fingerprint).for_each(|f| print.merge(f));
         let rx = RxReport {
@@ -184,6 +191,11 @@ impl Totals {
             drops,
             fingerprint: (context.fingerprint && !queues.is_empty()).then(|| print.to_string()),
             arrival_gap_ns: distribution(&gaps),
+            arrival_gap_bins: bins.map(|b| EqualBins {
+                width_ns: b.width(),
+                counts: b.counts().to_vec(),
+                beyond: b.beyond(),
+            }),
         };
         PortReport {
             name: name.to_owned(),

@@ -3,6 +3,7 @@
 use std::{
     collections::HashMap,
     io,
+    path::Path,
     sync::Arc,
     time::{Duration, Instant, SystemTime},
 };
@@ -11,7 +12,7 @@ use squall_engine::{Running, Settings};
 use squall_plan::{Assets, Multiplier, Options, Plan, PortLimits};
 use squall_port::{Port, PortFacts};
 use squall_profile::Profile;
-use squall_stats::Histogram;
+use squall_stats::{EqualBins, Histogram};
 use squall_units::Nanos;
 
 use crate::{
@@ -34,6 +35,8 @@ pub struct Session {
     pub fingerprint: bool,
     /// How long receiving goes on when everything is sent.
     pub linger: Duration,
+    /// So many bins of this width: the gaps between the frames of each port are counted in such, too.
+    pub gap_bins: Option<(usize, Nanos)>,
     /// For the report: the command line.
     pub command: String,
 }
@@ -80,6 +83,7 @@ impl Session {
             receive: true,
             fingerprint: false,
             linger: Duration::from_millis(200),
+            gap_bins: None,
             command: String::new(),
         }
     }
@@ -183,14 +187,20 @@ impl Session {
 
 fn compile(session: &Session, limits: &[PortLimits]) -> Result<Plan, Error> {
     let options = Options { cores: session.cores, cpus: crate::host::cpus(), multiplier: session.multiplier };
-    Ok(squall_plan::compile(&session.profile, limits, &Disk, &options)?)
+    let folder = Path::new(&session.profile.origin).parent().unwrap_or(Path::new(""));
+    Ok(squall_plan::compile(&session.profile, limits, &Disk(folder), &options)?)
 }
 
-struct Disk;
+/// Files, and the folder of the profile.
+struct Disk<'a>(&'a Path);
 
-impl Assets for Disk {
+impl Assets for Disk<'_> {
     fn file(&self, path: &str) -> io::Result<Vec<u8>> {
         std::fs::read(path)
+    }
+
+    fn payload(&self, path: &str) -> io::Result<Vec<u8>> {
+        std::fs::read(self.0.join(path))
     }
 
     fn capture_frame(&self, path: &str, number: u64) -> Result<Vec<u8>, String> {
@@ -221,6 +231,7 @@ impl Opened {
             virtual_time: self.virtual_time,
             fingerprint: self.session.fingerprint,
             linger: self.session.linger,
+            gap_bins: self.session.gap_bins.map(|(bins, width)| EqualBins::new(bins, width.0.max(1))),
         };
         let context = assemble::Context {
             started: SystemTime::now(),
