@@ -60,7 +60,7 @@ fn main() -> ExitCode {
     }
     let filter = arguments.iter().find(|a| !a.starts_with('-')).map_or("", String::as_str);
     let root = std::fs::metadata("/proc/self").is_ok_and(|m| std::os::unix::fs::MetadataExt::uid(&m) == 0);
-    let mut failed = 0;
+    let (mut passed, mut failed, mut skipped) = (0, 0, 0);
     for (name, _) in TESTS.iter().filter(|(name, _)| name.contains(filter)) {
         for as_nobody in [false, true] {
             if as_nobody && !root {
@@ -73,17 +73,26 @@ fn main() -> ExitCode {
             }
             let user = if as_nobody { "as nobody" } else { "as this user" };
             match command.status() {
-                Ok(status) if status.success() => println!("test {name} ({user}) ... ok"),
+                Ok(status) if status.success() => {
+                    println!("test {name} ({user}) ... ok");
+                    passed += 1;
+                }
                 // 77: automake's sign that a test could not run.
-                Ok(status) if status.code() == Some(77) => {}
+                Ok(status) if status.code() == Some(77) => skipped += 1,
                 Ok(status) => {
                     println!("test {name} ({user}) ... FAILED ({status})");
                     failed += 1;
                 }
-                Err(error) => println!("SKIPPED: {name} ({user}): {error}"),
+                Err(error) => {
+                    println!("SKIPPED: {name} ({user}): {error}");
+                    skipped += 1;
+                }
             }
         }
     }
+    // As libtest has it, for whoever adds the results up.
+    let verdict = if failed == 0 { "ok" } else { "FAILED" };
+    println!("\ntest result: {verdict}. {passed} passed; {failed} failed; {skipped} ignored");
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
@@ -271,7 +280,7 @@ fn a_wrong_interface_names_near_ones() -> Outcome {
 
 fn without_permission_the_capability_is_named() -> Outcome {
     match port("af_packet:lo") {
-        Ok(_) => println!("SKIPPED: without_permission_the_capability_is_named: this user has the permission"),
+        Ok(_) => println!("without_permission_the_capability_is_named: this user has it; nobody, who has not, is next"),
         Err(error) => {
             assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied, "{error}");
             let error = error.to_string();
