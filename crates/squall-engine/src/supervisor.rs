@@ -11,7 +11,7 @@ use std::{
 };
 
 use squall_measure::Receiver;
-use squall_plan::{Change, Plan};
+use squall_plan::{Change, Placement, Plan};
 use squall_port::{InterfaceCounters, Port};
 use squall_program::Scratch;
 use squall_stats::EqualBins;
@@ -56,8 +56,9 @@ pub enum EngineError {
 
 /// A run on its way.
 pub struct Running {
+    /// Grows by the streams that are added while running.
     plan: Arc<Plan>,
-    /// Streams by number: those of the plan, then those added while running. A removed one keeps its number.
+    /// The plan's streams by number, and whether they are still there. A removed one keeps its number.
     names: Vec<(String, bool)>,
     ports: Vec<Box<dyn Port>>,
     before: Vec<Option<InterfaceCounters>>,
@@ -172,6 +173,7 @@ fn port_error(plan: &Plan, port: usize, error: io::Error) -> EngineError {
 }
 
 impl Running {
+    /// The plan, with all streams that were added while running, and those that were removed.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
@@ -201,11 +203,9 @@ impl Running {
         while self.open.iter().any(|&o| o) {
             match self.sent_all.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(worker) => self.open[worker] = false,
-                Err(RecvTimeoutError::Timeout) => return false,
+                // A worker that has ended before it was told to has failed; there is nothing to wait for.
+                Err(RecvTimeoutError::Timeout) => return self.threads.iter().any(|t| t.2.is_finished()),
                 Err(RecvTimeoutError::Disconnected) => break,
-            }
-            if self.threads.iter().any(|t| t.2.is_finished()) {
-                break;
             }
         }
         true
@@ -286,9 +286,12 @@ impl Running {
                     self.names.push((stream.name.clone(), true));
                     let serves = |w: &squall_plan::PlanWorker| w.tx.iter().any(|t| t.0 == stream.port);
                     if let Some(worker) = self.plan.workers.iter().position(serves) {
+                        stream.placement = Placement::Worker(worker);
                         self.open[worker] = true;
-                        self.tell_one(worker, Control::Add(number, Arc::new(*stream)));
+                        self.tell_one(worker, Control::Add(number, Arc::new((*stream).clone())));
                     }
+                    // Under its number, as those that were there from the start.
+                    Arc::make_mut(&mut self.plan).streams.push(*stream);
                 }
             }
         }

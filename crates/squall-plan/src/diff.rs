@@ -1,5 +1,7 @@
 //! What to change in a running plan so that it becomes another.
 
+use std::sync::Arc;
+
 use crate::{Plan, PlanStream};
 
 /// One step from a plan to the next. Streams are told apart by name.
@@ -40,12 +42,14 @@ impl Plan {
 }
 
 impl PlanStream {
-    /// Everything but the rate is the same.
+    /// Everything but the rate is the same, and the number in the signature, which moves when an earlier stream
+    /// goes: the engine keeps its own.
     fn same_frames(&self, other: &Self) -> bool {
+        let unnumbered = |s: &Self| s.program.renumbered(0).map_or_else(|| s.program.clone(), Arc::new);
         self.port == other.port
             && self.law == other.law
             && self.pattern == other.pattern
             && self.late == other.late
-            && *self.program == *other.program
+            && unnumbered(self) == unnumbered(other)
     }
 }

@@ -41,9 +41,12 @@ pub(crate) fn place(
             workers[w].tx.push((port, queue as u32));
         }
     }
+    // What queue i of a loop sends arrives in queue i: nobody may listen to fewer queues than are sent to.
+    let sent_to = workers.iter().flat_map(|w| &w.tx).map(|t| t.1 + 1).max().unwrap_or(1);
     for (i, &port) in receiving.iter().enumerate() {
-        // One queue for now: a receiver spread over workers would need the streams' trackers merged frame by frame.
-        workers[count - 1 - i % count].rx.push((port, 0));
+        // On one worker for now: spread over several, the streams' trackers would have to be merged frame by frame.
+        let queues = (0..limits[port].rx_queues.min(sent_to)).map(|queue| (port, queue));
+        workers[count - 1 - i % count].rx.extend(queues);
     }
     for port in sending {
         let servers: Vec<usize> = (0..count).filter(|&w| workers[w].tx.iter().any(|t| t.0 == port)).collect();

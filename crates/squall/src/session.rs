@@ -319,7 +319,7 @@ impl Run {
     }
 
     /// Makes the run that of another profile: streams of the same name and frames go on, at their new rate; others are
-    /// added and removed. Ports must be the same.
+    /// added and removed. Ports must be the same, and frames no longer than those that the run was started with.
     ///
     /// # Errors
     /// Mistakes in the profile; nothing is changed then.
@@ -331,6 +331,18 @@ impl Run {
         let session = Session { profile, ..self.session.clone() };
         let new = compile(&session, &self.limits)?;
         let old = compile(&self.session, &self.limits)?;
+        // Queues were opened with slots for the frames that there were.
+        for (now, opened) in new.ports.iter().zip(&self.running.plan().ports).filter(|(n, o)| n.max_frame > o.max_frame) {
+            let (name, len) = (&now.name, now.max_frame + squall_units::FCS_LEN);
+            let room = match opened.max_frame {
+                0 => "to send nothing".to_owned(),
+                max => format!("for frames of at most {}", max + squall_units::FCS_LEN),
+            };
+            return Err(Error::Usage(format!(
+                "port {name} was opened {room}, and cannot send frames of {len} octets\n  try a new run, or a stream of such \
+                 frames from the start, paused until it is wanted"
+            )));
+        }
         self.running.apply(old.diff(&new))?;
         self.session = session;
         Ok(())
