@@ -19,6 +19,7 @@ from ._profile import Profile, Stream, Vary, vary
 from ._report import (
     Cpu,
     Distribution,
+    EqualBins,
     Host,
     InterfaceReport,
     Memory,
@@ -44,6 +45,7 @@ __all__ = [
     "Cpu",
     "Diagnostic",
     "Distribution",
+    "EqualBins",
     "Error",
     "Host",
     "InterfaceReport",

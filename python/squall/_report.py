@@ -14,11 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _native
-from ._values import ByName, Streams, read
+from ._values import Arrays, ByName, Streams, read
 
 __all__ = [
     "Cpu",
     "Distribution",
+    "EqualBins",
     "Host",
     "InterfaceReport",
     "Memory",
@@ -70,7 +71,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, eq=False)
-class Distribution:
+class Distribution(Arrays):
     """Summary and histogram of nanoseconds.
 
     Attributes
@@ -124,6 +125,24 @@ class Distribution:
         return counts, edges
 
 
+@dataclass(frozen=True, eq=False)
+class EqualBins(Arrays):
+    """Counts in equal bins from 0 on, for sessions with ``gap_bins``.
+
+    Attributes
+    ----------
+    width_ns : int
+    counts : ndarray of uint64, shape (n,)
+        Number i is that of the values from i times the width to below the next.
+    beyond : int
+        Values above the last bin.
+    """
+
+    width_ns: int
+    counts: Counts
+    beyond: int
+
+
 @dataclass(frozen=True)
 class TxReport:
     """Frames that the port took for good.
@@ -169,6 +188,8 @@ class RxReport:
         As that of `TxReport`.
     arrival_gap_ns : Distribution or None
         Gaps between consecutive frames; None if there are not two.
+    arrival_gap_bins : EqualBins or None
+        The same gaps in equal bins; only where the session has ``gap_bins``.
     """
 
     packets: int
@@ -180,6 +201,7 @@ class RxReport:
     drops: dict[str, int]
     fingerprint: str | None
     arrival_gap_ns: Distribution | None
+    arrival_gap_bins: EqualBins | None
 
 
 @dataclass(frozen=True)
@@ -358,7 +380,7 @@ class Memory:
 
 
 @dataclass(frozen=True, eq=False)
-class PortSeries:
+class PortSeries(Arrays):
     """The columns of `PortSample`, each float64[n]; NaN where the port was not there."""
 
     tx_pps: Floats
@@ -370,7 +392,7 @@ class PortSeries:
 
 
 @dataclass(frozen=True, eq=False)
-class StreamSeries:
+class StreamSeries(Arrays):
     """The columns of `StreamSample`, each float64[n]; NaN where there was no such stream or value."""
 
     tx_pps: Floats

@@ -17,7 +17,6 @@ from ._values import read
 
 __all__ = ["Interrupted", "Run", "Session", "run", "send"]
 
-Clock: TypeAlias = Literal["real", "virtual"]
 Progress: TypeAlias = Callable[[Sample], object]
 
 
@@ -59,6 +58,8 @@ class Session:
         False: ports only send.
     linger : seconds
         How long receiving goes on when everything is sent.
+    gap_bins : (int, int), optional
+        So many bins of so many nanoseconds: the gaps between the frames of each port are counted in such, too.
 
     Raises
     ------
@@ -84,10 +85,11 @@ class Session:
         *,
         cores: int | None = None,
         mult: float | str | None = None,
-        clock: Clock | None = None,
+        clock: Literal["real", "virtual"] | None = None,
         fingerprint: bool = False,
         receive: bool = True,
         linger: float = 0.2,
+        gap_bins: tuple[int, int] | None = None,
     ) -> None:
         if clock not in (None, "real", "virtual"):
             raise ValueError(f"clock = {clock!r}: expected 'real', 'virtual' or None")
@@ -104,6 +106,7 @@ class Session:
             fingerprint=fingerprint,
             receive=receive,
             linger_s=linger,
+            gap_bins=gap_bins,
         )
         self._runs: weakref.WeakSet[Run] = weakref.WeakSet()
 
@@ -286,10 +289,11 @@ def run(
     *,
     cores: int | None = None,
     mult: float | str | None = None,
-    clock: Clock | None = None,
+    clock: Literal["real", "virtual"] | None = None,
     fingerprint: bool = False,
     receive: bool = True,
     linger: float = 0.2,
+    gap_bins: tuple[int, int] | None = None,
     every: float = 0.25,
     progress: Progress | None = None,
 ) -> Report:
@@ -304,7 +308,14 @@ def run(
     700000
     """
     session = Session(
-        profile, cores=cores, mult=mult, clock=clock, fingerprint=fingerprint, receive=receive, linger=linger
+        profile,
+        cores=cores,
+        mult=mult,
+        clock=clock,
+        fingerprint=fingerprint,
+        receive=receive,
+        linger=linger,
+        gap_bins=gap_bins,
     )
     return session.run(every=every, progress=progress)
 
@@ -320,7 +331,7 @@ def send(
     vary: Iterable[Vary] | None = None,
     latency: bool = False,
     seed: int | None = None,
-    clock: Clock | None = None,
+    clock: Literal["real", "virtual"] | None = None,
     fingerprint: bool = False,
     progress: Progress | None = None,
 ) -> Report:

@@ -1,4 +1,4 @@
-"""From JSON to frozen values."""
+"""From JSON to frozen values. Their arrays are uint64."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import functools
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, Protocol, TypeVar, overload
+
+import numpy as np
 
 from ._errors import UnknownStream
 
@@ -24,7 +26,8 @@ N = TypeVar("N", bound=_Named)
 T = TypeVar("T")
 
 
-class ByName(Sequence[N], Generic[N]):
+# No Sequence, though it has what makes one: that `"web" in streams` asks for a name would be an error to type checkers.
+class ByName(Generic[N]):
     """A sequence whose items are found by name, too.
 
     Of two with the same name (a stream that was removed and added again while running) the later is found.
@@ -86,15 +89,31 @@ class Streams(ByName[N]):
         raise UnknownStream(name, self._index)
 
 
+class Arrays:
+    """Values with arrays are equal when all in them is."""
+
+    def __eq__(self, other: object) -> bool:
+        if type(self) is not type(other):
+            return NotImplemented
+        return all(np.array_equal(a, vars(other)[name]) for name, a in vars(self).items())
+
+    __hash__ = None  # type: ignore[assignment]
+
+
 def read(kind: type[T], value: dict[str, Any]) -> T:
     """The dataclass `kind` from a JSON object with a key for each of its fields."""
-    return kind(**{name: convert(value[name]) for name, convert in _converters(kind)})  # type: ignore[arg-type]
+    return kind(**{name: convert(value[name]) for name, convert in _converters(kind)})
 
 
-@functools.cache
+_known: dict[type, list[tuple[str, Callable[[Any], Any]]]] = {}
+
+
 def _converters(kind: type) -> list[tuple[str, Callable[[Any], Any]]]:
-    hints = typing.get_type_hints(kind, vars(sys.modules[kind.__module__]))
-    return [(f.name, _converter(hints[f.name])) for f in dataclasses.fields(kind) if f.init]
+    """How each field of `kind` is read; asked once for each of thousands of values."""
+    if kind not in _known:
+        hints = typing.get_type_hints(kind, vars(sys.modules[kind.__module__]))
+        _known[kind] = [(f.name, _converter(hints[f.name])) for f in dataclasses.fields(kind) if f.init]
+    return _known[kind]
 
 
 def _converter(hint: Any) -> Callable[[Any], Any]:
@@ -108,6 +127,8 @@ def _converter(hint: Any) -> Callable[[Any], Any]:
     if isinstance(origin, type) and issubclass(origin, ByName):
         inner, sequence = _converter(args[0]), origin
         return lambda value: sequence(map(inner, value))
+    if origin is np.ndarray:
+        return lambda value: np.asarray(value, np.uint64)
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return functools.partial(read, hint)
     return _same

@@ -7,6 +7,7 @@ use std::{
 };
 
 use pyo3::{exceptions::PyValueError, prelude::*};
+use squall::units::Nanos;
 
 use crate::{
     error::{Error, UnknownStream, to_py},
@@ -34,7 +35,8 @@ const NAPS: (Duration, Duration) = (Duration::from_micros(200), Duration::from_m
 #[pymethods]
 impl Session {
     #[new]
-    #[pyo3(signature = (profile, *, cores, mult, virtual_time, fingerprint, receive, linger_s))]
+    #[allow(clippy::too_many_arguments)]
+    #[pyo3(signature = (profile, *, cores, mult, virtual_time, fingerprint, receive, linger_s, gap_bins))]
     fn new(
         profile: &Profile,
         cores: Option<usize>,
@@ -43,6 +45,7 @@ impl Session {
         fingerprint: bool,
         receive: bool,
         linger_s: f64,
+        gap_bins: Option<(usize, u64)>,
     ) -> PyResult<Self> {
         let multiplier =
             mult.map(str::parse).transpose().map_err(|e: String| PyValueError::new_err(format!("mult: {e}")))?;
@@ -53,6 +56,7 @@ impl Session {
             fingerprint,
             receive,
             linger: seconds(linger_s)?,
+            gap_bins: gap_bins.map(|(bins, width_ns)| (bins, Nanos(width_ns))),
             command: "python".into(),
             ..squall::Session::new(profile.0.clone())
         };
