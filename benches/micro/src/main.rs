@@ -1,6 +1,6 @@
 //! What a frame costs, in nanoseconds: `squall-bench [fill|engine|receive] [--frames N] [--json]`.
 //!
-//! Medians of nine runs, after one to warm up. `--once CASE N` makes N frames of one case and nothing else, so that
+//! CPU time, so that other programs on the machine count little; medians of nine runs, after one to warm up. `--once CASE N` makes N frames of one case and nothing else, so that
 //! `valgrind --tool=callgrind` can count instructions: the difference between two N is what frames cost.
 #![forbid(unsafe_code)]
 
@@ -136,7 +136,7 @@ fn engine(streams: usize, vars: usize, rate: &str, frames: u64) -> Result<f64, B
     if report.ports[0].tx.packets != frames {
         return Err(format!("{} frames were sent, not {frames}", report.ports[0].tx.packets).into());
     }
-    Ok(report.duration_s * 1e9 / frames as f64)
+    Ok((report.cpu.user_s + report.cpu.system_s) * 1e9 / frames as f64)
 }
 
 /// Sequence, delay, order and histograms of each frame.

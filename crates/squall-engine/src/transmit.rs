@@ -345,19 +345,8 @@ impl Transmitter {
             let s = &mut self.senders[i];
             let first = n;
             let quota = (most / turns).max(1).min(most - n);
-            while n - first < quota && s.timeline.left_in_burst() != 0 {
-                s.timeline.set_due(at);
-                let Some(len) = s.schedule(budget) else { break };
-                batch.meta[n].len = len;
-                batch.meta[n].due = now;
-                self.hand.due[n] = u64::MAX;
-                self.hand.len[n] = len;
-                n += 1;
-                // A burst has ended, and the next begins after a gap.
-                if s.timeline.end() > at {
-                    break;
-                }
-            }
+            n += s.schedule_unpaced(at, quota, budget, &mut self.hand, &mut batch.meta[n..], n);
+            batch.meta[first..n].iter_mut().for_each(|m| m.due = now);
             if n > first {
                 self.hand.runs.push((stream, first, n));
                 self.groups.add(self.batch, &mut s.member, stream, first, n - first);
@@ -594,6 +583,43 @@ impl Sender {
             hand.len[n + count] = len;
             count += 1;
         }
+        count
+    }
+
+    /// As [`Sender::schedule_run`], for frames that leave as soon as they can, up to the end of a burst.
+    #[inline]
+    fn schedule_unpaced(
+        &mut self,
+        at: Picos,
+        most: usize,
+        budget: &mut Budget,
+        hand: &mut Hand,
+        meta: &mut [TxMeta],
+        n: usize,
+    ) -> usize {
+        let count = match (self.fixed_len, budget.octets, self.walk) {
+            (Some(len), u64::MAX, false) => {
+                let count = self.timeline.run_unpaced(at, most);
+                budget.packets -= if budget.packets == u64::MAX { 0 } else { count as u64 };
+                self.next += self.by * count as u64;
+                meta[..count].iter_mut().for_each(|m| m.len = len);
+                hand.len[n..n + count].fill(len);
+                count
+            }
+            _ => {
+                let mut count = 0;
+                // The timeline moves on when a burst has ended and the next begins after a gap.
+                while count < most && self.timeline.left_in_burst() != 0 && (count == 0 || self.timeline.end() <= at) {
+                    self.timeline.set_due(at);
+                    let Some(len) = self.schedule(budget) else { break };
+                    meta[count].len = len;
+                    hand.len[n + count] = len;
+                    count += 1;
+                }
+                count
+            }
+        };
+        hand.due[n..n + count].fill(u64::MAX);
         count
     }
 

@@ -1,7 +1,10 @@
 //! Which stream is due next: a calendar queue (Brown 1988). Exact order by (instant, stream); constant time with many
 //! streams, and with few a sorted handful.
 
-use std::{cmp::Reverse, collections::BinaryHeap};
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, VecDeque},
+};
 
 /// Buckets; with the bucket width that [`Wheel::new`] chooses, ten thousand streams of one rate fit ahead of now.
 const BUCKETS: usize = 4096;
@@ -25,8 +28,8 @@ pub struct Wheel {
     shift: u32,
     /// The bucket that `current` holds; what is due before it is in `current` too.
     tick: u64,
-    /// Latest first.
-    current: Vec<Entry>,
+    /// Earliest first.
+    current: VecDeque<Entry>,
     buckets: Vec<Vec<Entry>>,
     occupied: [u64; WORDS],
     /// Due after the last bucket.
@@ -42,7 +45,7 @@ impl Wheel {
         Self {
             shift,
             tick: 0,
-            current: Vec::with_capacity(64),
+            current: VecDeque::with_capacity(64),
             buckets: if streams <= FEW { Vec::new() } else { vec![Vec::new(); BUCKETS] },
             occupied: [0; WORDS],
             far: BinaryHeap::new(),
@@ -53,8 +56,14 @@ impl Wheel {
     pub fn push(&mut self, entry: Entry) {
         let tick = entry.due >> self.shift;
         if tick <= self.tick {
-            let at = self.current.partition_point(|e| *e > entry);
-            self.current.insert(at, entry);
+            // Mostly it is the latest: streams take turns.
+            match self.current.back() {
+                Some(last) if *last > entry => {
+                    let at = self.current.partition_point(|e| *e < entry);
+                    self.current.insert(at, entry);
+                }
+                _ => self.current.push_back(entry),
+            }
         } else if tick - self.tick < BUCKETS as u64 && !self.buckets.is_empty() {
             let bucket = tick as usize % BUCKETS;
             self.buckets[bucket].push(entry);
@@ -68,8 +77,8 @@ impl Wheel {
     #[inline]
     pub fn pop(&mut self, now: u64) -> Option<Entry> {
         loop {
-            if let Some(entry) = self.current.last() {
-                return if entry.due <= now { self.current.pop() } else { None };
+            if let Some(entry) = self.current.front() {
+                return if entry.due <= now { self.current.pop_front() } else { None };
             }
             let tick = self.next_tick()?;
             if tick << self.shift > now {
@@ -82,7 +91,7 @@ impl Wheel {
     /// Nothing is due before this instant; exact when the earliest entry is in the current bucket.
     #[inline]
     pub fn bound(&self) -> u64 {
-        match self.current.last() {
+        match self.current.front() {
             Some(entry) => entry.due,
             None => self.next_tick().map_or(u64::MAX, |tick| tick << self.shift),
         }
@@ -94,7 +103,7 @@ impl Wheel {
             let tick = self.next_tick()?;
             self.advance(tick);
         }
-        self.current.last().map(|e| e.due)
+        self.current.front().map(|e| e.due)
     }
 
     fn next_tick(&self) -> Option<u64> {
@@ -129,7 +138,7 @@ impl Wheel {
         self.tick = tick;
         if !self.buckets.is_empty() {
             let bucket = tick as usize % BUCKETS;
-            std::mem::swap(&mut self.current, &mut self.buckets[bucket]);
+            self.current.extend(self.buckets[bucket].drain(..));
             self.occupied[bucket / 64] &= !(1 << (bucket % 64));
         }
         // What was far when it was pushed may be near now; taking it along here keeps the order exact.
@@ -137,7 +146,7 @@ impl Wheel {
             self.current.extend(self.far.pop().map(|r| r.0));
         }
         if self.current.len() > 1 {
-            self.current.sort_unstable_by(|a, b| b.cmp(a));
+            self.current.make_contiguous().sort_unstable();
         }
     }
 }

@@ -53,12 +53,14 @@ pub enum ProgramError {
 // With thousands of streams each frame is of another program: what filling looks at is one cache line.
 #[repr(C, align(64))]
 pub struct Program {
+    /// At least 64 octets: zeros behind a shorter frame, so that it can be copied in one piece.
     pub(crate) template: Box<[u8]>,
     pub(crate) vars: Box<[Var]>,
     pub(crate) sums: Box<[Sum]>,
     pub(crate) lengths: Box<[LengthField]>,
     pub(crate) signature: Option<u16>,
     pub(crate) sizes: Sizes,
+    longest: u32,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -171,8 +173,11 @@ impl Program {
             let place = Place::of(w).ok_or(ProgramError::Unaligned { index })?;
             program_vars.push(Var { small: v.bits <= 32, law: v.law, every: v.every.max(1), place, adds: adds.into() });
         }
+        let mut template = frame.bytes;
+        template.resize(longest.max(64), 0);
         let mut program = Self {
-            template: frame.bytes.into(),
+            template: template.into(),
+            longest: longest as u32,
             sizes,
             vars: program_vars.into(),
             lengths: if variable { lengths.into() } else { Box::default() },
@@ -201,7 +206,7 @@ impl Program {
                 continue;
             }
             let sum = &self.sums[i];
-            let value = match !checksum::fold(u64::from(sum.start(self.template.len() as u32))) {
+            let value = match !checksum::fold(u64::from(sum.start(self.longest))) {
                 0 if sum.udp => 0xffff,
                 value => value,
             };
@@ -232,7 +237,7 @@ impl Program {
 
     /// The longest frame, octets without FCS.
     pub fn max_len(&self) -> u32 {
-        self.template.len() as u32
+        self.longest
     }
 
     /// The stream's number in the signature.

@@ -228,6 +228,20 @@ impl Timeline {
         Some(n)
     }
 
+    /// Takes up to `most` frames of a stream without gaps at the instant `now`; how many the burst had.
+    #[inline]
+    pub fn run_unpaced(&mut self, now: Picos, most: usize) -> usize {
+        self.due = now.0;
+        let n = most.min(usize::try_from(self.left).unwrap_or(usize::MAX));
+        if self.left != u64::MAX {
+            self.left -= n as u64;
+            if self.left == 0 {
+                self.next_burst();
+            }
+        }
+        n
+    }
+
     /// Goes on to the frame behind the one that was due, which had `len` octets without FCS.
     #[inline]
     pub fn advance(&mut self, len: u32) {

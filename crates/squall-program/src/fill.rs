@@ -53,6 +53,8 @@ pub trait Places {
     /// Each slot with the value that stands at its place in `values`.
     fn each<T: Copy>(&self, base: &mut [u8], stride: usize, values: &[T], f: impl FnMut(&mut [u8], T));
     fn each_meta(&self, meta: &mut [TxMeta], f: impl FnMut(usize, &mut TxMeta));
+    /// Each slot with its own state.
+    fn each_slot(&self, base: &mut [u8], stride: usize, meta: &mut [TxMeta], f: impl FnMut(&mut [u8], &mut TxMeta));
 }
 
 /// Slots in a row.
@@ -81,6 +83,14 @@ impl Places for Run {
             f(j, m);
         }
     }
+
+    #[inline(always)]
+    fn each_slot(&self, base: &mut [u8], stride: usize, meta: &mut [TxMeta], mut f: impl FnMut(&mut [u8], &mut TxMeta)) {
+        let slots = &mut base[self.start * stride..(self.start + self.count) * stride];
+        for (slot, m) in slots.chunks_exact_mut(stride).zip(&mut meta[self.start..]) {
+            f(slot, m);
+        }
+    }
 }
 
 /// Slots here and there, ascending.
@@ -100,6 +110,14 @@ impl Places for [u8] {
     fn each_meta(&self, meta: &mut [TxMeta], mut f: impl FnMut(usize, &mut TxMeta)) {
         for (j, &at) in self.iter().enumerate() {
             f(j, &mut meta[usize::from(at)]);
+        }
+    }
+
+    #[inline(always)]
+    fn each_slot(&self, base: &mut [u8], stride: usize, meta: &mut [TxMeta], mut f: impl FnMut(&mut [u8], &mut TxMeta)) {
+        for &at in self {
+            let at = usize::from(at);
+            f(&mut base[at * stride..][..stride], &mut meta[at]);
         }
     }
 }
@@ -199,18 +217,13 @@ impl Program {
         meta: &mut [TxMeta],
         places: &P,
     ) {
-        let mut from = [(0u32, 0u32); BATCH];
-        places.each_meta(meta, |j, m| {
+        places.each_slot(base, stride, meta, |slot, m| {
             let intact = if m.owner == owner { m.mark } else { 0 };
-            from[j] = (intact, m.len);
+            if intact < m.len {
+                copy(slot, &self.template, intact as usize, m.len as usize);
+            }
             m.owner = owner;
             m.mark = if self.spoils() { m.len - signature::LEN as u32 } else { intact.max(m.len) };
-        });
-        places.each(base, stride, &from, |slot, (from, to)| {
-            let (from, to) = (from as usize, to as usize);
-            if from < to {
-                slot[from..to].copy_from_slice(&self.template[from..to]);
-            }
         });
     }
 
@@ -221,11 +234,9 @@ impl Program {
     }
 
     fn write_lengths<P: Places + ?Sized>(&self, base: &mut [u8], stride: usize, meta: &mut [TxMeta], places: &P) {
-        let mut lens = [0u32; BATCH];
-        places.each_meta(meta, |j, m| lens[j] = m.len);
         for l in &self.lengths {
-            places.each(base, stride, &lens, |slot, len| {
-                let value = (len as usize - l.from) as u16;
+            places.each_slot(base, stride, meta, |slot, m| {
+                let value = (m.len as usize - l.from) as u16;
                 slot[l.at..l.at + 2].copy_from_slice(&value.to_be_bytes());
             });
         }
@@ -244,14 +255,13 @@ impl Program {
         places: &P,
         now: Option<Nanos>,
     ) {
-        let mut ends = [(0u32, 0u64); BATCH];
-        places.each_meta(meta, |j, m| ends[j] = (m.len, now.unwrap_or(m.due).0));
         let mut sequence = cursor.next as u32;
         let Scratch { sums, .. } = scratch;
         let mut j = 0;
-        places.each(base, stride, &ends, |slot, (len, time)| {
+        places.each_slot(base, stride, meta, |slot, m| {
+            let time = now.unwrap_or(m.due).0;
             let (high, low) = Signature { stream, sequence, time }.halves();
-            let at = len as usize - signature::LEN;
+            let at = m.len as usize - signature::LEN;
             slot[at..at + 8].copy_from_slice(&high.to_be_bytes());
             slot[at + 8..at + 16].copy_from_slice(&low.to_be_bytes());
             let words = fold_to_17_bits((high >> 32) + (high & 0xffff_ffff) + (low >> 32) + (low & 0xffff_ffff));
@@ -286,6 +296,17 @@ impl Program {
             let Sum { at, .. } = *sum;
             places.each(base, stride, &*acc, |slot, v| slot[at..at + 2].copy_from_slice(&(v as u16).to_be_bytes()));
         }
+    }
+}
+
+/// Octets `from..to` of the template. Up to 64 as one fixed copy where there is room: most frames are small, and a call
+/// to copy a few octets costs more than copying them.
+#[inline]
+fn copy(slot: &mut [u8], template: &[u8], from: usize, to: usize) {
+    if let (0, ..=64, Some(slot), Some(template)) = (from, to, slot.first_chunk_mut::<64>(), template.first_chunk::<64>()) {
+        *slot = *template;
+    } else {
+        slot[from..to].copy_from_slice(&template[from..to]);
     }
 }
 
