@@ -130,7 +130,9 @@ fn multiplier(text: &str) -> Result<Multiplier, String> {
             Ok(Multiplier::Factor { num, den })
         };
     }
+    // A number in another form (1e3) would be a rate in frames a second, which nobody means here.
     match text.parse::<Rate>() {
+        _ if number.parse::<f64>().is_ok() => Err("expected a factor in plain digits (2, 0.5)".into()),
         Ok(rate) if rate == Rate::MAX || rate.is_zero() => {
             Err("expected a factor or a rate above 0 and below max".into())
         }

@@ -49,13 +49,11 @@ pub fn demo(args: &Args) -> Result<ExitCode, Error> {
     let mut output = args.output.clone();
     let path = output.report.get_or_insert_with(|| PathBuf::from(REPORT)).clone();
     let title = format!("squall demo: {place}");
-    let to_stdout = output.json.as_deref() == Some("-");
-    drive_until(running.session(profile), &output, &title, End::default(), |_| match to_stdout {
-        true => String::new(),
-        false => format!(
+    drive_until(running.session(profile), &output, &title, End::default(), |_| {
+        format!(
             "\nThe report with its plots: {}\nNext: squall lab up, then squall lab exec -- squall send --help\n",
             std::path::absolute(&path).unwrap_or_else(|_| path.clone()).display()
-        ),
+        )
     })
 }
 

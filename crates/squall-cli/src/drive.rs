@@ -90,11 +90,7 @@ pub fn drive_until(
     run.stop();
     let report = run.finish()?;
     live.finish();
-    let status = output.publish(&report, files)?;
-    if !output.quiet {
-        crate::output::print(&extra(&report));
-    }
-    Ok(status)
+    output.publish(&report, files, &extra(&report))
 }
 
 /// Until all is sent, the end is reached, or a signal comes.

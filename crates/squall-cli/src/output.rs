@@ -25,7 +25,8 @@ impl Output {
     }
 
     /// Writes the report wherever it was asked for; the exit status is its verdict under `--fail-if`.
-    pub fn publish(&self, report: &Report, files: Files) -> Result<ExitCode, Error> {
+    /// `extra` follows the summary.
+    pub fn publish(&self, report: &Report, files: Files, extra: &str) -> Result<ExitCode, Error> {
         if let Some((name, file)) = files.json {
             write(&name, file, &(report.to_json() + "\n"))?;
         }
@@ -34,9 +35,10 @@ impl Output {
         }
         let to_stdout = self.json.as_deref() == Some("-");
         if !self.quiet && to_stdout {
-            eprint!("{}", lines(&summary(report, &io::stderr(), terminal_size::terminal_size_of(io::stderr()))));
+            eprint!("{}{extra}", lines(&summary(report, &io::stderr(), terminal_size::terminal_size_of(io::stderr()))));
         } else if !self.quiet {
-            print(&lines(&summary(report, &io::stdout(), terminal_size::terminal_size_of(io::stdout()))));
+            let text = summary(report, &io::stdout(), terminal_size::terminal_size_of(io::stdout()));
+            print(&(lines(&text) + extra));
         }
         if to_stdout {
             print(&(report.to_json() + "\n"));

@@ -5,7 +5,7 @@
 #![forbid(unsafe_code)]
 
 use squall_program::signature::Signature;
-use squall_stats::{DelayTracker, Fingerprint, Histogram, SequenceTracker};
+use squall_stats::{DelayTracker, EqualBins, Fingerprint, Histogram, SequenceTracker};
 use squall_units::{FCS_LEN, Nanos};
 
 /// What one receiving queue has seen.
@@ -18,6 +18,8 @@ pub struct Receiver {
     pub unsigned: u64,
     /// Gaps between consecutive frames, nanoseconds.
     pub gaps: Histogram,
+    /// The same gaps in equal bins, when asked for.
+    pub gap_bins: Option<EqualBins>,
     /// Hash over all frames, when asked for.
     pub fingerprint: Option<Fingerprint>,
     last: Option<Nanos>,
@@ -41,6 +43,11 @@ impl Receiver {
         Self { fingerprint: fingerprint.then(Fingerprint::default), ..Self::default() }
     }
 
+    /// Also counts the gaps between frames in `bins`, nanoseconds.
+    pub fn with_gap_bins(self, bins: Option<EqualBins>) -> Self {
+        Self { gap_bins: bins, ..self }
+    }
+
     /// Takes one frame: `octets` as they came, `wire_len` octets without FCS, at `time` on the sender's clock.
     #[inline]
     pub fn observe(&mut self, octets: &[u8], wire_len: u32, time: Nanos) {
@@ -48,7 +55,11 @@ impl Receiver {
         self.packets += 1;
         self.octets += len;
         if let Some(last) = self.last.replace(time) {
-            self.gaps.record(time.0.saturating_sub(last.0));
+            let gap = time.0.saturating_sub(last.0);
+            self.gaps.record(gap);
+            if let Some(bins) = &mut self.gap_bins {
+                bins.record(gap);
+            }
         }
         if let Some(fingerprint) = &mut self.fingerprint {
             fingerprint.add(octets);
@@ -82,6 +93,7 @@ impl Receiver {
         Self {
             streams: self.streams.iter().map(|s| s.as_deref().map(light)).collect(),
             gaps: Histogram::default(),
+            gap_bins: None,
             ..*self
         }
     }

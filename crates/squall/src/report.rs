@@ -97,6 +97,8 @@ pub struct RxReport {
     pub fingerprint: Option<String>,
     /// Gaps between consecutive frames.
     pub arrival_gap_ns: Option<Distribution>,
+    /// The same gaps in equal bins; only when asked for.
+    pub arrival_gap_bins: Option<EqualBins>,
 }
 
 /// Counters of the interface itself, without FCS, difference over the run.
@@ -169,6 +171,16 @@ pub struct Distribution {
     pub max: u64,
     /// Non-empty bins, ascending: `[lower edge, upper edge, count]`, upper exclusive.
     pub bins: Vec<(u64, u64, u64)>,
+}
+
+/// Counts in equal bins from 0 on.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct EqualBins {
+    pub width_ns: u64,
+    /// Count i is that of the values from i times the width to below the next.
+    pub counts: Vec<u64>,
+    /// Values above the last bin.
+    pub beyond: u64,
 }
 
 /// One instant of the series; counters since the sample before.

@@ -88,6 +88,7 @@ fn port(name: &str, address: &str, sent: u64, received: u64, dropped: u64, surpl
             unsigned_packets: 0,
             drops: reasons(&[("ring full", dropped)]),
             fingerprint: None,
+            arrival_gap_bins: None,
             arrival_gap_ns: (received > 0).then(|| distribution(20_000, 833.0, 0.5, &mut Chance(9))),
         },
         interface: Some(InterfaceReport {

@@ -140,11 +140,14 @@ fn streams(streams: &[StreamReport], width: usize, color: bool, out: &mut Vec<St
     let unsent = any(|s| sum(&s.not_sent));
     let duplicates = any(|s| s.rx.as_ref().map_or(0, |rx| rx.duplicates));
     let reordered = any(|s| s.rx.as_ref().map_or(0, |rx| rx.reordered));
+    // Of streams that are sent elsewhere only the arrival is known.
+    let sent = !streams.iter().all(|s| s.port.is_empty());
     let columns = [
         ("STREAM", 0, true),
-        ("TX", 0, true),
-        ("RATE", 0, true),
-        ("VS ASKED", 2, true),
+        ("TX", 0, sent),
+        ("RX", 0, !sent),
+        ("RATE", 0, sent),
+        ("VS ASKED", 2, sent),
         ("UNSENT", 0, unsent),
         ("LOST", 0, true),
         ("LOSS", 0, true),
@@ -153,7 +156,7 @@ fn streams(streams: &[StreamReport], width: usize, color: bool, out: &mut Vec<St
         ("P50", 3, true),
         ("P99", 0, true),
         ("MAX", 4, true),
-        ("LATE P99", 1, true),
+        ("LATE P99", 1, sent),
     ];
     let shown: Vec<_> = columns.iter().filter(|c| c.2).map(|c| (c.0, c.1)).collect();
     let mut table = Table::new(&shown);
@@ -187,6 +190,7 @@ fn stream_row(stream: &StreamReport) -> Vec<Cell> {
     vec![
         stream.name.as_str().into(),
         human::short_count(stream.tx_packets).into(),
+        rx.map_or_else(none, |rx| human::short_count(rx.packets).into()),
         human::si(stream.tx_pps, "pps").into(),
         stream.rate_error().map_or_else(none, |e| human::deviation(e).into()),
         fault(Some(unsent)),

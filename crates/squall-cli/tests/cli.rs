@@ -1,0 +1,419 @@
+//! The command as a user has it: arguments in; files, text and exit status out.
+
+use std::{
+    fs,
+    path::PathBuf,
+    process::{Child, Command, Output, Stdio},
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+fn squall(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_squall"));
+    command.args(args).stdin(Stdio::null());
+    command
+}
+
+/// Exit status, standard output, standard error.
+fn run(args: &[&str]) -> (i32, String, String) {
+    outcome(&squall(args).output().unwrap())
+}
+
+fn outcome(output: &Output) -> (i32, String, String) {
+    let text = |octets: &[u8]| String::from_utf8(octets.to_vec()).unwrap();
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert!(!err.contains("panicked") && !err.contains("defect"), "{err}");
+    (output.status.code().unwrap_or(-1), out, err)
+}
+
+/// The report on standard output of a command that ends well.
+fn report(args: &[&str]) -> Value {
+    let (status, out, err) = run(&[args, &["--json", "-", "--quiet"]].concat());
+    assert_eq!((status, err.as_str()), (0, ""), "{args:?}");
+    serde_json::from_str(&out).unwrap()
+}
+
+/// A file name that no other test has.
+fn file(name: &str) -> String {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("cli-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    folder.join(name).to_string_lossy().into_owned()
+}
+
+fn profile(name: &str, text: &str) -> String {
+    let path = file(name);
+    fs::write(&path, text).unwrap();
+    path
+}
+
+const BOTH_WAYS: &str = r#"
+[ports]
+A = "loop:both,virtual"
+B = "loop:both,virtual"
+[[stream]]
+name = "there"
+port = "A"
+packet = "eth/ipv4/udp"
+size = "imix"
+rate = "100 kpps"
+mode = { burst = 1200 }
+latency = true
+[[stream]]
+name = "back"
+port = "B"
+packet = "eth/ipv4/udp"
+rate = "50 kpps"
+mode = { burst = 500 }
+"#;
+
+#[test]
+fn a_profile_runs_and_every_frame_is_counted_where_it_left_and_where_it_came() {
+    let report = report(&["run", &profile("both.toml", BOTH_WAYS), "--fail-if", "loss > 0", "--fail-if", "not valid"]);
+    let port = |i: usize| (&report["ports"][i]["tx"]["packets"], &report["ports"][i]["rx"]["packets"]);
+    assert_eq!(port(0), (&1200.into(), &500.into()));
+    assert_eq!(port(1), (&500.into(), &1200.into()));
+    // 7:4:1 of 64, 594 and 1518 octets.
+    assert_eq!(report["ports"][0]["tx"]["octets"], 100 * (7 * 64 + 4 * 594 + 1518));
+    assert_eq!((&report["streams"][0]["rx"]["lost"], &report["streams"][1]["rx"]), (&0.into(), &Value::Null));
+    assert!(report["command"].as_str().unwrap().starts_with("squall run "), "{}", report["command"]);
+}
+
+#[test]
+fn a_profile_comes_from_standard_input_too_and_its_ports_can_be_put_elsewhere() {
+    let mut child = squall(&["run", "-", "--port", "A=null:virtual", "--port", "B=null:virtual", "--json", "-", "-q"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), BOTH_WAYS.as_bytes()).unwrap();
+    // `null:virtual` has the name "virtual": time is real there.
+    let (status, out, err) = outcome(&child.wait_with_output().unwrap());
+    assert_eq!((status, err.as_str()), (0, ""));
+    let report: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(report["ports"][0]["address"], "null:virtual");
+    assert_eq!(report["ports"][0]["tx"]["packets"], 1200);
+}
+
+#[test]
+fn a_count_ends_the_run_on_the_frame_and_owes_nothing() {
+    let report = report(&["send", "-p", "null:", "--packet", "eth/ipv4/udp", "-r", "200kpps", "-n", "5000"]);
+    assert_eq!(report["ports"][0]["tx"]["packets"], 5000);
+    assert_eq!(report["verdict"]["valid"], true, "{}", report["verdict"]);
+}
+
+#[test]
+fn what_is_sent_into_a_file_is_received_from_it_and_a_missing_frame_is_lost() {
+    let path = file("sent.pcap");
+    let sent = report(&[
+        "send",
+        "-p",
+        &format!("pcap:{path}"),
+        "--packet",
+        "eth/ipv4/udp",
+        "-r",
+        "1Mpps",
+        "-n",
+        "1000",
+        "--latency",
+        "--fingerprint",
+    ]);
+    assert_eq!(sent["ports"][0]["tx"]["packets"], 1000);
+    let read = format!("pcap:{path},read");
+    let received = report(&["recv", "-p", &read, "--fingerprint", "--histogram", "4:500ns"]);
+    assert_eq!(received["ports"][0]["rx"]["fingerprint"], sent["ports"][0]["tx"]["fingerprint"]);
+    assert_eq!(received["streams"][0]["rx"]["lost"], 0);
+    assert_eq!(received["ports"][0]["rx"]["arrival_gap_bins"]["counts"], serde_json::json!([0, 0, 999, 0]));
+
+    // The fifth frame goes: a header of 24 octets, then records of 16 and 60.
+    let mut octets = fs::read(&path).unwrap();
+    octets.drain(24 + 4 * 76..24 + 5 * 76);
+    fs::write(&path, octets).unwrap();
+    let received = report(&["recv", "-p", &read]);
+    let rx = &received["streams"][0]["rx"];
+    assert_eq!(
+        (&received["streams"][0]["name"], &rx["packets"], &rx["lost"]),
+        (&"stream 1".into(), &999.into(), &1.into())
+    );
+    let (status, out, err) = run(&["recv", "-p", &read, "--fail-if", "loss > 0"]);
+    assert_eq!(status, 1);
+    assert!(err.contains("stream \"stream 1\": loss = 1 (fail if loss > 0)"), "{err}");
+    assert!(out.contains("999"), "{out}");
+}
+
+#[test]
+fn a_criterion_that_is_not_met_is_status_1_and_a_sentence() {
+    let (status, _, err) = run(&[
+        "send",
+        "-p",
+        "loop:lossy,virtual,drop=0.1",
+        "--packet",
+        "eth/ipv4/udp",
+        "-r",
+        "1Mpps",
+        "-n",
+        "1000",
+        "--latency",
+        "-q",
+        "--fail-if",
+        "loss > 0",
+    ]);
+    assert_eq!(status, 1);
+    assert!(err.starts_with("squall: failed: stream \"stream 1\": loss = ") && err.lines().count() == 1, "{err}");
+}
+
+#[test]
+fn mistakes_of_the_user_are_status_2_and_say_where() {
+    let wrong = profile("wrong.toml", &BOTH_WAYS.replace("50 kpps", "50 kpp"));
+    let good = profile("good.toml", BOTH_WAYS);
+    let frame = ["--packet", "eth/ipv4/udp", "-n", "1"];
+    let send = |rest: &[&'static str]| [&["send"], rest, &frame].concat();
+    let cases: Vec<(Vec<&str>, &str)> = vec![
+        (vec!["run", &wrong], "wrong.toml:17:8  stream \"back\": rate = \"50 kpp\" is not a rate"),
+        (vec!["run", "nowhere.toml"], "nowhere.toml  cannot be read"),
+        (vec!["run", &good, "--port", "C=null:"], "the profile has no port \"C\"\n  it has A, B"),
+        (vec!["run", &good, "--mult", "fast"], "expected a factor"),
+        (vec!["run", &good, "--fail-if", "lss > 0"], "try loss"),
+        (vec!["run", &good, "--json", "/nowhere/r.json"], "/nowhere/r.json cannot be written"),
+        (vec!["run", &good, "--cores", "0"], "--cores"),
+        (vec!["fly"], "unrecognized subcommand"),
+        (vec!["send", "-p", "null:", "-r", "1kpps"], "--packet"),
+        (vec!["send", "-p", "null:", "--packet", "eth"], "--rate"),
+        (vec!["send", "-p", "null:", "--packet", "eth/ipv5", "-n", "1"], "squall send: --packet  packet says \"ipv5\""),
+        (send(&["-p", "lop:0"]), "there is no kind \"lop\""),
+        (send(&["-p", "loop:0,rng=1"]), "unknown option rng"),
+        (send(&["-p", "null:", "--size", "tiny"]), "squall send: --size  size = \"tiny\" is not a frame length"),
+        (send(&["-p", "null:", "--late", "later"]), "squall send: --late"),
+        (send(&["-p", "null:", "-v", "ipv4.src"]), "expected FIELD=OP"),
+        (send(&["-p", "null:", "-v", "ipv4.src=randm:1-2"]), "--vary ipv4.src=randm:1-2  op = \"randm\""),
+        (send(&["-p", "null:", "-v", "ipv4.sorc=random:1-2"]), "\"ipv4.sorc\""),
+        (vec!["send", "-p", "pcap:x.pcap", "--packet", "eth/ipv4/udp", "-r", "1kpps"], "without an end never ends"),
+        (vec!["recv"], "--port"),
+        (vec!["recv", "-p", "pcap:nowhere.pcap,read"], "there is no file nowhere.pcap"),
+        (vec!["lab", "exec", "never-made", "--", "true"], "is not up"),
+    ];
+    for (args, expected) in cases {
+        let (status, out, err) = run(&args);
+        assert_eq!((status, out.as_str()), (2, ""), "{args:?}: {err}");
+        assert!(err.contains(expected), "{args:?}: {expected:?} is not in\n{err}");
+    }
+}
+
+#[test]
+fn an_interface_that_is_not_there_is_status_3() {
+    for args in
+        [&["send", "-p", "nope0", "--packet", "eth/ipv4/udp", "-n", "1"][..], &["recv", "-p", "af_packet:nope0"]]
+    {
+        let (status, out, err) = run(args);
+        assert_eq!((status, out.as_str()), (3, ""), "{err}");
+        assert!(err.starts_with("squall: ") && err.contains("no interface \"nope0\""), "{err}");
+    }
+}
+
+#[test]
+fn json_on_standard_output_is_alone_there_and_the_summary_gives_way() {
+    let path = profile("alone.toml", BOTH_WAYS);
+    let (status, out, err) = run(&["run", &path, "--json", "-"]);
+    assert_eq!(status, 0);
+    assert!(serde_json::from_str::<Value>(&out).is_ok() && err.contains("VALID"), "{err}");
+    let html = file("alone.html");
+    let (status, out, err) = run(&["run", &path, "--quiet", "--report", &html]);
+    assert_eq!((status, out.as_str(), err.as_str()), (0, "", ""));
+    assert!(fs::read_to_string(&html).unwrap().starts_with("<!doctype html>"));
+}
+
+#[test]
+fn the_same_seed_sends_the_same_frames_and_another_seed_others() {
+    let path = profile(
+        "seed.toml",
+        "[ports]\nA = \"null:\"\n[[stream]]\npacket = \"eth/ipv4/udp\"\nrate = \"1 Mpps\"\nmode = { burst = 500 }\n\
+         vary = [{ field = \"ipv4.src\", op = \"random\", min = \"16.0.0.0\", max = \"16.255.255.255\" }]\n",
+    );
+    let print = |seed, cores| {
+        let report = report(&["run", &path, "--seed", seed, "--cores", cores, "--fingerprint"]);
+        report["ports"][0]["tx"]["fingerprint"].as_str().unwrap().to_owned()
+    };
+    let one = print("1", "1");
+    assert_eq!(one, print("1", "2"));
+    assert_ne!(one, print("2", "1"));
+}
+
+#[test]
+fn the_profile_that_send_prints_sends_the_same() {
+    let args = [
+        "send",
+        "-p",
+        "null:",
+        "--packet",
+        "eth/ipv4/udp(dport=53)",
+        "--size",
+        "64,594",
+        "-r",
+        "500kpps",
+        "-n",
+        "300",
+        "-v",
+        "ipv4.src=random:16.0.0.1-16.0.0.254",
+        "-v",
+        "udp.sport=increment:1024-2000:step=3",
+        "--latency",
+        "--seed",
+        "9",
+    ];
+    let (status, toml, err) = run(&[&args[..], &["--print-profile"]].concat());
+    assert_eq!((status, err.as_str()), (0, ""));
+    let path = profile("printed.toml", &toml);
+    let print = |args: &[&str]| {
+        // Virtual time: signatures hold instants.
+        let report = report(&[args, &["--fingerprint", "--clock", "virtual"]].concat());
+        (report["ports"][0]["tx"]["packets"].clone(), report["ports"][0]["tx"]["fingerprint"].clone())
+    };
+    assert_eq!(print(&args), print(&["run", &path]));
+}
+
+#[test]
+fn a_plan_sends_nothing_makes_no_file_and_needs_no_interface() {
+    let path = profile("plan.toml", BOTH_WAYS);
+    let capture = file("never.pcap");
+    let a = format!("A=pcap:{capture}");
+    let args = ["plan", &path, "--port", &a, "--port", "B=af_packet:nope0", "--mult", "50%", "--frames", "3"];
+    // A share of a port without a speed is a mistake, in the plan as in the run.
+    assert_eq!(run(&args).0, 2);
+    let args = ["plan", &path, "--port", &a, "--port", "B=af_packet:nope0", "--mult", "0.5", "--frames", "3"];
+    let (status, out, err) = run(&args);
+    assert_eq!((status, err.as_str()), (0, ""));
+    assert!(out.contains("port B: assumed, because af_packet:nope0: no interface") && out.contains("UDP"), "{out}");
+    assert!(!fs::exists(&capture).unwrap());
+    let (_, out, _) = run(&[&args[..], &["--json", "-"]].concat());
+    let plan: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(plan["streams"][0]["asked_pps"].as_f64().unwrap().round(), 50_000.0);
+    assert_eq!(plan["streams"][0]["frames"], 1200);
+    assert_eq!((&plan["ports"][1]["opened"], plan["frames"].as_array().unwrap().len()), (&false.into(), 3));
+    let frames = plan["frames"].as_array().unwrap();
+    assert_eq!((&frames[0]["due_ps"], frames[0]["hex"].as_str().unwrap().len()), (&0.into(), 120));
+}
+
+/// A command that runs until it is told to stop, after it has started to send.
+fn endless(args: &[&str]) -> Child {
+    let child = squall(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    sleep(Duration::from_millis(400));
+    child
+}
+
+fn signal(child: &Child, name: &str) {
+    assert!(Command::new("kill").args([name, &child.id().to_string()]).status().unwrap().success());
+}
+
+#[test]
+fn the_first_signal_stops_and_reports() {
+    for (name, args) in [
+        ("-INT", &["send", "-p", "null:", "--packet", "eth/ipv4/udp", "-r", "10kpps", "--json", "-", "-q"][..]),
+        ("-TERM", &["recv", "-p", "loop:nobody", "--json", "-", "-q"]),
+    ] {
+        let child = endless(args);
+        signal(&child, name);
+        let start = Instant::now();
+        let (status, out, err) = outcome(&child.wait_with_output().unwrap());
+        assert_eq!((status, err.as_str()), (0, ""), "{args:?}");
+        assert!(start.elapsed() < Duration::from_secs(5));
+        let report: Value = serde_json::from_str(&out).unwrap();
+        assert_eq!(report["ports"][0]["tx"]["packets"].as_u64() > Some(0), args[0] == "send");
+        assert!(report["duration_s"].as_f64() > Some(0.1), "{}", report["duration_s"]);
+    }
+}
+
+#[test]
+fn the_second_signal_aborts() {
+    // A run that receives listens on for a while after the first.
+    let child = endless(&["send", "-p", "loop:abort", "--packet", "eth/ipv4/udp", "-r", "10kpps", "--json", "-", "-q"]);
+    signal(&child, "-INT");
+    sleep(Duration::from_millis(20));
+    signal(&child, "-INT");
+    let (status, out, _) = outcome(&child.wait_with_output().unwrap());
+    assert_eq!((status, out.as_str()), (130, ""));
+}
+
+#[test]
+fn a_run_that_nobody_watches_prints_a_line_a_second() {
+    let (status, out, err) =
+        run(&["send", "-p", "null:", "--packet", "eth/ipv4/udp", "-r", "1kpps", "--duration", "1200ms"]);
+    assert_eq!(status, 0);
+    assert!(err.starts_with("t=1.0s  A tx ") && err.lines().count() <= 2, "{err}");
+    assert!(out.contains("VALID"), "{out}");
+}
+
+#[test]
+fn the_demo_ends_with_a_report() {
+    let (json, html) = (file("demo.json"), file("demo.html"));
+    // More than the tests beside it leave over is not asked for.
+    let (status, out, err) = run(&["demo", "-d", "500ms", "--mult", "0.1", "--json", &json, "--report", &html]);
+    assert_eq!(status, 0, "{err}");
+    assert!(out.contains(&html) && out.contains("Next: "), "{out}");
+    let report: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+    let sent = |i: usize| report["ports"][i]["tx"]["packets"].as_u64().unwrap();
+    assert_eq!((sent(0), sent(1)), (1250, 1250), "{}", report["verdict"]);
+    assert_eq!(report["streams"].as_array().unwrap().iter().filter(|s| s["rx"]["lost"] == 0).count(), 4);
+    assert!(fs::read_to_string(&html).unwrap().contains("imix A to B"));
+}
+
+#[test]
+fn a_lab_is_made_used_and_taken_down() {
+    let name = format!("cli-{}", std::process::id());
+    let (status, out, err) = run(&["lab", "up", &name]);
+    if status == 3 {
+        println!("SKIPPED: {err}");
+        return;
+    }
+    assert_eq!(status, 0, "{err}");
+    assert!(out.contains("veth-a and veth-b"), "{out}");
+    let checks = || {
+        assert_eq!(run(&["lab", "up", &name]).0, 2);
+        assert!(run(&["lab", "list"]).1.contains(&name));
+        let (status, out, err) = run(&["lab", "exec", &name, "--", "sh", "-c", "echo out; echo err >&2; exit 7"]);
+        assert_eq!((status, out.as_str(), err.as_str()), (7, "out\n", "err\n"));
+        let args = ["lab", "exec", &name, "--", env!("CARGO_BIN_EXE_squall"), "send", "-p", "veth-a", "--to", "veth-b"];
+        let rest = ["--packet", "eth/ipv4/udp", "-r", "1kpps", "-n", "100", "--latency", "-q", "--fail-if", "loss > 0"];
+        let (status, _, err) = run(&[&args[..], &rest].concat());
+        assert_eq!((status, err.as_str()), (0, ""));
+    };
+    let checked = std::panic::catch_unwind(checks);
+    assert_eq!(run(&["lab", "down", &name]).0, 0);
+    if let Err(failed) = checked {
+        std::panic::resume_unwind(failed);
+    }
+    assert!(!run(&["lab", "list"]).1.contains(&name));
+}
+
+#[test]
+fn interfaces_are_listed_with_what_works_on_them() {
+    let (status, out, _) = run(&["ports", "--json", "-"]);
+    assert_eq!(status, 0);
+    let ports: Value = serde_json::from_str(&out).unwrap();
+    let lo = ports["interfaces"].as_array().unwrap().iter().find(|i| i["name"] == "lo").expect("every machine has lo");
+    assert_eq!(lo["ports"].as_array().unwrap().is_empty(), lo["why_not"] != Value::Null);
+    assert!(run(&["ports"]).1.starts_with("INTERFACE"));
+}
+
+#[test]
+fn completions_and_pages_name_every_command() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let (status, out, _) = run(&["completions", shell]);
+        assert_eq!(status, 0);
+        assert!(out.contains("recv") && out.contains("fail-if"), "{shell}");
+    }
+    let folder = file("man");
+    assert_eq!(run(&["man", &folder]).0, 0);
+    let page = fs::read_to_string(format!("{folder}/squall-send.1")).unwrap();
+    assert!(page.contains("\\-\\-vary") && page.contains("Examples:"), "{page}");
+    assert!(run(&["man"]).1.contains(".TH squall 1"));
+}
+
+#[test]
+fn who_stops_reading_gets_no_complaint() {
+    let mut child = squall(&["completions", "bash"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let (status, _, err) = outcome(&child.wait_with_output().unwrap());
+    assert_eq!((status, err.as_str()), (0, ""));
+}
