@@ -5,7 +5,7 @@ use std::{collections::{BTreeMap, VecDeque}, sync::Arc};
 use squall_plan::PlanStream;
 use squall_port::{BATCH, SendError, TxBatch, TxQueue};
 use squall_profile::Late;
-use squall_program::{Cursor, Program, Run, Scratch, Timeline};
+use squall_program::{Cursor, Program, Run, Scratch, Sizes, Timeline};
 use squall_stats::{Fingerprint, Histogram};
 use squall_units::{FCS_LEN, Nanos, Picos, TxMeta};
 
@@ -181,7 +181,7 @@ impl Transmitter {
             (_, Some(share)) => (share, false),
             (_, None) => {
                 let mut walked = whole;
-                (0..s.first).for_each(|k| walked.advance(s.program.sizes().at(k)));
+                walk(&mut walked, s.program.sizes(), 0..s.first);
                 (walked, true)
             }
         };
@@ -340,7 +340,11 @@ impl Transmitter {
         }
         let turns = self.unpaced.len();
         for _ in 0..turns {
-            let Some(stream) = self.unpaced.pop_front().filter(|_| n < most && at < budget.end) else { break };
+            // Looked at before it is taken: what is taken and not sent would be forgotten.
+            if n == most || at >= budget.end {
+                break;
+            }
+            let Some(stream) = self.unpaced.pop_front() else { break };
             let i = stream as usize;
             let s = &mut self.senders[i];
             let first = n;
@@ -547,6 +551,16 @@ impl Transmitter {
     }
 }
 
+/// Over the frames that other workers send, as far as the stream goes: behind its end a timeline cannot be moved.
+fn walk(timeline: &mut Timeline, sizes: &Sizes, frames: std::ops::Range<u64>) {
+    for frame in frames {
+        if timeline.due().is_none() {
+            break;
+        }
+        timeline.advance(sizes.at(frame));
+    }
+}
+
 impl Sender {
     /// Takes frames in a row as long as they are due before `bound`, the first in any case, at most `most`: lengths and
     /// due instants go to the batch, from slot `n` on. How many.
@@ -639,9 +653,7 @@ impl Sender {
         }
         self.timeline.advance(len);
         if self.walk {
-            for k in self.next + 1..self.next + self.by {
-                self.timeline.advance(self.program.sizes().at(k));
-            }
+            walk(&mut self.timeline, self.program.sizes(), self.next + 1..self.next + self.by);
         }
         self.next += self.by;
         Some(len)
@@ -664,7 +676,7 @@ impl Sender {
             let len = self.program.sizes().at(self.next);
             self.timeline.advance(len);
             if self.walk {
-                (self.next + 1..self.next + self.by).for_each(|k| self.timeline.advance(self.program.sizes().at(k)));
+                walk(&mut self.timeline, self.program.sizes(), self.next + 1..self.next + self.by);
             }
             self.next += self.by;
             skipped += 1;
