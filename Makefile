@@ -26,7 +26,7 @@ docs: ## the generated references and the API documentation
 
 fmt: ## format all Rust code
 	cargo fmt --all
-	cargo fmt --all --manifest-path fuzz/Cargo.toml
+	cargo fmt --manifest-path fuzz/Cargo.toml
 
 lint: ## formatting, clippy, layers, tidiness, generated files
 	@scripts/setup rust
