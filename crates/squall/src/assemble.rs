@@ -7,7 +7,7 @@ use std::{
 
 use squall_engine::{PortRx, PortTx, Running, Snapshot, StreamTx};
 use squall_measure::StreamRx as Seen;
-use squall_plan::{Plan, PortLimits};
+use squall_plan::Plan;
 use squall_port::{InterfaceCounters, PortFacts, Timestamps};
 use squall_stats::{Fingerprint, Histogram};
 use squall_units::{L1_OVERHEAD, Nanos};
@@ -25,7 +25,6 @@ pub(crate) struct Context {
     pub started: SystemTime,
     pub cpu: Cpu,
     pub command: String,
-    pub limits: Vec<PortLimits>,
     pub fingerprint: bool,
 }
 

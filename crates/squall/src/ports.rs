@@ -5,11 +5,14 @@ use squall_port::{Address, Port, PortFacts};
 
 use crate::Error;
 
+/// A port, what a plan has to know of it, and what the user should.
+pub type OpenPort = (Box<dyn Port>, PortLimits, Option<String>);
+
 /// Opens the port at `address`. A bare interface name takes the fastest backend that works there; the note says which.
 ///
 /// # Errors
 /// [`Error::Usage`] for an address that says nothing, [`Error::Environment`] for a port that does not open.
-pub fn open(address: &str) -> Result<(Box<dyn Port>, PortLimits, Option<String>), Error> {
+pub fn open(address: &str) -> Result<OpenPort, Error> {
     let mut parsed: Address = address.parse().map_err(|e: squall_port::AddressError| Error::Usage(e.to_string()))?;
     let mut note = None;
     if parsed.kind().is_empty() {

@@ -237,7 +237,6 @@ impl Opened {
             started: SystemTime::now(),
             cpu: crate::host::cpu(),
             command: self.session.command.clone(),
-            limits: self.limits.clone(),
             fingerprint: self.session.fingerprint,
         };
         let running = squall_engine::start(Arc::new(self.plan), self.ports, settings).map_err(|e| match e {
@@ -332,7 +331,8 @@ impl Run {
         let new = compile(&session, &self.limits)?;
         let old = compile(&self.session, &self.limits)?;
         // Queues were opened with slots for the frames that there were.
-        for (now, opened) in new.ports.iter().zip(&self.running.plan().ports).filter(|(n, o)| n.max_frame > o.max_frame) {
+        let mut ports = new.ports.iter().zip(&self.running.plan().ports);
+        if let Some((now, opened)) = ports.find(|(now, opened)| now.max_frame > opened.max_frame) {
             let (name, len) = (&now.name, now.max_frame + squall_units::FCS_LEN);
             let room = match opened.max_frame {
                 0 => "to send nothing".to_owned(),

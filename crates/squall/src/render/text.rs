@@ -209,7 +209,9 @@ fn verdict(report: &Report, width: usize, color: bool, out: &mut Vec<String>) {
     let verdict = &report.verdict;
     if verdict.valid {
         let word = Style::Good.paint("VALID", color);
-        out.push(format!("{word}: the generator kept to its schedule and the counters agree"));
+        let sent = report.ports.iter().any(|p| p.tx.packets > 0);
+        let schedule = if sent { "the generator kept to its schedule and " } else { "" };
+        out.push(format!("{word}: {schedule}the counters agree"));
     } else {
         out.push(Style::Bad.paint("NOT VALID", color));
     }
