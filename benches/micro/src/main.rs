@@ -19,7 +19,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     if let [flag, case, frames] = &args[..]
         && flag == "--once"
     {
-        let found = cases().into_iter().find(|c| c.name == *case).ok_or_else(|| format!("there is no case {case:?}"))?;
+        let found =
+            cases().into_iter().find(|c| c.name == *case).ok_or_else(|| format!("there is no case {case:?}"))?;
         (found.run)(frames.parse()?)?;
         return Ok(());
     }
@@ -89,7 +90,8 @@ fn program(vars: usize, signed: bool) -> Result<Program, Box<dyn std::error::Err
         specs.push(VarSpec { bit: at.bit, bits: at.bits, law, every: 1 });
     }
     let sizes = Sizes::fixed(60);
-    Program::build(Spec { frame, sizes, vars: specs, signature: signed.then_some(1) }).map_err(|e| format!("{e:?}").into())
+    Program::build(Spec { frame, sizes, vars: specs, signature: signed.then_some(1) })
+        .map_err(|e| format!("{e:?}").into())
 }
 
 fn udp() -> Result<Frame, Box<dyn std::error::Error>> {
@@ -118,7 +120,8 @@ fn engine(streams: usize, vars: usize, rate: &str, frames: u64) -> Result<f64, B
         serde_json::json!({"field": "udp.sport", "op": "increment", "min": 1024, "max": 65535}),
     ];
     let stream = |i| {
-        let mut stream = serde_json::json!({"name": format!("s{i}"), "packet": "eth/ipv4/udp", "size": 64, "rate": rate});
+        let mut stream =
+            serde_json::json!({"name": format!("s{i}"), "packet": "eth/ipv4/udp", "size": 64, "rate": rate});
         if vars > 0 {
             stream["vary"] = vary[..vars].into();
         }

@@ -41,7 +41,7 @@ pub struct Running {
     #[arg(short = 'n', long, value_name = "N", value_parser = parse_count)]
     pub count: Option<u64>,
     /// Multiplies all rates (2, 0.5), or makes the streams of each port add up to a rate (1mpps, 50%, 2gbps)
-    #[arg(short, long, value_name = "FACTOR|RATE", value_parser = multiplier)]
+    #[arg(short, long, value_name = "FACTOR|RATE")]
     pub mult: Option<Multiplier>,
     /// Workers; by default one for each sending port, and one to receive if there is a CPU left
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -120,36 +120,6 @@ fn put_port(profile: &mut Profile, text: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// `2`, `0.5`, `2x`; or a rate with its unit.
-fn multiplier(text: &str) -> Result<Multiplier, String> {
-    let number = text.trim().trim_end_matches(['x', 'X']).trim_end();
-    if let Some((num, den)) = fraction(number) {
-        return if num == 0 {
-            Err("sends nothing; try a factor above 0".into())
-        } else {
-            Ok(Multiplier::Factor { num, den })
-        };
-    }
-    // A number in another form (1e3) would be a rate in frames a second, which nobody means here.
-    match text.parse::<Rate>() {
-        _ if number.parse::<f64>().is_ok() => Err("expected a factor in plain digits (2, 0.5)".into()),
-        Ok(rate) if rate == Rate::MAX || rate.is_zero() => {
-            Err("expected a factor or a rate above 0 and below max".into())
-        }
-        Ok(rate) => Ok(Multiplier::Total(rate)),
-        Err(_) => Err("expected a factor (2, 0.5) or a rate (1mpps, 50%, 2gbps)".into()),
-    }
-}
-
-/// A plain decimal as it is written, never through floating point.
-fn fraction(text: &str) -> Option<(u64, u64)> {
-    let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
-    let digits = format!("{whole}{decimals}");
-    let plain = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
-    let num = plain.then(|| digits.parse().ok())??;
-    Some((num, 10u64.checked_pow(decimals.len() as u32)?))
-}
-
 /// The command as one would type it again.
 pub fn command_line() -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+#".contains(c);
@@ -164,19 +134,6 @@ pub fn command_line() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_multiplier_is_a_factor_or_a_rate() {
-        for (text, num, den) in [("2", 2, 1), ("0.5", 5, 10), ("1.25x", 125, 100)] {
-            assert_eq!(multiplier(text), Ok(Multiplier::Factor { num, den }), "{text}");
-        }
-        for text in ["1mpps", "50%", "2 Gbps", "2gbps l1"] {
-            assert!(matches!(multiplier(text), Ok(Multiplier::Total(_))), "{text}: {:?}", multiplier(text));
-        }
-        for text in ["", "x", "0", "max", "-1", "12 Gb", "1e3"] {
-            assert!(multiplier(text).is_err(), "{text}");
-        }
-    }
 
     #[test]
     fn a_port_that_the_profile_does_not_have_is_refused_with_those_it_has() {

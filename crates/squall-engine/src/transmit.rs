@@ -1,6 +1,9 @@
 //! One port's frames on one worker: schedule, fill, send, credit.
 
-use std::{collections::{BTreeMap, VecDeque}, sync::Arc};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
 
 use squall_plan::PlanStream;
 use squall_port::{BATCH, SendError, TxBatch, TxQueue};

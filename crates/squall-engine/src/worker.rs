@@ -235,7 +235,9 @@ impl Worker {
         let at = match self.clock {
             Clock::Real(_) => self.clock.since_start(now),
             // Virtual time stands at what is due next.
-            Clock::Virtual => self.tx.iter_mut().filter_map(|tx| tx.next_due(Picos(u64::MAX))).min().unwrap_or_default(),
+            Clock::Virtual => {
+                self.tx.iter_mut().filter_map(|tx| tx.next_due(Picos(u64::MAX))).min().unwrap_or_default()
+            }
         };
         if let Control::Stop = control {
             self.budget.end = self.budget.end.min(at);

@@ -88,7 +88,12 @@ impl Receiver {
     /// A copy without histograms: for watching thousands of streams.
     pub fn light(&self) -> Self {
         let light = |s: &StreamRx| {
-            Box::new(StreamRx { packets: s.packets, octets: s.octets, sequence: s.sequence.clone(), ..StreamRx::default() })
+            Box::new(StreamRx {
+                packets: s.packets,
+                octets: s.octets,
+                sequence: s.sequence.clone(),
+                ..StreamRx::default()
+            })
         };
         Self {
             streams: self.streams.iter().map(|s| s.as_deref().map(light)).collect(),

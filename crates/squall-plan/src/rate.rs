@@ -27,12 +27,15 @@ impl FromStr for Multiplier {
     fn from_str(text: &str) -> Result<Self, String> {
         let number = text.trim().trim_end_matches(['x', 'X']).trim_end();
         match (decimal(number), text.parse::<Rate>()) {
-            (Some((0, _)), _) => Err(format!("{text:?} sends nothing; try a factor above 0")),
+            (Some((0, _)), _) => Err("sends nothing; try a factor above 0".into()),
             (Some((num, den)), _) => Ok(Self::Factor { num, den }),
-            (None, Ok(rate)) if rate != Rate::MAX && !rate.is_zero() => Ok(Self::Total(rate)),
-            _ => Err(format!(
-                "{text:?} is neither a factor (2, 0.5) nor a rate above 0 and below max (1mpps, 50%, 2gbps)"
-            )),
+            // A number in another form (1e3) would be a rate in frames a second, which nobody means here.
+            _ if number.parse::<f64>().is_ok() => Err("expected a factor in plain digits (2, 0.5)".into()),
+            (None, Ok(rate)) if rate == Rate::MAX || rate.is_zero() => {
+                Err("expected a factor or a rate above 0 and below max".into())
+            }
+            (None, Ok(rate)) => Ok(Self::Total(rate)),
+            (None, Err(_)) => Err("expected a factor (2, 0.5) or a rate (1mpps, 50%, 2gbps)".into()),
         }
     }
 }
@@ -158,4 +161,26 @@ pub(crate) fn gap(
         ));
     }
     Ok(sizes.only().map_or(gap, |len| gap.fixed(len)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_multiplier_is_a_factor_or_a_rate() {
+        for (text, num, den) in [("2", 2, 1), ("0.5", 5, 10), ("1.25x", 125, 100)] {
+            assert_eq!(text.parse::<Multiplier>(), Ok(Multiplier::Factor { num, den }), "{text}");
+        }
+        for text in ["1mpps", "50%", "2 Gbps", "2gbps l1"] {
+            assert!(
+                matches!(text.parse::<Multiplier>(), Ok(Multiplier::Total(_))),
+                "{text}: {:?}",
+                text.parse::<Multiplier>()
+            );
+        }
+        for text in ["", "x", "0", "max", "-1", "12 Gb", "1e3"] {
+            assert!(text.parse::<Multiplier>().is_err(), "{text}");
+        }
+    }
 }

@@ -82,9 +82,17 @@ pub(crate) enum Place {
     Octets6(usize),
     Octets8(usize),
     /// `octets` (at most 8) big-endian octets, of which `mask` is replaced by the value shifted left by `shift`.
-    Bits { offset: usize, octets: usize, shift: u32, mask: u64 },
+    Bits {
+        offset: usize,
+        octets: usize,
+        shift: u32,
+        mask: u64,
+    },
     /// Up to 16 whole octets.
-    Wide { offset: usize, octets: usize },
+    Wide {
+        offset: usize,
+        octets: usize,
+    },
 }
 
 /// A value's part in a checksum: the value times 2^shift, modulo 2^16 - 1.
@@ -334,8 +342,12 @@ impl Place {
         }
         let shift = (8 - bits.end % 8) % 8;
         let width = bits.len();
-        (octets <= 8 && width < 64)
-            .then(|| Self::Bits { offset, octets, shift: shift as u32, mask: ((1 << width) - 1) << shift })
+        (octets <= 8 && width < 64).then(|| Self::Bits {
+            offset,
+            octets,
+            shift: shift as u32,
+            mask: ((1 << width) - 1) << shift,
+        })
     }
 }
 

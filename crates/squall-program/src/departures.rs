@@ -23,14 +23,27 @@ pub enum GapLaw {
     Constant,
     Exponential,
     /// Nominal times `1 - spread ..= 1 + spread`.
-    Uniform { spread: f64 },
+    Uniform {
+        spread: f64,
+    },
     /// `sd` as a share of the nominal gap; negative draws count as 0.
-    Normal { sd: f64 },
-    Pareto { shape: f64 },
-    Weibull { shape: f64 },
-    Gamma { shape: f64 },
+    Normal {
+        sd: f64,
+    },
+    Pareto {
+        shape: f64,
+    },
+    Weibull {
+        shape: f64,
+    },
+    Gamma {
+        shape: f64,
+    },
     /// Nominal gaps for `on`, silence for `off`, both above 0.
-    OnOff { on: Picos, off: Picos },
+    OnOff {
+        on: Picos,
+        off: Picos,
+    },
     /// Multiples of the nominal gap, over and over.
     List(Arc<[f64]>),
 }

@@ -85,7 +85,13 @@ impl Places for Run {
     }
 
     #[inline(always)]
-    fn each_slot(&self, base: &mut [u8], stride: usize, meta: &mut [TxMeta], mut f: impl FnMut(&mut [u8], &mut TxMeta)) {
+    fn each_slot(
+        &self,
+        base: &mut [u8],
+        stride: usize,
+        meta: &mut [TxMeta],
+        mut f: impl FnMut(&mut [u8], &mut TxMeta),
+    ) {
         let slots = &mut base[self.start * stride..(self.start + self.count) * stride];
         for (slot, m) in slots.chunks_exact_mut(stride).zip(&mut meta[self.start..]) {
             f(slot, m);
@@ -114,7 +120,13 @@ impl Places for [u8] {
     }
 
     #[inline(always)]
-    fn each_slot(&self, base: &mut [u8], stride: usize, meta: &mut [TxMeta], mut f: impl FnMut(&mut [u8], &mut TxMeta)) {
+    fn each_slot(
+        &self,
+        base: &mut [u8],
+        stride: usize,
+        meta: &mut [TxMeta],
+        mut f: impl FnMut(&mut [u8], &mut TxMeta),
+    ) {
         for &at in self {
             let at = usize::from(at);
             f(&mut base[at * stride..][..stride], &mut meta[at]);
@@ -303,7 +315,9 @@ impl Program {
 /// to copy a few octets costs more than copying them.
 #[inline]
 fn copy(slot: &mut [u8], template: &[u8], from: usize, to: usize) {
-    if let (0, ..=64, Some(slot), Some(template)) = (from, to, slot.first_chunk_mut::<64>(), template.first_chunk::<64>()) {
+    if let (0, ..=64, Some(slot), Some(template)) =
+        (from, to, slot.first_chunk_mut::<64>(), template.first_chunk::<64>())
+    {
         *slot = *template;
     } else {
         slot[from..to].copy_from_slice(&template[from..to]);

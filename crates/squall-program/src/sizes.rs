@@ -13,8 +13,16 @@ enum Kind {
     Fixed(u32),
     /// One after the other, over and over.
     List(Arc<[u32]>),
-    Uniform { min: u32, count: u64, seed: u64 },
-    Drawn { sizes: Arc<[u32]>, alias: Alias, seed: u64 },
+    Uniform {
+        min: u32,
+        count: u64,
+        seed: u64,
+    },
+    Drawn {
+        sizes: Arc<[u32]>,
+        alias: Alias,
+        seed: u64,
+    },
 }
 
 impl Sizes {

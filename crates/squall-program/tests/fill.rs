@@ -81,8 +81,11 @@ fn fast_equals_slow(spec: &Spec) {
                 // Scattered slots every other time.
                 let places: Vec<u8> = (0..BATCH as u8).filter(|&i| (usize::from(i) * count) % BATCH < count).collect();
                 let scattered = batch % 2 == 1 && !places.is_empty();
-                let slots: Vec<usize> =
-                    if scattered { places.iter().map(|&i| i.into()).collect() } else { (BATCH - count..BATCH).collect() };
+                let slots: Vec<usize> = if scattered {
+                    places.iter().map(|&i| i.into()).collect()
+                } else {
+                    (BATCH - count..BATCH).collect()
+                };
                 for (j, &slot) in slots.iter().enumerate() {
                     meta[slot].len = program.sizes().at(k + j as u64 * workers);
                 }
@@ -213,13 +216,15 @@ fn what_cannot_be_is_refused() {
     let spec = |vars, signature| Spec { frame: f.clone(), sizes: Sizes::fixed(60), vars, signature };
     let v = |bit, bits, law| VarSpec { bit, bits, law, every: 1 };
     let refused = |s: Spec| Program::build(s).unwrap_err();
-    assert_eq!(refused(spec(vec![v(59 * 8, 16, step(0, 2))], None)), ProgramError::OutsideFrame {
-        index: 0,
-        end: 61,
-        shortest: 60
-    });
+    assert_eq!(
+        refused(spec(vec![v(59 * 8, 16, step(0, 2))], None)),
+        ProgramError::OutsideFrame { index: 0, end: 61, shortest: 60 }
+    );
     let twice = vec![v(26 * 8, 32, step(0, 2)), v(28 * 8, 16, step(0, 2))];
     assert_eq!(refused(spec(twice, None)), ProgramError::Overlap { first: 0, second: 1 });
-    assert_eq!(refused(spec(vec![v(0, 8, step(0, 257))], None)), ProgramError::TooWide { index: 0, bits: 8, value: 256 });
+    assert_eq!(
+        refused(spec(vec![v(0, 8, step(0, 257))], None)),
+        ProgramError::TooWide { index: 0, bits: 8, value: 256 }
+    );
     assert_eq!(refused(spec(vec![v(44 * 8, 8, step(0, 2))], Some(1))), ProgramError::NoRoomForSignature { free: 15 });
 }

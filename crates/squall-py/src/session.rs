@@ -47,8 +47,9 @@ impl Session {
         linger_s: f64,
         gap_bins: Option<(usize, u64)>,
     ) -> PyResult<Self> {
-        let multiplier =
-            mult.map(str::parse).transpose().map_err(|e: String| PyValueError::new_err(format!("mult: {e}")))?;
+        let factor =
+            |text: &str| text.parse().map_err(|e: String| PyValueError::new_err(format!("mult = {text:?}: {e}")));
+        let multiplier = mult.map(factor).transpose()?;
         let session = squall::Session {
             cores,
             multiplier,

@@ -14,8 +14,8 @@ use squall_units::{L1_OVERHEAD, Nanos};
 
 use crate::{
     report::{
-        Cpu, Distribution, EqualBins, InterfaceReport, PortReport, PortSample, Report, RxReport, SCHEMA, Sample, StreamReport, StreamRx,
-        StreamSample, TxReport, Verdict,
+        Cpu, Distribution, EqualBins, InterfaceReport, PortReport, PortSample, Report, RxReport, SCHEMA, Sample,
+        StreamReport, StreamRx, StreamSample, TxReport, Verdict,
     },
     session::StreamHistograms,
 };
@@ -47,6 +47,8 @@ pub(crate) struct Totals {
     names: Vec<String>,
     facts: Vec<PortFacts>,
     start: Nanos,
+    /// Counters of several workers at almost the same instant, frames still on their way.
+    running: bool,
     tx: Vec<PortTx>,
     streams: Vec<StreamTx>,
     /// By port; a port's queues as they are.
@@ -59,7 +61,10 @@ impl Totals {
     pub fn of(running: &Running, snapshots: Vec<Snapshot>) -> Self {
         let ports = running.plan().ports.len();
         let facts = (0..ports).map(|p| running.port_facts(p).clone()).collect();
-        Self::new(running.stream_names().map(str::to_owned).collect(), facts, running.start(), snapshots)
+        Self {
+            running: true,
+            ..Self::new(running.stream_names().map(str::to_owned).collect(), facts, running.start(), snapshots)
+        }
     }
 
     pub fn new(mut names: Vec<String>, facts: Vec<PortFacts>, start: Nanos, snapshots: Vec<Snapshot>) -> Self {
@@ -96,7 +101,7 @@ impl Totals {
                 }
             }
         }
-        Self { names, facts, start, tx, streams, rx, seen }
+        Self { names, facts, start, running: false, tx, streams, rx, seen }
     }
 
     pub fn report(
@@ -273,7 +278,8 @@ impl Totals {
             rx.ports.push(plan.ports[port].name.clone());
         }
         // The sender is elsewhere when this run sends nothing: then the sequence numbers must tell.
-        let sent = if plan.streams.is_empty() { best + missing } else { sent };
+        // While running, what is on its way is not lost: a gap in the sequence is.
+        let sent = if plan.streams.is_empty() || self.running { best + missing } else { sent };
         rx.lost = sent.saturating_sub(best);
         rx.loss_ratio = if sent > 0 { rx.lost as f64 / sent as f64 } else { 0.0 };
         rx.latency_ns = distribution(&delay);
@@ -289,7 +295,11 @@ impl Totals {
             let missed: u64 = s.not_sent.values().sum();
             if missed > 0 {
                 let why: Vec<_> = s.not_sent.iter().map(|(k, v)| format!("{k} {v}")).collect();
-                reasons.push(format!("generator-bound: stream {:?}: {missed} frames were due and not sent ({})", s.name, why.join(", ")));
+                reasons.push(format!(
+                    "generator-bound: stream {:?}: {missed} frames were due and not sent ({})",
+                    s.name,
+                    why.join(", ")
+                ));
             }
         }
         for (i, p) in report.ports.iter().enumerate() {

@@ -8,7 +8,10 @@ pub(crate) fn host() -> Host {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let line = |text: &str, key: &str, separator: char| {
         let found = text.lines().find(|l| l.starts_with(key));
-        found.and_then(|l| l.split_once(separator)).map(|(_, v)| v.trim().trim_matches('"').to_owned()).unwrap_or_default()
+        found
+            .and_then(|l| l.split_once(separator))
+            .map(|(_, v)| v.trim().trim_matches('"').to_owned())
+            .unwrap_or_default()
     };
     Host {
         name: read("/proc/sys/kernel/hostname").trim().to_owned(),
@@ -36,6 +39,7 @@ pub(crate) fn cpu() -> Cpu {
 
 pub(crate) fn memory() -> Memory {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let kib = status.lines().find_map(|l| l.strip_prefix("VmHWM:")).and_then(|v| v.trim().split(' ').next()?.parse().ok());
+    let kib =
+        status.lines().find_map(|l| l.strip_prefix("VmHWM:")).and_then(|v| v.trim().split(' ').next()?.parse().ok());
     Memory { peak_rss_octets: kib.unwrap_or(0u64) * 1024 }
 }

@@ -20,7 +20,8 @@ pub fn open(address: &str) -> Result<OpenPort, Error> {
         note = Some(format!("{address}: taken as {full}, the fastest backend that this build has for an interface"));
         parsed = full.parse().map_err(|e: squall_port::AddressError| Error::Usage(e.to_string()))?;
     }
-    let speed = parsed.take::<squall_units::Rate>("speed", "a rate such as 10Gbps").map_err(|e| Error::Usage(e.to_string()))?;
+    let speed =
+        parsed.take::<squall_units::Rate>("speed", "a rate such as 10Gbps").map_err(|e| Error::Usage(e.to_string()))?;
     let failed = |error: std::io::Error| match error.kind() {
         std::io::ErrorKind::InvalidInput => Error::Usage(error.to_string()),
         _ => Error::Environment(error.to_string()),

@@ -116,9 +116,11 @@ impl Session {
         for port in &self.profile.ports {
             let (facts, limit, note) = match crate::ports::open(&port.address) {
                 Ok((opened, limit, note)) => (Some(opened.facts().clone()), limit, note),
-                Err(Error::Environment(why)) => {
-                    (None, crate::ports::assumed(&port.address), Some(format!("port {}: assumed, because {why}", port.name)))
-                }
+                Err(Error::Environment(why)) => (
+                    None,
+                    crate::ports::assumed(&port.address),
+                    Some(format!("port {}: assumed, because {why}", port.name)),
+                ),
                 Err(error) => return Err(self.at_port(error, port)),
             };
             ports.push(facts);
@@ -157,7 +159,8 @@ impl Session {
         }
         let virtual_time = self.settle(&mut limits);
         let mut plan = compile(&self, &limits)?;
-        let endless = plan.streams.iter().any(|s| s.pattern.total().is_none() || s.next.is_some_and(|n| n.times.is_none()));
+        let endless =
+            plan.streams.iter().any(|s| s.pattern.total().is_none() || s.next.is_some_and(|n| n.times.is_none()));
         let unstopped = plan.stop == squall_profile::Stop::default();
         if virtual_time && endless && unstopped {
             return Err(Error::Usage(
@@ -174,7 +177,8 @@ impl Session {
     fn at_port(&self, error: Error, port: &squall_profile::Port) -> Error {
         match error {
             Error::Usage(text) if port.at.line > 0 => {
-                let mut diagnostic = squall_profile::Diagnostic::at(port.at, format!("port {}: {text}", port.name), vec![]);
+                let mut diagnostic =
+                    squall_profile::Diagnostic::at(port.at, format!("port {}: {text}", port.name), vec![]);
                 diagnostic.origin.clone_from(&self.profile.origin);
                 Error::Input(squall_profile::Diagnostics(vec![diagnostic]))
             }
