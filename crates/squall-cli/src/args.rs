@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use squall::{
     Error, Format, Multiplier, Profile, Session,
     report::fail_if::FailIf,
-    units::{Nanos, Rate, parse_count},
+    units::{Nanos, parse_count},
 };
 
 /// What becomes of the result.
