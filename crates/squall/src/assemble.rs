@@ -137,7 +137,7 @@ impl Totals {
             memory: crate::host::memory(),
             notes: plan.notes.clone(),
         };
-        report.verdict = self.verdict(&report, plan);
+        report.verdict = self.verdict(&report);
         report
     }
 
@@ -289,8 +289,11 @@ impl Totals {
     }
 
     /// The audit: did the generator keep to its schedule, and do all counters agree?
-    fn verdict(&self, report: &Report, plan: &Plan) -> Verdict {
+    fn verdict(&self, report: &Report) -> Verdict {
         let mut reasons = Vec::new();
+        // A hiccup is caught up with and shows in the high percentiles; half of the frames are late when the port or the
+        // machine does not keep up, by half of what is missing at the end.
+        let behind = 10_000_000.max((report.duration_s * 5e6) as u64);
         for s in &report.streams {
             let missed: u64 = s.not_sent.values().sum();
             if missed > 0 {
@@ -301,8 +304,22 @@ impl Totals {
                     why.join(", ")
                 ));
             }
+            let p50 = s.departure_error_ns.as_ref().map_or(0, |d| d.p50);
+            if p50 > behind {
+                let late = Nanos(p50);
+                reasons.push(format!(
+                    "generator-bound: stream {:?}: half of its frames left {late:.1} late or more",
+                    s.name
+                ));
+            }
         }
         for (i, p) in report.ports.iter().enumerate() {
+            let p50 = self.tx[i].departure_error.quantile(0.5);
+            if p50 > behind {
+                let late = Nanos(p50);
+                reasons
+                    .push(format!("generator-bound: port {}: half of its frames left {late:.1} late or more", p.name));
+            }
             if let Some(error) = &self.tx[i].error {
                 reasons.push(format!("port lost: {}: {error}", p.name));
             }
@@ -328,7 +345,6 @@ impl Totals {
                 ));
             }
         }
-        let _ = plan;
         Verdict { valid: reasons.is_empty(), reasons }
     }
 
@@ -406,6 +422,7 @@ fn add_port(sum: &mut PortTx, t: PortTx) {
     t.not_sent.into_iter().for_each(|(k, v)| *sum.not_sent.entry(k).or_default() += v);
     sum.blocked = sum.blocked.max(t.blocked);
     sum.last = sum.last.max(t.last);
+    sum.departure_error.merge(&t.departure_error);
     if let Some(print) = t.fingerprint {
         sum.fingerprint.get_or_insert_default().merge(print);
     }
@@ -437,4 +454,22 @@ fn distribution(h: &Histogram) -> Option<Distribution> {
         max: h.max(),
         bins: h.bins().collect(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_generator_that_does_not_keep_up_is_not_valid_and_a_hiccup_is_forgiven() {
+        let verdict = |p50, p99| {
+            let late = Distribution { p50, p99, ..Distribution::default() };
+            let stream = StreamReport { name: "web".into(), departure_error_ns: Some(late), ..StreamReport::default() };
+            let report = Report { duration_s: 10.0, streams: vec![stream], ..Report::default() };
+            Totals::new(vec!["web".into()], Vec::new(), Nanos::ZERO, Vec::new()).verdict(&report)
+        };
+        assert_eq!(verdict(49_000_000, 900_000_000), Verdict { valid: true, reasons: vec![] });
+        let reasons = verdict(51_000_000, 99_000_000).reasons;
+        assert_eq!(reasons, ["generator-bound: stream \"web\": half of its frames left 51.0 ms late or more"]);
+    }
 }
