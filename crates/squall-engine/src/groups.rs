@@ -15,8 +15,8 @@ pub struct Groups {
 /// A stream's memory of the batch at hand.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Membership {
-    batch: u64,
-    group: u8,
+    /// Number of the batch, times 256, plus the group: one word, see `Sender`.
+    batch_and_group: u64,
 }
 
 impl Default for Groups {
@@ -39,13 +39,13 @@ impl Groups {
             self.next[slot] = slot as u8 + 1;
         }
         self.next[last] = NONE;
-        if member.batch == batch {
-            let group = &mut self.groups[usize::from(member.group)];
+        if member.batch_and_group >> 8 == batch {
+            let group = &mut self.groups[usize::from(member.batch_and_group as u8)];
             self.next[usize::from(group.2)] = first as u8;
             group.2 = last as u8;
             group.3 += count as u8;
         } else {
-            *member = Membership { batch, group: self.groups.len() as u8 };
+            member.batch_and_group = batch << 8 | self.groups.len() as u64;
             self.groups.push((stream, first as u8, last as u8, count as u8));
         }
     }

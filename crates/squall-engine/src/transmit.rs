@@ -68,15 +68,22 @@ struct Hand {
 
 /// A stream, or a worker's share of it. What each frame needs comes first: with thousands of streams, every cache line
 /// is one more to wait for.
-#[repr(C)]
+#[repr(C, align(64))]
 struct Sender {
     timeline: Timeline,
+    /// Octets without FCS, if all frames have as many; else 0.
+    fixed_len: u32,
     generation: u32,
-    /// Octets without FCS, if all frames have as many.
-    fixed_len: Option<u32>,
+
     member: Membership,
     program: Arc<Program>,
     cursor: Cursor,
+    number: u32,
+    /// Frames of other workers between ours have to be gone through.
+    walk: bool,
+    late: Late,
+    active: bool,
+
     /// Index in the stream of the next frame to be scheduled, and the distance to the one after.
     next: u64,
     by: u64,
@@ -84,11 +91,7 @@ struct Sender {
     octets: u64,
     first_left: Option<Nanos>,
     last_left: Nanos,
-    /// Frames of other workers between ours have to be gone through.
-    walk: bool,
-    late: Late,
-    active: bool,
-    number: u32,
+
     plan: Arc<PlanStream>,
     first: u64,
     paused: Option<Picos>,
@@ -144,7 +147,7 @@ impl Transmitter {
             next: first,
             by,
             walk: false,
-            fixed_len: program.sizes().only(),
+            fixed_len: program.sizes().only().unwrap_or(0),
             first,
             generation: 0,
             active: false,
@@ -465,8 +468,8 @@ impl Transmitter {
             }
             let s = &mut self.senders[stream as usize];
             let octets = match s.fixed_len {
-                Some(len) => u64::from(len + FCS_LEN) * (end - begin) as u64,
-                None => self.hand.len[begin..end].iter().map(|len| u64::from(len + FCS_LEN)).sum(),
+                0 => self.hand.len[begin..end].iter().map(|len| u64::from(len + FCS_LEN)).sum(),
+                len => u64::from(len + FCS_LEN) * (end - begin) as u64,
             };
             let due = &self.hand.due[begin..end];
             if !virtual_time && due[0] != u64::MAX {
@@ -579,7 +582,7 @@ impl Sender {
         n: usize,
         clock: Clock,
     ) -> usize {
-        if let (Some(len), u64::MAX, false) = (self.fixed_len, budget.octets, self.walk)
+        if let (len @ 1.., u64::MAX, false) = (self.fixed_len, budget.octets, self.walk)
             && let Some(count) = self.timeline.run(bound, &mut hand.due[n..n + most])
         {
             budget.packets -= if budget.packets == u64::MAX { 0 } else { count as u64 };
@@ -615,7 +618,7 @@ impl Sender {
         n: usize,
     ) -> usize {
         let count = match (self.fixed_len, budget.octets, self.walk) {
-            (Some(len), u64::MAX, false) => {
+            (len @ 1.., u64::MAX, false) => {
                 let count = self.timeline.run_unpaced(at, most);
                 budget.packets -= if budget.packets == u64::MAX { 0 } else { count as u64 };
                 self.next += self.by * count as u64;
@@ -644,8 +647,8 @@ impl Sender {
     #[inline]
     fn schedule(&mut self, budget: &mut Budget) -> Option<u32> {
         let len = match self.fixed_len {
-            Some(len) => len,
-            None => self.program.sizes().at(self.next),
+            0 => self.program.sizes().at(self.next),
+            len => len,
         };
         if budget.packets == 0 || budget.octets == 0 {
             return None;

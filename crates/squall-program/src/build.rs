@@ -27,6 +27,8 @@ pub struct VarSpec {
     pub law: Law,
     /// The law advances once in so many frames: 1, or the period of the variable that this one depends on.
     pub every: u64,
+    /// Frames by which that variable was ahead of its cycle at frame 0, so that this one advances when it wraps.
+    pub phase: u64,
 }
 
 /// Why there is no such program.
@@ -53,7 +55,8 @@ pub enum ProgramError {
 // With thousands of streams each frame is of another program: what filling looks at is one cache line.
 #[repr(C, align(64))]
 pub struct Program {
-    /// At least 64 octets: zeros behind a shorter frame, so that it can be copied in one piece.
+    /// The first octets of the template, zeros behind a shorter frame: small frames are copied from here in one piece.
+    pub(crate) head: [u8; 64],
     pub(crate) template: Box<[u8]>,
     pub(crate) vars: Box<[Var]>,
     pub(crate) sums: Box<[Sum]>,
@@ -69,6 +72,7 @@ pub(crate) struct Var {
     /// At most 32.
     pub small: bool,
     pub every: u64,
+    pub phase: u64,
     pub place: Place,
     pub adds: Box<[Add]>,
 }
@@ -179,12 +183,12 @@ impl Program {
                 }
             }
             let place = Place::of(w).ok_or(ProgramError::Unaligned { index })?;
-            program_vars.push(Var { small: v.bits <= 32, law: v.law, every: v.every.max(1), place, adds: adds.into() });
+            let VarSpec { bits, law, every, phase, .. } = v;
+            program_vars.push(Var { small: bits <= 32, law, every: every.max(1), phase, place, adds: adds.into() });
         }
-        let mut template = frame.bytes;
-        template.resize(longest.max(64), 0);
         let mut program = Self {
-            template: template.into(),
+            head: [0; 64],
+            template: frame.bytes.into(),
             longest: longest as u32,
             sizes,
             vars: program_vars.into(),
@@ -193,6 +197,8 @@ impl Program {
             signature,
         };
         program.settle(variable);
+        let small = longest.min(program.head.len());
+        program.head[..small].copy_from_slice(&program.template[..small]);
         Ok(program)
     }
 

@@ -75,12 +75,13 @@ pub struct Timeline {
     /// Frames that the burst still has; `u64::MAX`: without end.
     left: u64,
     /// Constant gaps that do not depend on the frame's length: the common case, without division or look-up.
-    even: Option<Even>,
+    even: Even,
     rest: Box<Rest>,
 }
 
-/// A gap of `whole` and `rest / den` picoseconds.
-#[derive(Clone, Copy, Debug)]
+/// A gap of `whole` and `rest / den` picoseconds; `den` 0: gaps are not even. (An `Option` would cost 8 octets more, and
+/// with thousands of streams a timeline is to be one cache line.)
+#[derive(Clone, Copy, Debug, Default)]
 struct Even {
     whole: u64,
     rest: u64,
@@ -209,14 +210,17 @@ impl Timeline {
     /// No gaps: frames are due as soon as the port takes them.
     #[inline]
     pub fn is_unpaced(&self) -> bool {
-        self.even.is_none() && self.rest.gap == Gap::Zero
+        self.even.den == 0 && self.rest.gap == Gap::Zero
     }
 
     /// Takes consecutive frames of any one length as long as they are due before `bound` (the first in any case) and
     /// there is room in `out`; their due instants go there. `None`: gaps are not even, go frame by frame.
     #[inline]
     pub fn run(&mut self, bound: u64, out: &mut [u64]) -> Option<usize> {
-        let Even { whole, rest, den } = self.even?;
+        let Even { whole, rest, den } = self.even;
+        if den == 0 {
+            return None;
+        }
         let most = out.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
         let (mut due, mut fraction, mut n) = (self.due, self.fraction, 0);
         for o in &mut out[..most] {
@@ -258,19 +262,15 @@ impl Timeline {
     /// Goes on to the frame behind the one that was due, which had `len` octets without FCS.
     #[inline]
     pub fn advance(&mut self, len: u32) {
-        match self.even {
-            Some(_) => {
-                self.run(0, &mut [0]);
-                return;
-            }
-            None => {
-                let (num, den) = self.rest.gap.behind(len);
-                if self.rest.law == GapLaw::Constant {
-                    self.add(num, den);
-                } else {
-                    self.advance_by_law(num, den);
-                }
-            }
+        if self.even.den != 0 {
+            self.run(0, &mut [0]);
+            return;
+        }
+        let (num, den) = self.rest.gap.behind(len);
+        if self.rest.law == GapLaw::Constant {
+            self.add(num, den);
+        } else {
+            self.advance_by_law(num, den);
         }
         self.left = self.left.wrapping_sub(u64::from(self.left != u64::MAX));
         if self.left == 0 {
@@ -355,10 +355,10 @@ impl Timeline {
 }
 
 impl Rest {
-    fn even(&self) -> Option<Even> {
+    fn even(&self) -> Even {
         match (self.gap, &self.law) {
-            (Gap::PerFrame { num, den }, GapLaw::Constant) => Some(Even { whole: num / den, rest: num % den, den }),
-            _ => None,
+            (Gap::PerFrame { num, den }, GapLaw::Constant) => Even { whole: num / den, rest: num % den, den },
+            _ => Even::default(),
         }
     }
 }

@@ -18,6 +18,8 @@ pub struct Cursor {
     by: u64,
     /// The filler's mark in [`TxMeta::owner`].
     owner: u32,
+    /// Every frame is the template.
+    plain: bool,
     vars: Box<[VarPlace]>,
 }
 
@@ -142,10 +144,11 @@ impl Program {
             if v.every == 1 {
                 return VarPlace { place: v.law.seek(first), ..VarPlace::default() };
             }
-            let place = first / v.every;
-            VarPlace { place, since: first % v.every, value: v.law.at(place) as u64 }
+            let (place, since) = ((first + v.phase) / v.every, (first + v.phase) % v.every);
+            VarPlace { place, since, value: v.law.at(place) as u64 }
         };
-        Cursor { next: first, by, owner, vars: self.vars.iter().map(place).collect() }
+        let plain = self.vars.is_empty() && self.sums.is_empty() && self.lengths.is_empty() && self.signature.is_none();
+        Cursor { next: first, by, owner, plain, vars: self.vars.iter().map(place).collect() }
     }
 
     /// Writes the cursor's next frames, as many as `places` has (at most [`BATCH`]), and moves the cursor behind them.
@@ -163,6 +166,10 @@ impl Program {
         let n = places.count();
         assert!(n <= BATCH, "a batch has at most {BATCH} frames");
         self.copy_template(cursor.owner, base, stride, meta, places);
+        if cursor.plain {
+            cursor.next += cursor.by * n as u64;
+            return;
+        }
         if scratch.sums.len() < self.sums.len() {
             scratch.sums.resize(self.sums.len(), [0; BATCH]);
         }
@@ -232,11 +239,21 @@ impl Program {
         places.each_slot(base, stride, meta, |slot, m| {
             let intact = if m.owner == owner { m.mark } else { 0 };
             if intact < m.len {
-                copy(slot, &self.template, intact as usize, m.len as usize);
+                self.copy(slot, intact as usize, m.len as usize);
             }
             m.owner = owner;
             m.mark = if self.spoils() { m.len - signature::LEN as u32 } else { intact.max(m.len) };
         });
+    }
+
+    /// Octets `from..to` of the template. Up to 64 in one piece where there is room: most frames are small, and a call
+    /// to copy a few octets costs more than copying them.
+    #[inline]
+    fn copy(&self, slot: &mut [u8], from: usize, to: usize) {
+        match slot.first_chunk_mut::<64>() {
+            Some(slot) if from == 0 && to <= 64 => *slot = self.head,
+            _ => slot[from..to].copy_from_slice(&self.template[from..to]),
+        }
     }
 
     /// Signatures overwrite payload that a longer frame needs again.
@@ -311,19 +328,6 @@ impl Program {
     }
 }
 
-/// Octets `from..to` of the template. Up to 64 as one fixed copy where there is room: most frames are small, and a call
-/// to copy a few octets costs more than copying them.
-#[inline]
-fn copy(slot: &mut [u8], template: &[u8], from: usize, to: usize) {
-    if let (0, ..=64, Some(slot), Some(template)) =
-        (from, to, slot.first_chunk_mut::<64>(), template.first_chunk::<64>())
-    {
-        *slot = *template;
-    } else {
-        slot[from..to].copy_from_slice(&template[from..to]);
-    }
-}
-
 impl Var {
     #[inline]
     fn values<W: Word>(&self, place: &mut VarPlace, by: u64, out: &mut [W]) {
@@ -378,7 +382,7 @@ impl Var {
         octets: usize,
     ) {
         for (j, index) in indices[..n].iter_mut().enumerate() {
-            *index = (next + by * j as u64) / self.every;
+            *index = (next + by * j as u64 + self.phase) / self.every;
         }
         let mut part = parts.iter_mut();
         places.each(base, stride, &indices[..n], |slot, index| {

@@ -13,6 +13,8 @@ pub enum Law {
     List { values: Arc<[u128]>, start: u64 },
     /// Uniform over `min .. min + count`; `count` 0 stands for 2^64. With `limit`, the draws repeat after so many.
     Random { min: u128, count: u64, limit: Option<u64>, seed: u64 },
+    /// As [`Law::Random`], of up to 128 bits; `count` 0 stands for 2^128.
+    RandomWide { min: u128, count: u128, limit: Option<u64>, seed: u64 },
     /// In proportion to the weights.
     Weighted { values: Arc<[u128]>, alias: Alias, seed: u64 },
 }
@@ -31,7 +33,15 @@ impl Law {
             Self::Step { count: 0, .. } | Self::Weighted { .. } => None,
             Self::Step { count, .. } => Some(*count),
             Self::List { values, .. } => Some(values.len() as u64),
-            Self::Random { limit, .. } => *limit,
+            Self::Random { limit, .. } | Self::RandomWide { limit, .. } => *limit,
+        }
+    }
+
+    /// How many values of its cycle the law leaves out at its beginning.
+    pub fn start(&self) -> u64 {
+        match self {
+            Self::Step { start, .. } | Self::List { start, .. } => *start,
+            _ => 0,
         }
     }
 
@@ -52,6 +62,10 @@ impl Law {
                 let k = limit.map_or(k, |limit| k % limit);
                 min.wrapping_add(u128::from(below(draw(*seed, k), *count)))
             }
+            Self::RandomWide { min, count, limit, seed } => {
+                let k = limit.map_or(k, |limit| k % limit);
+                min.wrapping_add(below_wide([mix(*seed, 2 * k), mix(*seed, 2 * k + 1)], *count))
+            }
             Self::Weighted { values, alias, seed } => values[alias.draw(mix(*seed, k))],
         }
     }
@@ -66,6 +80,7 @@ impl Law {
             }
             Self::List { values, .. } | Self::Weighted { values, .. } => largest(values),
             Self::Random { min, count, .. } => min.wrapping_add(u128::from(count.wrapping_sub(1))),
+            Self::RandomWide { min, count, .. } => min.wrapping_add(count.wrapping_sub(1)),
         }
     }
 
@@ -75,7 +90,7 @@ impl Law {
             Self::Step { start, count: 0, .. } => start.wrapping_add(k),
             Self::Step { start, count, .. } => sum_mod(*start, k, *count),
             Self::List { start, values } => sum_mod(*start, k, values.len() as u64),
-            Self::Random { limit: Some(limit), .. } => k % limit,
+            Self::Random { limit: Some(limit), .. } | Self::RandomWide { limit: Some(limit), .. } => k % limit,
             _ => k,
         }
     }
@@ -122,6 +137,13 @@ impl Law {
                     i = add_mod(i, by, *limit);
                 }
             }
+            // Wide fields ask one by one; here for the form.
+            Self::RandomWide { .. } => {
+                for o in out {
+                    *o = W::low(self.at(i) as u64);
+                    i = i.wrapping_add(by);
+                }
+            }
             Self::Weighted { values, alias, seed } => {
                 for o in out {
                     *o = W::low(values[alias.draw(mix(*seed, i))] as u64);
@@ -150,6 +172,18 @@ impl Word for u64 {
     fn low(value: u64) -> Self {
         value
     }
+}
+
+/// Uniform over `0..n` of 128 random bits: the upper half of their product. `n` 0 stands for 2^128.
+fn below_wide([high, low]: [u64; 2], n: u128) -> u128 {
+    if n == 0 {
+        return u128::from(high) << 64 | u128::from(low);
+    }
+    let (high, low) = (u128::from(high), u128::from(low));
+    let (n_high, n_low) = (n >> 64, n & u128::from(u64::MAX));
+    let middle =
+        ((low * n_low) >> 64) + ((high * n_low) & u128::from(u64::MAX)) + ((low * n_high) & u128::from(u64::MAX));
+    high * n_high + ((high * n_low) >> 64) + ((low * n_high) >> 64) + (middle >> 64)
 }
 
 /// `(a + b) mod n`, without overflow.
@@ -185,6 +219,20 @@ mod tests {
     }
 
     #[test]
+    fn wide_draws_reach_all_bits_and_stay_within() {
+        let (min, count) = (5u128 << 120, (1u128 << 96) - 1);
+        let law = Law::RandomWide { min, count, limit: None, seed: 3 };
+        let drawn: Vec<u128> = (0..2000).map(|k| law.at(k) - min).collect();
+        assert!(drawn.iter().all(|v| *v < count));
+        assert_eq!(drawn.iter().fold(0, |a, v| a | v), (1 << 96) - 1);
+        let mean = drawn.iter().map(|v| *v as f64 / count as f64).sum::<f64>() / 2000.0;
+        assert!((mean - 0.5).abs() < 0.02, "{mean}");
+        assert_eq!(below_wide([u64::MAX, u64::MAX], u128::MAX), u128::MAX - 1);
+        assert_eq!(below_wide([1 << 63, 0], 7 << 100), 7 << 99);
+        assert_ne!(Law::RandomWide { min: 0, count: 0, limit: None, seed: 3 }.at(0) >> 64, 0);
+    }
+
+    #[test]
     fn filling_equals_asking_one_by_one() {
         let laws = [
             Law::Step { first: 9, step: -2, count: 5, start: 3 },
@@ -192,6 +240,7 @@ mod tests {
             Law::List { values: [3, 1, 4, 1, 5].into(), start: 2 },
             Law::Random { min: 100, count: 37, limit: None, seed: 8 },
             Law::Random { min: 0, count: 0, limit: Some(10), seed: 8 },
+            Law::RandomWide { min: 1 << 100, count: 3 << 70, limit: Some(10), seed: 8 },
             Law::weighted(&[(1, 1), (2, 3)], 6),
         ];
         for law in laws {

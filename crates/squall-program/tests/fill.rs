@@ -13,7 +13,7 @@ fn frame(text: &str, len: u32) -> Frame {
 
 fn var(frame: &Frame, name: &str, law: Law, every: u64) -> VarSpec {
     let at = frame.field(name).unwrap();
-    VarSpec { bit: at.bit, bits: at.bits, law, every }
+    VarSpec { bit: at.bit, bits: at.bits, law, every, phase: 0 }
 }
 
 fn step(first: u128, count: u64) -> Law {
@@ -203,9 +203,15 @@ fn a_udp_checksum_of_zero_is_sent_as_ffff() {
 fn a_field_of_our_own_choice_is_found_by_offset() {
     let f = frame("eth/ipv4/udp/inc", 100);
     let vars = vec![
-        VarSpec { bit: 50 * 8 + 3, bits: 9, law: random(500), every: 1 },
-        VarSpec { bit: 61 * 8, bits: 24, law: random((1 << 24) - 1), every: 1 },
-        VarSpec { bit: 71 * 8, bits: 64, law: Law::Random { min: 0, count: 0, limit: Some(7), seed: 4 }, every: 1 },
+        VarSpec { bit: 50 * 8 + 3, bits: 9, law: random(500), every: 1, phase: 0 },
+        VarSpec { bit: 61 * 8, bits: 24, law: random((1 << 24) - 1), every: 1, phase: 0 },
+        VarSpec {
+            bit: 71 * 8,
+            bits: 64,
+            law: Law::Random { min: 0, count: 0, limit: Some(7), seed: 4 },
+            every: 1,
+            phase: 0,
+        },
     ];
     fast_equals_slow(&Spec { frame: f, sizes: Sizes::fixed(100), vars, signature: None });
 }
@@ -214,7 +220,7 @@ fn a_field_of_our_own_choice_is_found_by_offset() {
 fn what_cannot_be_is_refused() {
     let f = frame("eth/ipv4/udp", 60);
     let spec = |vars, signature| Spec { frame: f.clone(), sizes: Sizes::fixed(60), vars, signature };
-    let v = |bit, bits, law| VarSpec { bit, bits, law, every: 1 };
+    let v = |bit, bits, law| VarSpec { bit, bits, law, every: 1, phase: 0 };
     let refused = |s: Spec| Program::build(s).unwrap_err();
     assert_eq!(
         refused(spec(vec![v(59 * 8, 16, step(0, 2))], None)),
