@@ -87,7 +87,7 @@ fn program(vars: usize, signed: bool) -> Result<Program, Box<dyn std::error::Err
     let mut specs = Vec::new();
     for (name, law) in fields.into_iter().take(vars) {
         let at = frame.field(name)?;
-        specs.push(VarSpec { bit: at.bit, bits: at.bits, law, every: 1 });
+        specs.push(VarSpec { bit: at.bit, bits: at.bits, law, every: 1, phase: 0 });
     }
     let sizes = Sizes::fixed(60);
     Program::build(Spec { frame, sizes, vars: specs, signature: signed.then_some(1) })

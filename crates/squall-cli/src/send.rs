@@ -40,7 +40,7 @@ pub struct Args {
     /// Receives here, too, and measures what arrives (the same ADDR again for what is reflected)
     #[arg(long, visible_alias = "port2", value_name = "ADDR")]
     to: Option<String>,
-    /// The headers, outermost first: 'eth(dst=02::1)/ipv4(dst=10.0.0.2)/udp(dport=53)'
+    /// The headers, outermost first: 'eth(dst=02:00:00:00:00:09)/ipv4(dst=10.0.0.2)/udp(dport=53)'
     #[arg(long, value_name = "TEXT", help_heading = "Frame")]
     packet: Option<String>,
     /// The octets of the frame, without FCS

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use squall_profile::{
     At, Departures, Diagnostic, Diagnostics, FieldRef, Mode, Op, PacketSource, Profile, SizeLaw, Stream, Vary,
 };
-use squall_program::{GapLaw, Law, Pattern, Program, ProgramError, Sizes, Spec, VarSpec, mix, signature};
-use squall_units::{FCS_LEN, L1_OVERHEAD, Picos};
+use squall_program::{Gap, GapLaw, Law, Pattern, Program, ProgramError, Sizes, Spec, VarSpec, mix, signature};
+use squall_units::{FCS_LEN, L1_OVERHEAD, Picos, RateUnit};
 use squall_wire::{BuildError, Frame};
 
 use crate::{Assets, Options, Placement, Plan, PlanPort, PlanStream, PortLimits, place, rate};
@@ -149,6 +149,7 @@ fn frame(stream: &Stream, size_seed: u64, seed: u64, assets: &dyn Assets) -> Res
             Some(Sizes::list((*min..=*max).step_by((*step).max(1) as usize).map(without).collect::<Vec<_>>()))
         }
         SizeLaw::Uniform { min, max } => Some(Sizes::uniform(without(*min), without(*max), size_seed)),
+        SizeLaw::Normal { mean, sd: 0.0, .. } => Some(Sizes::fixed(without(mean.round() as u32))),
         SizeLaw::Normal { mean, sd, min, max } => {
             Some(Sizes::normal(mean - f64::from(FCS_LEN), *sd, without(*min), without(*max), size_seed))
         }
@@ -183,13 +184,9 @@ fn frame(stream: &Stream, size_seed: u64, seed: u64, assets: &dyn Assets) -> Res
             return Ok((built, Sizes::fixed(len)));
         }
         PacketSource::Octets(octets) => octets.to_vec(),
-        PacketSource::Capture { path, number } => assets.capture_frame(path, *number).map_err(|e| {
-            problem(
-                stream.packet_at,
-                format!("stream {name:?}: pcap = \"{path}#{number}\": {e}"),
-                vec!["try a frame number from 1 to what `capinfos -c` counts".into()],
-            )
-        })?,
+        PacketSource::Capture { path, number } => assets
+            .capture_frame(path, *number)
+            .map_err(|e| problem(stream.packet_at, format!("stream {name:?}: {e}"), vec![]))?,
     };
     let mut frame = Frame::dissect(octets);
     let Some(sizes) = sizes else {
@@ -212,8 +209,12 @@ fn vars(stream: &Stream, frame: &Frame, seeds: impl Fn(u64) -> u64) -> Result<Ve
     let mut specs: Vec<VarSpec> = Vec::new();
     for (i, vary) in stream.vary.iter().enumerate() {
         let (bit, bits) = place_of(vary, frame, &stream.name)?;
-        let (law, every) = match &vary.op {
-            Op::After { of, then } => {
+        let law = law(&vary.op, seeds(i as u64)).map_err(|wrong| {
+            let hint = "try an init further from the end, or a range from init to the end";
+            Diagnostic::at(vary.at, format!("stream {:?}: a field {wrong}", stream.name), vec![hint.into()])
+        })?;
+        let (every, phase) = match &vary.op {
+            Op::After { of, .. } => {
                 let of = &specs[*of];
                 let period = of.law.period().and_then(|p| p.checked_mul(of.every)).ok_or_else(|| {
                     Diagnostic::at(
@@ -225,11 +226,11 @@ fn vars(stream: &Stream, frame: &Frame, seeds: impl Fn(u64) -> u64) -> Result<Ve
                         vec!["try op = \"increment\" with min and max, or a list, for the one it depends on".into()],
                     )
                 })?;
-                (law(then, seeds(i as u64)), period)
+                (period, of.phase + of.law.start() * of.every)
             }
-            op => (law(op, seeds(i as u64)), 1),
+            _ => (1, 0),
         };
-        specs.push(VarSpec { bit, bits, law, every });
+        specs.push(VarSpec { bit, bits, law, every, phase });
     }
     Ok(specs)
 }
@@ -257,24 +258,38 @@ fn place_of(vary: &Vary, frame: &Frame, stream: &str) -> Result<(usize, usize), 
     }
 }
 
-fn law(op: &Op, seed: u64) -> Law {
-    // Spans of 2^64 and more are 0 in a law: "all of 64 bits".
-    let span = |n: u128| u64::try_from(n).unwrap_or(0);
-    match op {
+/// Or what is wrong with it.
+fn law(op: &Op, seed: u64) -> Result<Law, &'static str> {
+    Ok(match op {
         Op::Step { min, max, init, step } => {
             let size = step.unsigned_abs().max(1);
-            let count = span(((max - min) / size).saturating_add(1));
-            let (first, start) = if *step < 0 { (*max, (max - init) / size) } else { (*min, (init - min) / size) };
-            Law::Step { first, step: *step, count, start: start as u64 }
+            // Values are as far from `init` as steps go, so the first one need not be an end of the range.
+            let (first, before, after) = if *step < 0 {
+                let before = (max - init) / size;
+                (init + before * size, before, (init - min) / size)
+            } else {
+                let before = (init - min) / size;
+                (init - before * size, before, (max - init) / size)
+            };
+            // 2^64 is 0 in a law.
+            match u64::try_from(before.saturating_add(after)).map(|most| (most.wrapping_add(1), before as u64)) {
+                Ok((count, start)) => Law::Step { first, step: *step, count, start },
+                // No run comes to the end of 2^64 steps; to a nearer one it may, and go on from the other side.
+                Err(_) if after >= 1 << 64 => Law::Step { first: *init, step: *step, count: 0, start: 0 },
+                Err(_) => return Err("has more than 2^64 values, and begins so near their end that it would wrap"),
+            }
         }
         Op::List { values, init } => Law::List { values: values.clone().into(), start: *init as u64 },
         Op::Random { min, max, limit, seed: own } => {
-            let count = span((max - min).saturating_add(1));
-            Law::Random { min: *min, count, limit: *limit, seed: own.map_or(seed, |own| mix(own, 0)) }
+            let (min, limit, seed) = (*min, *limit, own.map_or(seed, |own| mix(own, 0)));
+            match u64::try_from(max - min) {
+                Ok(most) => Law::Random { min, count: most.wrapping_add(1), limit, seed },
+                Err(_) => Law::RandomWide { min, count: (max - min).wrapping_add(1), limit, seed },
+            }
         }
         Op::Weighted { values } => Law::weighted(values, seed),
-        Op::After { then, .. } => law(then, seed),
-    }
+        Op::After { then, .. } => law(then, seed)?,
+    })
 }
 
 fn too_short(stream: &Stream, need: usize, len: usize) -> Diagnostic {
@@ -352,8 +367,7 @@ fn schedule(
     assets: &dyn Assets,
     notes: &mut Vec<String>,
 ) -> Result<PlanStream, Diagnostic> {
-    let gap = rate::gap(stream, asked, program.sizes(), limits, port, notes)?;
-    let seconds = gap.seconds(program.sizes().mean());
+    let mut file_gap = None;
     let law = match &stream.departures {
         Departures::Constant => GapLaw::Constant,
         Departures::Exponential => GapLaw::Exponential,
@@ -363,8 +377,18 @@ fn schedule(
         Departures::Weibull { shape } => GapLaw::Weibull { shape: *shape },
         Departures::Gamma { shape } => GapLaw::Gamma { shape: *shape },
         Departures::OnOff { on, off } => GapLaw::OnOff { on: Picos::from(*on), off: Picos::from(*off) },
-        Departures::File { path } => gaps(stream, path, assets)?,
+        Departures::File { path } => {
+            let (law, mean) = gaps(stream, path, assets)?;
+            // "max" says that no rate scales the gaps of the file.
+            file_gap = (asked.unit == RateUnit::Max).then_some(mean);
+            law
+        }
     };
+    let gap = match file_gap {
+        Some(gap) => gap,
+        None => rate::gap(stream, asked, program.sizes(), limits, port, notes)?,
+    };
+    let seconds = gap.seconds(program.sizes().mean());
     let pattern = match stream.mode {
         Mode::Continuous => Pattern::CONTINUOUS,
         Mode::Burst(packets) => Pattern { bursts: 1, packets, gap: Picos(0) },
@@ -393,8 +417,8 @@ fn schedule(
     })
 }
 
-/// Gaps of a file as multiples of their mean.
-fn gaps(stream: &Stream, path: &str, assets: &dyn Assets) -> Result<GapLaw, Diagnostic> {
+/// Gaps of a file as multiples of their mean, and their mean.
+fn gaps(stream: &Stream, path: &str, assets: &dyn Assets) -> Result<(GapLaw, Gap), Diagnostic> {
     let problem = |message: String| {
         Diagnostic::at(
             stream.at,
@@ -415,5 +439,6 @@ fn gaps(stream: &Stream, path: &str, assets: &dyn Assets) -> Result<GapLaw, Diag
     if mean <= 0.0 {
         return Err(problem("there are no gaps above 0".into()));
     }
-    Ok(GapLaw::List(gaps.into_iter().map(|g| g / mean).collect()))
+    let picos = Gap::PerFrame { num: (mean * gaps.len() as f64 * 1000.0).round() as u64, den: gaps.len() as u64 };
+    Ok((GapLaw::List(gaps.into_iter().map(|g| g / mean).collect()), picos))
 }

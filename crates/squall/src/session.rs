@@ -159,8 +159,7 @@ impl Session {
         }
         let virtual_time = self.settle(&mut limits);
         let mut plan = compile(&self, &limits)?;
-        let endless =
-            plan.streams.iter().any(|s| s.pattern.total().is_none() || s.next.is_some_and(|n| n.times.is_none()));
+        let endless = plan.streams.iter().any(|s| s.pattern.total().is_none()) || goes_round(&plan);
         let unstopped = plan.stop == squall_profile::Stop::default();
         if virtual_time && endless && unstopped {
             return Err(Error::Usage(
@@ -193,6 +192,13 @@ fn compile(session: &Session, limits: &[PortLimits]) -> Result<Plan, Error> {
     let options = Options { cores: session.cores, cpus: crate::host::cpus(), multiplier: session.multiplier };
     let folder = Path::new(&session.profile.origin).parent().unwrap_or(Path::new(""));
     Ok(squall_plan::compile(&session.profile, limits, &Disk(folder), &options)?)
+}
+
+/// Whether streams start each other in a circle without end.
+fn goes_round(plan: &Plan) -> bool {
+    let follow = |i: usize| plan.streams[i].next.filter(|n| n.times.is_none()).map(|n| n.stream);
+    // Who can take as many arrows as there are streams has come back to one.
+    (0..plan.streams.len()).any(|first| (0..plan.streams.len()).try_fold(first, |i, _| follow(i)).is_some())
 }
 
 /// Files, and the folder of the profile.
