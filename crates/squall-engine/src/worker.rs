@@ -161,8 +161,17 @@ impl Worker {
         }
         let mut moved = self.receive();
         let mut open = false;
-        for tx in self.tx.iter_mut().filter(|tx| !tx.done) {
-            moved |= tx.turn(now, &mut self.budget, &mut self.scratch);
+        let first_in_time = self.first_in_time();
+        for (i, tx) in self.tx.iter_mut().enumerate().filter(|(_, tx)| !tx.done) {
+            match first_in_time {
+                None => moved |= tx.turn(now, &mut self.budget, &mut self.scratch),
+                Some((first, end)) if first == i => {
+                    let mut budget = Budget { end, ..self.budget };
+                    moved |= tx.turn(now, &mut budget, &mut self.scratch);
+                    self.budget = Budget { end: self.budget.end, ..budget };
+                }
+                Some(_) => {}
+            }
             if tx.done {
                 // Behind the last frame of a run that ends by a count nothing is due, and so nothing late.
                 let counted = self.budget.packets == 0 || self.budget.octets == 0;
@@ -179,6 +188,22 @@ impl Worker {
         if !moved {
             self.rest(open);
         }
+    }
+
+    /// On virtual time every port could take all that a run's count allows, so only the one whose frame is due next may
+    /// send, and until another's is due: both are given.
+    fn first_in_time(&mut self) -> Option<(usize, Picos)> {
+        let counted = self.budget.packets != u64::MAX || self.budget.octets != u64::MAX;
+        if self.clock != Clock::Virtual || !counted || self.tx.len() < 2 || self.budget.packets == 0 || self.budget.octets == 0
+        {
+            return None;
+        }
+        let end = self.budget.end;
+        let open = self.tx.iter_mut().enumerate().filter(|(_, tx)| !tx.done);
+        let mut due: Vec<_> = open.filter_map(|(i, tx)| Some((tx.next_due(end)?, i))).collect();
+        due.sort_unstable();
+        let second = due.get(1).map_or(end, |(due, _)| Picos(due.0 + 1).min(end));
+        due.first().map(|(_, i)| (*i, second))
     }
 
     fn rest(&mut self, open: bool) {

@@ -37,6 +37,7 @@ pub fn compile(
             Err(problem) => problems.push(problem),
         }
     }
+    problems.extend(profile.streams.iter().filter_map(|stream| elsewhere(stream, profile)));
     if !problems.is_empty() {
         return Err(finish(problems, profile));
     }
@@ -69,6 +70,25 @@ pub fn compile(
 fn finish(mut problems: Vec<Diagnostic>, profile: &Profile) -> Diagnostics {
     problems.iter_mut().for_each(|p| p.origin.clone_from(&profile.origin));
     Diagnostics(problems)
+}
+
+/// A worker that ends a stream has to have the next one at hand.
+fn elsewhere(stream: &Stream, profile: &Profile) -> Option<Diagnostic> {
+    let next = &profile.streams[stream.next?.stream];
+    let port = |stream: &Stream| &profile.ports[stream.port].name;
+    (next.port != stream.port).then(|| {
+        Diagnostic::at(
+            stream.at,
+            format!(
+                "stream {:?}: next = {:?} is on port {}, this one on port {}: a chain stays on its port",
+                stream.name,
+                next.name,
+                port(next),
+                port(stream)
+            ),
+            vec!["try start_delay and self_start = true for a stream of another port".into()],
+        )
+    })
 }
 
 fn warn_of_overload(ports: &[PlanPort], limits: &[PortLimits], streams: &[PlanStream], notes: &mut Vec<String>) {

@@ -103,7 +103,24 @@ impl Law {
         match self {
             Self::Step { first, step, count, .. } => {
                 let (first, step) = (*first as u64, *step as u64);
-                let by = if by == 1 || *count == 0 { by } else { by % count };
+                if by == 1 && *count != 0 {
+                    // In stretches up to the next wrap, so that the inner loop has nothing but an addition.
+                    let mut out = out;
+                    while !out.is_empty() {
+                        let n = usize::try_from(*count - i).unwrap_or(usize::MAX).min(out.len());
+                        let (stretch, behind) = out.split_at_mut(n);
+                        let mut v = first.wrapping_add(step.wrapping_mul(i));
+                        for o in stretch {
+                            *o = W::low(v);
+                            v = v.wrapping_add(step);
+                        }
+                        i = if i + n as u64 == *count { 0 } else { i + n as u64 };
+                        out = behind;
+                    }
+                    *place = i;
+                    return;
+                }
+                let by = if *count == 0 { by } else { by % count };
                 let (mut v, each) = (first.wrapping_add(step.wrapping_mul(i)), step.wrapping_mul(by));
                 for o in out {
                     *o = W::low(v);

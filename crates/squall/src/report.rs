@@ -248,8 +248,11 @@ impl PortReport {
 }
 
 impl StreamReport {
-    /// (achieved - asked) / asked; `None` where no rate was asked for.
+    /// (achieved - asked) / asked; `None` where no rate was asked for, or one frame has no rate.
     pub fn rate_error(&self) -> Option<f64> {
+        if self.tx_packets == 1 {
+            return None;
+        }
         let asked = self.asked_pps.filter(|asked| *asked > 0.0)?;
         Some((self.tx_pps - asked) / asked)
     }
