@@ -156,6 +156,8 @@ class TxReport:
         Frames that were due and did not leave, by reason.
     blocked_s : float
         Time during which the port took no frames though some were due.
+    departure_error_ns : Distribution or None
+        Actual minus due instant of departure, over all streams.
     fingerprint : str or None
         Hash over all frames' octets, whatever their order; only where the session has ``fingerprint=True``.
     """
@@ -168,6 +170,7 @@ class TxReport:
     errors: int
     not_sent: dict[str, int]
     blocked_s: float
+    departure_error_ns: Distribution | None
     fingerprint: str | None
 
 
@@ -332,7 +335,7 @@ class StreamSample:
     ----------
     tx_pps, rx_pps : float
     lost : int
-        So far; what is in flight counts as lost until it arrives.
+        Gaps in the sequence so far; what is on its way is not lost.
     latency_p50_ns, latency_p99_ns, late_p99_ns : int or None
         None where nothing was measured, and with more than 64 streams.
     """

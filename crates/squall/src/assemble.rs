@@ -114,7 +114,7 @@ impl Totals {
     ) -> Report {
         let seconds = duration.as_secs_f64();
         let ports: Vec<PortReport> = (0..self.facts.len())
-            .map(|p| self.port(p, &plan.ports[p].name, seconds, interfaces.get(p).copied().flatten(), context))
+            .map(|p| self.port(p, plan, seconds, interfaces.get(p).copied().flatten(), context))
             .collect();
         let streams: Vec<StreamReport> = (0..self.names.len()).map(|i| self.stream(i, plan)).collect();
         let now = crate::host::cpu();
@@ -144,7 +144,7 @@ impl Totals {
     fn port(
         &self,
         p: usize,
-        name: &str,
+        plan: &Plan,
         seconds: f64,
         interface: Option<InterfaceCounters>,
         context: &Context,
@@ -165,6 +165,7 @@ impl Totals {
             errors: t.errors,
             not_sent: t.not_sent.iter().map(|(k, v)| ((*k).to_owned(), *v)).collect(),
             blocked_s: t.blocked.as_secs_f64(),
+            departure_error_ns: distribution(&self.departures(p, plan)),
             fingerprint: context.fingerprint.then(|| t.fingerprint.unwrap_or_default().to_string()),
         };
         let queues = &self.rx[p];
@@ -202,7 +203,7 @@ impl Totals {
             }),
         };
         PortReport {
-            name: name.to_owned(),
+            name: plan.ports[p].name.clone(),
             address: self.facts[p].address.clone(),
             timestamps: match self.facts[p].timestamps {
                 _ if queues.is_empty() => "none",
@@ -226,6 +227,14 @@ impl Totals {
                 rx_errors: i.rx_errors,
             }),
         }
+    }
+
+    /// Departure errors of a port: of the streams that have a histogram of their own, and of the others together.
+    fn departures(&self, port: usize, plan: &Plan) -> Histogram {
+        let mut all = self.tx[port].departure_error.clone();
+        let streams = self.streams.iter().zip(&plan.streams).filter(|(_, planned)| planned.port == port);
+        streams.for_each(|(s, _)| all.merge(&s.departure_error));
+        all
     }
 
     fn stream(&self, i: usize, plan: &Plan) -> StreamReport {

@@ -78,6 +78,8 @@ pub struct TxReport {
     pub not_sent: BTreeMap<String, u64>,
     /// Time during which the port took no frames though some were due.
     pub blocked_s: f64,
+    /// Actual minus due instant of departure, over all streams.
+    pub departure_error_ns: Option<Distribution>,
     /// Order-independent hash over all frames' octets, hexadecimal; only when asked for.
     pub fingerprint: Option<String>,
 }
@@ -208,7 +210,7 @@ pub struct StreamSample {
     pub name: String,
     pub tx_pps: f64,
     pub rx_pps: f64,
-    /// Lost so far (in flight counts as lost until it arrives).
+    /// Gaps in the sequence so far; what is on its way is not lost.
     pub lost: u64,
     /// Of the samples since the last sample.
     pub latency_p50_ns: Option<u64>,

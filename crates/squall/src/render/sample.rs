@@ -77,6 +77,7 @@ fn port(name: &str, address: &str, sent: u64, received: u64, dropped: u64, surpl
             errors: 0,
             not_sent: reasons(if sent > 0 { &[("late", 1250), ("ring full", 12)] } else { &[] }),
             blocked_s: if sent > 0 { 0.0312 } else { 0.0 },
+            departure_error_ns: None,
             fingerprint: (sent > 0).then(|| "9f86d081884c7d659a2feaa0c55ad015".into()),
         },
         rx: RxReport {

@@ -314,7 +314,7 @@ function streamPlots() {
   const many = all && data.streams.length > 1;
   timePlot(box, "Rate", many ? "sum of the streams; received: of those that are measured" : "frames a second", pps,
     [{ label: "sent", values: series.tx_pps, color: color(0) }, { label: "received", values: series.rx_pps, color: color(1), dash: [5, 3] }]);
-  timePlot(box, "Lost so far", peak(series.lost) ? "frames in flight count until they arrive" : "none lost", v => si(v, ""),
+  timePlot(box, "Lost so far", peak(series.lost) ? "gaps in the sequence so far" : "none lost", v => si(v, ""),
     [{ label: "lost", values: series.lost, color: color(5) }], { whole: peak(series.lost) < 10 });
   timePlot(box, "One-way delay over time", many ? "p50 of the median stream, p99 of the worst" : "of the frames of each interval", ns,
     [{ label: "p50", values: series.p50, color: color(2) }, { label: "p99", values: series.p99, color: color(3) }], { jumps: true });
