@@ -346,7 +346,7 @@ impl Transmitter {
             let first = n;
             let (bound, most_in_a_row) = match self.clock {
                 Clock::Real(_) if at.0.saturating_sub(entry.due) > FAR_BEHIND && self.wheel.bound() != u64::MAX => {
-                    (at.0 - FAR_BEHIND, IN_A_ROW)
+                    ((at.0 - FAR_BEHIND).min(horizon.saturating_add(1)), IN_A_ROW)
                 }
                 _ => (self.wheel.bound().min(horizon.saturating_add(1)), BATCH),
             };
