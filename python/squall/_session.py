@@ -221,7 +221,7 @@ class Run:
         return Report._from(report)
 
     def pause(self, stream: str | None = None) -> None:
-        """Pauses a stream, or all. What would have been due meanwhile is due later.
+        """Pauses a stream, the streams of a group, or all. What would have been due meanwhile is due later.
 
         Raises
         ------
@@ -231,7 +231,7 @@ class Run:
         self._native.pause(stream)
 
     def resume(self, stream: str | None = None) -> None:
-        """Lets a paused stream go on, or all.
+        """Lets a paused stream, the streams of a group, or all go on.
 
         Raises
         ------

@@ -149,6 +149,22 @@ def test_a_paused_stream_sends_nothing_until_it_is_resumed(loop: Address) -> Non
         assert run.wait(5)
 
 
+def test_a_group_is_paused_as_one(loop: Address) -> None:
+    with squall.Session(profile(loop(), stream("a", group="g"), stream("b", group="g"), stream("c"))) as session:
+        run = session.start()
+        until(lambda: all(s.tx_packets > 0 for s in run.report().streams))
+        run.pause("g")
+        time.sleep(0.05)
+        before = [s.tx_packets for s in run.report().streams]
+        time.sleep(0.1)
+        after = [s.tx_packets for s in run.report().streams]
+        assert after[:2] == before[:2] and after[2] > before[2]
+        run.resume("g")
+        until(lambda: all(s.tx_packets > n for s, n in zip(run.report().streams, after, strict=True)))
+        run.stop()
+        assert run.wait(5)
+
+
 def test_streams_come_and_go_while_running(loop: Address) -> None:
     load = profile(loop(), stream("a"))
     with squall.Session(load) as session:

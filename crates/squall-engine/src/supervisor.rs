@@ -247,21 +247,34 @@ impl Running {
         at.map(|i| i as u32).ok_or_else(|| EngineError::UnknownStream(name.to_owned()))
     }
 
-    /// One stream by name, or all.
+    /// A stream by name, or every stream of a group, or (`None`) all.
+    fn chosen(&self, name: Option<&str>) -> Result<Vec<Option<u32>>, EngineError> {
+        let Some(name) = name else { return Ok(vec![None]) };
+        let in_group = |i: &usize| self.names[*i].1 && self.plan.streams[*i].group.as_deref() == Some(name);
+        match self.number(name) {
+            Ok(number) => Ok(vec![Some(number)]),
+            Err(unknown) => {
+                let group: Vec<_> = (0..self.plan.streams.len()).filter(in_group).map(|i| Some(i as u32)).collect();
+                if group.is_empty() { Err(unknown) } else { Ok(group) }
+            }
+        }
+    }
+
+    /// A stream by name, the streams of a group, or all.
     ///
     /// # Errors
     /// [`EngineError::UnknownStream`].
     pub fn pause(&self, stream: Option<&str>) -> Result<(), EngineError> {
-        let number = stream.map(|s| self.number(s)).transpose()?;
-        self.tell(Control::Pause(number));
+        self.chosen(stream)?.into_iter().for_each(|number| self.tell(Control::Pause(number)));
         Ok(())
     }
 
+    /// As [`Running::pause`].
+    ///
     /// # Errors
     /// [`EngineError::UnknownStream`].
     pub fn resume(&self, stream: Option<&str>) -> Result<(), EngineError> {
-        let number = stream.map(|s| self.number(s)).transpose()?;
-        self.tell(Control::Resume(number));
+        self.chosen(stream)?.into_iter().for_each(|number| self.tell(Control::Resume(number)));
         Ok(())
     }
 

@@ -313,7 +313,7 @@ impl Run {
         (sample, report)
     }
 
-    /// Pauses a stream by name, or all; what would have been due meanwhile is due later.
+    /// Pauses a stream by name, the streams of a group, or all; what would have been due meanwhile is due later.
     ///
     /// # Errors
     /// An unknown stream.
