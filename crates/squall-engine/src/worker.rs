@@ -194,7 +194,11 @@ impl Worker {
     /// send, and until another's is due: both are given.
     fn first_in_time(&mut self) -> Option<(usize, Picos)> {
         let counted = self.budget.packets != u64::MAX || self.budget.octets != u64::MAX;
-        if self.clock != Clock::Virtual || !counted || self.tx.len() < 2 || self.budget.packets == 0 || self.budget.octets == 0
+        if self.clock != Clock::Virtual
+            || !counted
+            || self.tx.len() < 2
+            || self.budget.packets == 0
+            || self.budget.octets == 0
         {
             return None;
         }

@@ -225,10 +225,9 @@ struct FaultRx {
 /// Empty calls after which a held frame comes though none followed it.
 const PATIENCE: u32 = 1000;
 
-impl RxQueue for FaultRx {
-    fn receive(&mut self) -> io::Result<RxBatch<'_>> {
-        self.octets.clear();
-        self.frames.clear();
+impl FaultRx {
+    /// What becomes of the next batch; false when there was none.
+    fn pass_on(&mut self) -> io::Result<bool> {
         let mut deliver = |octets: &[u8], frame: RxFrame| {
             self.frames.push(RxFrame { offset: self.octets.len(), ..frame });
             self.octets.extend_from_slice(octets);
@@ -261,12 +260,23 @@ impl RxQueue for FaultRx {
                 deliver(&late, late_frame);
             }
         }
-        self.empty_calls = if batch.frames.is_empty() { self.empty_calls + 1 } else { 0 };
+        let any = !batch.frames.is_empty();
+        self.empty_calls = if any { 0 } else { self.empty_calls + 1 };
         if self.empty_calls >= PATIENCE
             && let Some((late, frame)) = self.held.take()
         {
             deliver(&late, frame);
         }
+        Ok(any)
+    }
+}
+
+impl RxQueue for FaultRx {
+    /// Empty only when the queue below is: a batch of which nothing is left is no sign that none follows.
+    fn receive(&mut self) -> io::Result<RxBatch<'_>> {
+        self.octets.clear();
+        self.frames.clear();
+        while self.frames.is_empty() && self.pass_on()? {}
         Ok(RxBatch { base: &self.octets, frames: &self.frames })
     }
 

@@ -1,0 +1,319 @@
+//! The counter matrix: every kind of port, every mode, several rates. What was sent is what the interface counted and
+//! what was received; where something is lost, a counter says how much and why.
+//!
+//! Each test is a process of its own, so that it has one thread when it enters a private network.
+
+use std::{
+    collections::BTreeMap,
+    error::Error,
+    process::{Command, ExitCode},
+    time::Duration,
+};
+
+use squall::{Format, Profile, Session, report::Report};
+
+type Outcome = Result<(), Box<dyn Error>>;
+
+type Test = fn() -> Outcome;
+
+const TESTS: &[(&str, Test)] = &[
+    ("null_takes_what_is_due", || matrix("null:")),
+    ("a_loop_delivers_what_it_takes", || matrix("loop:matrix")),
+    ("a_loop_on_virtual_time_does_so_exactly", || matrix("loop:matrix,virtual")),
+    ("a_capture_has_what_was_sent", || matrix("pcap:")),
+    ("af_packet_counts_what_the_interface_counts", || matrix("af_packet:")),
+    ("what_a_loop_loses_on_purpose_is_explained", faults),
+    ("a_full_receiver_over_af_packet_is_named", a_full_receiver_over_af_packet_is_named),
+    ("a_run_stops_at_its_packets_octets_or_duration", stops),
+    ("two_ports_share_a_count_in_the_order_of_time", two_ports_share_a_count_in_the_order_of_time),
+];
+
+/// (name, what stands in the stream, frames at 100 pps, 10 kpps and max); 0: as many as the time allows.
+const MODES: [(&str, [u64; 3]); 4] = [
+    ("continuous", [20, 3000, 0]),
+    ("burst", [20, 3000, 50_000]),
+    ("bursts", [20, 3000, 50_000]),
+    ("chain", [20, 3000, 50_000]),
+];
+const RATES: [&str; 3] = ["100 pps", "10 kpps", "max"];
+
+fn matrix(kind: &str) -> Outcome {
+    if kind == "af_packet:" {
+        squall::lab::enter_private(&squall::lab::LabOptions::default())?;
+    }
+    let temporary = std::env::temp_dir().join(format!("squall-counters-{}.pcap", std::process::id()));
+    for (mode, counts) in MODES {
+        for (rate, count) in RATES.into_iter().zip(counts) {
+            let address = match kind {
+                "pcap:" => format!("pcap:{}", temporary.display()),
+                "af_packet:" => "af_packet:veth-a".into(),
+                other => other.into(),
+            };
+            let (sender, receiver) = match kind {
+                "af_packet:" => (address, Some("af_packet:veth-b".to_owned())),
+                "null:" | "pcap:" => (address, None),
+                _ => (address.clone(), Some(address)),
+            };
+            let name = format!("{sender}, {mode}, {rate}");
+            let report = run(&profile(mode, rate, count, &sender, receiver.as_deref()), None)?;
+            check(&report, &name, count, receiver.is_some())?;
+            if kind == "pcap:" {
+                let listened = Session::listen([("A", format!("{sender},read"))]);
+                let read = run_session(Session { virtual_time: Some(true), linger: Duration::ZERO, ..listened })?;
+                let (tx, rx) = (&report.ports[0].tx, &read.ports[0].rx);
+                same(&name, "frames in the file", (rx.packets, rx.octets), (tx.packets, tx.octets))?;
+                same(&name, "their octets", &rx.fingerprint, &tx.fingerprint)?;
+            }
+        }
+    }
+    let _ = std::fs::remove_file(temporary);
+    Ok(())
+}
+
+fn profile(mode: &str, rate: &str, count: u64, sender: &str, receiver: Option<&str>) -> String {
+    let stream = |name: &str, more: String| {
+        format!(
+            "[[stream]]\nname = \"{name}\"\nport = \"A\"\npacket = \"eth/ipv4/udp\"\nsize = 100\nrate = \"{rate}\"\n\
+             latency = true\n{more}\n"
+        )
+    };
+    let streams = match mode {
+        "continuous" => stream("one", String::new()),
+        "burst" => stream("one", format!("mode = {{ burst = {count} }}")),
+        "bursts" => stream("one", format!("mode = {{ bursts = 4, packets = {}, gap = \"2 ms\" }}", count / 4)),
+        _ => {
+            let half = format!("mode = {{ burst = {} }}\n", count / 2);
+            stream("one", format!("{half}next = \"two\"")) + &stream("two", half + "self_start = false")
+        }
+    };
+    let duration = match (mode, rate) {
+        ("continuous", "100 pps") => "duration = \"200 ms\"\n",
+        ("continuous", "10 kpps") => "duration = \"300 ms\"\n",
+        ("continuous", _) => "duration = \"150 ms\"\n",
+        _ => "",
+    };
+    let receiver = receiver.map_or(String::new(), |address| format!("B = \"{address}\"\n"));
+    format!("{duration}[ports]\nA = \"{sender}\"\n{receiver}{streams}")
+}
+
+fn run(text: &str, cores: impl Into<Option<usize>>) -> Result<Report, Box<dyn Error>> {
+    let profile = Profile::parse(text, "matrix.toml", Format::Toml).map_err(|e| format!("{e}\n{text}"))?;
+    run_session(Session { cores: cores.into(), ..Session::new(profile) })
+}
+
+fn run_session(session: Session) -> Result<Report, Box<dyn Error>> {
+    let session = Session { fingerprint: true, linger: Duration::from_millis(30).min(session.linger), ..session };
+    let mut run = session.open()?.start()?;
+    if run.plan().streams.is_empty() {
+        run.wait(Duration::from_millis(20));
+        run.stop();
+    }
+    Ok(run.finish()?)
+}
+
+/// Everything that was due was sent, counted by the interface and received.
+fn check(report: &Report, name: &str, count: u64, received: bool) -> Outcome {
+    let tx = &report.ports[0].tx;
+    let not_sent: u64 = tx.not_sent.values().sum();
+    if count > 0 {
+        // A machine that is busy elsewhere may end a timed run late; then that is counted.
+        same(name, "sent and not sent", tx.packets + not_sent, count)?;
+    } else if tx.packets == 0 {
+        return Err(format!("{name}: nothing was sent").into());
+    }
+    same(name, "octets", tx.octets, tx.packets * 100)?;
+    same(name, "sum of the streams", report.streams.iter().map(|s| s.tx_packets).sum(), tx.packets)?;
+    same(name, "errors", tx.errors, 0)?;
+    let differ: Vec<_> = report.verdict.reasons.iter().filter(|r| !r.starts_with("generator-bound")).collect();
+    same(name, "the verdict's reasons", differ, Vec::new())?;
+    if received {
+        let rx = &report.ports.last().expect("a port receives").rx;
+        same(name, "received", (rx.packets, rx.octets), (tx.packets, tx.octets))?;
+        same(name, "fingerprint", &rx.fingerprint, &tx.fingerprint)?;
+        for stream in report.streams.iter().filter(|s| s.tx_packets > 0) {
+            let seen = stream.rx.as_ref().ok_or_else(|| format!("{name}: stream {} was not seen", stream.name))?;
+            let of = format!("{name}, stream {}", stream.name);
+            same(&of, "packets", seen.packets, stream.tx_packets)?;
+            same(&of, "lost, duplicates, reordered", (seen.lost, seen.duplicates, seen.reordered), (0, 0, 0))?;
+        }
+    }
+    for port in &report.ports {
+        if let Some(interface) = &port.interface {
+            same(name, "the interface's surplus", port.interface_surplus(), Some((0, 0)))?;
+            // Without FCS.
+            same(name, "the interface's octets", interface.tx_octets, port.tx.octets - 4 * port.tx.packets)?;
+        }
+    }
+    Ok(())
+}
+
+fn same<T: PartialEq + std::fmt::Debug>(name: &str, what: &str, found: T, expected: T) -> Outcome {
+    if found == expected { Ok(()) } else { Err(format!("{name}: {what}: {found:?}, expected {expected:?}").into()) }
+}
+
+/// Some 10,000 frames over a loop to itself with one fault: what the counters say of it.
+fn faults() -> Outcome {
+    // The last one is no tenth: held back for the one behind it, it would wait for ever.
+    const FRAMES: u64 = 10_005;
+    // (fault, sent, refused, received by the port, lost, duplicates, reordered)
+    let cases = [
+        ("drop=1/10", FRAMES, 0, 9005, 1000, 0, 0),
+        ("dup=1/10", FRAMES, 0, 11_005, 0, 1000, 0),
+        ("reorder=1/10", FRAMES, 0, FRAMES, 0, 0, 1000),
+        ("corrupt=1/10", FRAMES, 0, FRAMES, 0, 0, 0),
+        ("full=1/10", FRAMES, 0, FRAMES, 0, 0, 0),
+        ("refuse=1/10", 9005, 1000, 9005, 0, 0, 0),
+        ("drop=1/10,dup=1/9,refuse=1/4", 7504, 2501, 7504, 750, 750, 0),
+    ];
+    for (fault, sent, refused, received, lost, duplicates, reordered) in cases {
+        for clock in ["", ",virtual"] {
+            let address = format!("loop:faulty,{fault}{clock}");
+            let text = format!(
+                "[ports]\nA = \"{address}\"\n[[stream]]\nname = \"one\"\npacket = \"eth/ipv4/udp\"\nsize = 64\n\
+                 rate = \"1 Mpps\"\nmode = {{ burst = {FRAMES} }}\nlatency = true\n"
+            );
+            let report = run(&text, 1)?;
+            let (port, stream) = (&report.ports[0], &report.streams[0]);
+            let seen = stream.rx.as_ref().ok_or("nothing was seen")?;
+            same(&address, "sent", port.tx.packets, sent)?;
+            let reasons: BTreeMap<String, u64> =
+                if refused > 0 { [("fault".to_owned(), refused)].into() } else { BTreeMap::new() };
+            same(&address, "not sent", &port.tx.not_sent, &reasons)?;
+            same(&address, "not sent of the stream", &stream.not_sent, &reasons)?;
+            same(&address, "received", port.rx.packets, received)?;
+            if fault.starts_with("corrupt") {
+                // Where a flipped bit hits the signature, the frame is nobody's; elsewhere it is still the stream's.
+                same(&address, "unsigned are lost", port.rx.unsigned_packets, seen.lost)?;
+                // 16 of 60 octets.
+                if !(200..=330).contains(&seen.lost) {
+                    return Err(format!("{address}: {} of 1000 signatures were hit", seen.lost).into());
+                }
+            } else {
+                same(&address, "unsigned", port.rx.unsigned_packets, 0)?;
+                let found = (seen.lost, seen.duplicates, seen.reordered);
+                same(&address, "lost, duplicates, reordered", found, (lost, duplicates, reordered))?;
+                same(&address, "loss ratio", (seen.loss_ratio * sent as f64).round() as u64, lost)?;
+            }
+            // What the generator did not do is for its verdict to say, what the network did is not. A machine that is
+            // busy elsewhere may be late.
+            let mut reasons = report.verdict.reasons.clone();
+            reasons.retain(|reason| !reason.ends_with("late or more"));
+            same(&address, "reasons", reasons.is_empty(), refused == 0)?;
+            if refused > 0 && !report.verdict.reasons.iter().any(|r| r.contains(&format!("{refused} frames"))) {
+                return Err(format!("{address}: the verdict says {:?}", report.verdict.reasons).into());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A ring that is too small for a burst while nobody reads: the kernel's count of drops is the difference.
+fn a_full_receiver_over_af_packet_is_named() -> Outcome {
+    squall::lab::enter_private(&squall::lab::LabOptions::default())?;
+    // On one worker that sends without a pause the receiver comes too late for some.
+    let text = profile("burst", "max", 200_000, "af_packet:veth-a", Some("af_packet:veth-b,block=4096,blocks=2"));
+    let report = run(&text, 1)?;
+    let (tx, rx) = (&report.ports[0].tx, &report.ports[1].rx);
+    let drops: u64 = rx.drops.values().sum();
+    same("a small ring", "sent", tx.packets, 200_000)?;
+    same("a small ring", "received and dropped", rx.packets + drops, tx.packets)?;
+    same("a small ring", "the interface's surplus", report.ports[1].interface_surplus(), Some((0, 0)))?;
+    same("a small ring", "lost", report.streams[0].rx.as_ref().map_or(0, |rx| rx.lost), drops)?;
+    if drops == 0 {
+        return Err("the ring was not too small: the test proves nothing".into());
+    }
+    same("a small ring", "valid", report.verdict.valid, false)?;
+    if !report.verdict.reasons.iter().any(|r| r.starts_with("receiver-bound") && r.contains(&drops.to_string())) {
+        return Err(format!("the verdict says {:?}", report.verdict.reasons).into());
+    }
+    Ok(())
+}
+
+/// In real time too, as a number, not about.
+fn stops() -> Outcome {
+    let stream = "[[stream]]\npacket = \"eth/ipv4/udp\"\nrate = \"50 kpps\"\nsize = [64, 100, 300]\n";
+    for address in ["loop:stops", "loop:stops,virtual", "null:", "null:virtual"] {
+        let run = |stop: &str, streams: &str| run(&format!("{stop}\n[ports]\nA = \"{address}\"\n{streams}"), 1);
+        let report = run("packets = 777", stream)?;
+        same(address, "packets", report.ports[0].tx.packets, 777)?;
+        same(address, "not sent", report.ports[0].tx.not_sent.len(), 0)?;
+        // 215 times 464 octets, then 64, 100: the frame that reaches the count is the last.
+        let report = run("octets = 99_900", stream)?;
+        same(address, "octets", report.ports[0].tx.octets, 215 * 464 + 64 + 100)?;
+        // Of two streams together.
+        let report = run("packets = 1001", &(stream.to_owned() + stream))?;
+        same(address, "packets of two", report.ports[0].tx.packets, 1001)?;
+        // Frames due from 0 to 99.99 ms; what is due at the end itself is not of the run.
+        let report = run("duration = \"100 ms\"", &stream.replace("50 kpps", "9990 pps"))?;
+        let tx = &report.ports[0].tx;
+        same(address, "duration", tx.packets + tx.not_sent.values().sum::<u64>(), 999)?;
+        // The first that is reached.
+        let report = run("duration = \"100 ms\"\npackets = 10", stream)?;
+        same(address, "packets before the duration", report.ports[0].tx.packets, 10)?;
+    }
+    Ok(())
+}
+
+fn two_ports_share_a_count_in_the_order_of_time() -> Outcome {
+    let stream = |port, rate| format!("[[stream]]\nport = \"{port}\"\npacket = \"eth/ipv4/udp\"\nrate = \"{rate}\"\n");
+    for (end, counts) in [("packets = 1001", (1000, 1)), ("octets = 64192", (1001, 2))] {
+        for cores in [1, 2] {
+            let ports = "[ports]\nA = \"null:virtual\"\nB = \"null:virtual\"\n";
+            let report = run(&format!("{end}\n{ports}{}{}", stream("A", "1 kpps"), stream("B", "1 pps")), cores)?;
+            same(end, "packets", (report.ports[0].tx.packets, report.ports[1].tx.packets), counts)?;
+        }
+    }
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    if let ["--run", name] = arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        return run_here(name);
+    }
+    if arguments.iter().any(|a| a == "--list") {
+        TESTS.iter().for_each(|(name, _)| println!("{name}: test"));
+        return ExitCode::SUCCESS;
+    }
+    let filter = arguments.iter().find(|a| !a.starts_with('-')).map_or("", String::as_str);
+    let (mut passed, mut failed, mut skipped) = (0, 0, 0);
+    for (name, _) in TESTS.iter().filter(|(name, _)| name.contains(filter)) {
+        let status =
+            Command::new(std::env::current_exe().expect("a test knows where it is")).args(["--run", name]).status();
+        match status.map(|s| s.code()) {
+            Ok(Some(0)) => {
+                println!("test {name} ... ok");
+                passed += 1;
+            }
+            // 77: automake's sign that a test could not run.
+            Ok(Some(77)) => skipped += 1,
+            other => {
+                println!("test {name} ... FAILED ({other:?})");
+                failed += 1;
+            }
+        }
+    }
+    // As libtest has it, for whoever adds the results up.
+    let verdict = if failed == 0 { "ok" } else { "FAILED" };
+    println!("\ntest result: {verdict}. {passed} passed; {failed} failed; {skipped} ignored");
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn run_here(name: &str) -> ExitCode {
+    let Some((_, test)) = TESTS.iter().find(|(known, _)| *known == name) else { return ExitCode::FAILURE };
+    match test() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error)
+            if error
+                .downcast_ref::<squall::lab::LabError>()
+                .is_some_and(|e| matches!(e, squall::lab::LabError::Forbidden { .. })) =>
+        {
+            println!("SKIPPED: {name}: {error}");
+            ExitCode::from(77)
+        }
+        Err(error) => {
+            println!("{name}: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
