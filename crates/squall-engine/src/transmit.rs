@@ -30,6 +30,10 @@ const MOST_HISTOGRAMS: usize = 256;
 const FAR_BEHIND: u64 = 100_000_000;
 const IN_A_ROW: usize = 16;
 
+/// Picoseconds behind the end of the run in which frames that were due before it may still leave: more than a hiccup of
+/// the machine takes, and not enough to stretch a run that asks for more than the port takes.
+const OVERTIME: u64 = 100_000_000_000;
+
 /// What may still be sent in the whole run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
@@ -55,6 +59,8 @@ pub(crate) struct Transmitter {
     blocked_since: Option<Nanos>,
     /// With many streams there is one departure histogram for all: one each would push the streams out of the cache.
     shared_errors: bool,
+    /// The run's time was up before all that was due had left.
+    overdue: bool,
     pub counters: PortTx,
     /// Time is up, or everything is sent, or the port is gone.
     pub done: bool,
@@ -127,6 +133,7 @@ impl Transmitter {
             }),
             blocked_since: None,
             shared_errors: false,
+            overdue: false,
             counters: PortTx { port, fingerprint: fingerprint.then(Fingerprint::default), ..PortTx::default() },
             done: false,
         }
@@ -285,13 +292,17 @@ impl Transmitter {
 
     /// One round: what is at hand and what is due. `now` is the clock's; returns whether frames moved.
     pub fn turn(&mut self, now: Nanos, budget: &mut Budget, scratch: &mut Scratch) -> bool {
+        let at = self.clock.since_start(now);
+        if self.clock != Clock::Virtual && at.0 >= budget.end.0.saturating_add(OVERTIME) {
+            (self.done, self.overdue) = (true, true);
+            return false;
+        }
         if self.hand.done < self.hand.filled {
             let moved = self.send();
             if self.hand.done < self.hand.filled || self.done {
                 return moved;
             }
         }
-        let at = self.clock.since_start(now);
         let horizon = match self.clock {
             Clock::Real(start) if now < start => return false,
             Clock::Real(_) => at.0.min(budget.end.0.saturating_sub(1)),
@@ -546,9 +557,9 @@ impl Transmitter {
         let until = if self.clock == Clock::Virtual { Picos(0) } else { at.min(end) };
         for s in &mut self.senders {
             if s.active && s.paused.is_none() && !s.timeline.is_unpaced() {
-                // One gap of grace: the frame due at the very end is not late.
                 let late = s.timeline.due_before(until, s.program.max_len(), MOST_COUNTED);
-                if late > 1 {
+                // A run that is stopped from outside may leave one frame that was due just then.
+                if late > u64::from(!self.overdue) {
                     *self.counters.not_sent.entry("late").or_default() += late;
                     *s.not_sent.entry("late").or_default() += late;
                 }
