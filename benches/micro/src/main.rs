@@ -47,10 +47,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
+type Cost = Result<f64, Box<dyn std::error::Error>>;
+
 struct Case {
     name: String,
     /// Makes so many frames and says how many nanoseconds each took.
-    run: Box<dyn Fn(u64) -> Result<f64, Box<dyn std::error::Error>>>,
+    run: Box<dyn Fn(u64) -> Cost>,
 }
 
 fn cases() -> Vec<Case> {
@@ -98,7 +100,7 @@ fn udp() -> Result<Frame, Box<dyn std::error::Error>> {
     Ok(Packet::parse("eth/ipv4/udp")?.build(Some(60), &|_| Err(std::io::ErrorKind::NotFound.into()), 0)?)
 }
 
-fn fill(vars: usize, signed: bool, frames: u64) -> Result<f64, Box<dyn std::error::Error>> {
+fn fill(vars: usize, signed: bool, frames: u64) -> Cost {
     let program = program(vars, signed)?;
     let stride = 64;
     let mut base = vec![0; stride * BATCH];
@@ -114,7 +116,7 @@ fn fill(vars: usize, signed: bool, frames: u64) -> Result<f64, Box<dyn std::erro
 }
 
 /// Schedule, fill and send on the null port, one worker; all streams ask for more than there is time for.
-fn engine(streams: usize, vars: usize, rate: &str, frames: u64) -> Result<f64, Box<dyn std::error::Error>> {
+fn engine(streams: usize, vars: usize, rate: &str, frames: u64) -> Cost {
     let vary = [
         serde_json::json!({"field": "ipv4.src", "op": "random", "min": "16.0.0.0", "max": "18.0.0.254"}),
         serde_json::json!({"field": "udp.sport", "op": "increment", "min": 1024, "max": 65535}),
@@ -143,7 +145,7 @@ fn engine(streams: usize, vars: usize, rate: &str, frames: u64) -> Result<f64, B
 }
 
 /// Sequence, delay, order and histograms of each frame.
-fn receive(signed: bool, frames: u64) -> Result<f64, Box<dyn std::error::Error>> {
+fn receive(signed: bool, frames: u64) -> Cost {
     let program = program(0, signed)?;
     let stride = 64;
     let mut base = vec![0; stride * BATCH];

@@ -215,10 +215,7 @@ impl Program {
             let outer: Vec<usize> = self.sums[i].adds.iter().map(|a| a.sum).collect();
             outer.into_iter().for_each(|sum| live[sum] |= live[i]);
         }
-        for i in 0..self.sums.len() {
-            if live[i] {
-                continue;
-            }
+        for i in (0..self.sums.len()).filter(|&i| !live[i]) {
             let sum = &self.sums[i];
             let value = match !checksum::fold(u64::from(sum.start(self.longest))) {
                 0 if sum.udp => 0xffff,
@@ -306,7 +303,7 @@ fn check(
 fn covers(c: &ChecksumField, frame: &Frame, octets: Range<usize>) -> Option<bool> {
     let end = c.to.unwrap_or(frame.bytes.len() - frame.trailer);
     let mut inside = false;
-    for range in c.pseudo.iter().cloned().chain([c.from..end]) {
+    for range in c.pseudo.iter().cloned().chain(std::iter::once(c.from..end)) {
         if range.start <= octets.start && octets.end <= range.end {
             inside = true;
         } else if range.start < octets.end && octets.start < range.end {
