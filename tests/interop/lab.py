@@ -1,0 +1,211 @@
+#!/usr/bin/env python3
+"""Squall against the kernel and tcpdump, in labs of its own: what tcpdump sees on the other end of the link is the golden
+capture of the same profile, octet for octet, in order; a lab leaves nothing behind. If this user is root, labs are tried
+as nobody too; tcpdump, which in a lab of an ordinary user takes itself for root and cannot become another, is not."""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).resolve()
+NOBODY = 65534
+# Those whose frames do not depend on time, and have no end in time.
+PROFILES = "headers-ethernet headers-ipv4 headers-ipv6 tunnels payloads sizes fields modes many wrong".split()
+
+
+class Failed(Exception):
+    pass
+
+
+def expect(good, what):
+    if not good:
+        raise Failed(what)
+
+
+def frames(path):
+    """The frames of a little-endian pcap."""
+    data, at, found = path.read_bytes(), 24, []
+    while at + 16 <= len(data):
+        length = struct.unpack_from("<I", data, at + 8)[0]
+        found.append(data[at + 16 : at + 16 + length])
+        at += 16 + length
+    return found
+
+
+class Lab:
+    """A lab that is up for the length of a with block."""
+
+    def __init__(self, squall):
+        self.squall, self.name = squall, f"interop-{os.getpid()}"
+
+    def run(self, *arguments, **options):
+        return subprocess.run([self.squall, "lab", *arguments], capture_output=True, text=True, timeout=60, **options)
+
+    def command(self, *argv):
+        return [self.squall, "lab", "exec", self.name, "--", *argv]
+
+    def __enter__(self):
+        up = self.run("up", self.name)
+        if up.returncode == 3:
+            print(f"SKIPPED: no lab for {who()}: {up.stderr.strip()}")
+            sys.exit(0)
+        expect(up.returncode == 0, f"lab up: {up.stderr}")
+        return self
+
+    def __exit__(self, *_):
+        self.run("down", self.name)
+
+
+def who():
+    return "nobody (as nobody)" if os.getuid() == NOBODY else f"user {os.getuid()}"
+
+
+def tcpdump_sees_the_golden_frames(squall, golden, folder):
+    with Lab(squall) as lab:
+        for name in PROFILES:
+            seen, profile = folder / f"{name}.pcap", golden / f"{name}.toml"
+            # -Z: not as the user tcpdump, who may not write here. -B: KiB.
+            dump = ["tcpdump", "-i", "veth-b", "-Z", "root", "-U", "--immediate-mode", "-B", "4096", "-w", str(seen)]
+            with subprocess.Popen(lab.command(*dump), stderr=subprocess.PIPE, text=True) as listener:
+                # "listening on veth-b ..." once it does.
+                for line in listener.stderr:
+                    if "listening on" in line:
+                        break
+                else:
+                    raise Failed(f"tcpdump ended with {listener.wait()}")
+                run = ["run", str(profile), "--port", "A=af_packet:veth-a", "--json", "-", "--quiet"]
+                sent = subprocess.run(lab.command(squall, *run), capture_output=True, text=True, timeout=60)
+                wanted = frames(golden / f"{name}.pcap")
+                deadline = time.monotonic() + 5
+                while len(frames(seen)) < len(wanted) and time.monotonic() < deadline:
+                    time.sleep(0.05)
+                time.sleep(0.1)  # for those that should not come
+                listener.send_signal(signal.SIGINT)
+                said = listener.stderr.read()
+            expect(sent.returncode == 0, f"{name}: exit status {sent.returncode}: {sent.stderr}")
+            expect("0 packets dropped by kernel" in said, f"{name}: tcpdump lost some: {said}")
+            report, got = json.loads(sent.stdout)["ports"][0], frames(seen)
+            counts = (report["tx"]["packets"], report["interface"]["tx_packets"], len(got))
+            expect(counts == (len(wanted),) * 3, f"{name}: report, interface, tcpdump {counts}, expected {len(wanted)}")
+            for number, (ours, theirs) in enumerate(zip(wanted, got), 1):
+                expect(ours == theirs, f"{name}: frame {number}:\n  sent {ours.hex()}\n  seen {theirs.hex()}")
+
+
+def a_lab_comes_and_goes(squall, _golden, _folder):
+    lab = Lab(squall)
+    with lab:
+        expect(holders(lab.name), "no process holds the lab")
+        expect(lab.name in lab.run("list").stdout, "lab list does not have it")
+        expect(lab.run("up", lab.name).returncode != 0, "up twice")
+        seven = subprocess.run(lab.command("sh", "-c", "exit 7"), timeout=60)
+        expect(seven.returncode == 7, f"exec passes on {seven.returncode}")
+        links = subprocess.run(lab.command("cat", "/proc/net/dev"), capture_output=True, text=True, timeout=60).stdout
+        expect("veth-a" in links and "veth-b" in links, f"interfaces are {links}")
+        expect("veth-a" not in pathlib.Path("/proc/net/dev").read_text(), "a link of the lab is outside")
+        down = lab.run("down", lab.name)
+        expect(down.returncode == 0, f"down: {down.stderr}")
+        expect(lab.name not in lab.run("list").stdout, "still listed")
+        gone = subprocess.run(lab.command("true"), capture_output=True, text=True, timeout=60)
+        expect(gone.returncode in (2, 3) and lab.name in gone.stderr, f"exec in none: {gone.returncode} {gone.stderr}")
+        expect(lab.run("down", lab.name).returncode != 0, "down twice")
+    deadline = time.monotonic() + 5
+    while holders(lab.name) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    expect(not holders(lab.name), "a process of the lab is left")
+
+
+def holders(lab):
+    """The processes whose command line names the lab."""
+    found = []
+    for process in pathlib.Path("/proc").iterdir():
+        try:
+            if process.name.isdigit() and lab.encode() in (process / "cmdline").read_bytes().split(b"\0"):
+                found.append(process.name)
+        except OSError:
+            pass
+    return found
+
+
+def both_ways_and_measured(squall, _golden, folder):
+    """Two processes on the two ends: what the one sends, the other receives and measures."""
+    with Lab(squall) as lab:
+        heard = folder / "heard.json"
+        receive = ["recv", "--port", "veth-b", "-n", "2000", "--duration", "20s", "--json", str(heard), "--quiet"]
+        with subprocess.Popen(lab.command(squall, *receive)) as listener:
+            time.sleep(0.7)
+            send = ["send", "--port", "veth-a", "--packet", "eth/ipv4/udp", "--size", "100", "--rate", "2kpps", "-n", "2000"]
+            sent = subprocess.run(
+                lab.command(squall, *send, "--latency", "--quiet", "--json", "-"), capture_output=True, text=True, timeout=60
+            )
+            expect(sent.returncode == 0, f"send: {sent.stderr}")
+            expect(listener.wait(30) == 0, "recv failed")
+        report = json.loads(heard.read_text())
+        stream = report["streams"][0]["rx"]
+        expect((stream["packets"], stream["lost"], stream["duplicates"], stream["reordered"]) == (2000, 0, 0, 0), stream)
+        expect(0 < stream["latency_ns"]["p50"] < 1e9, stream["latency_ns"])
+        expect(json.loads(sent.stdout)["ports"][0]["interface"]["tx_packets"] == 2000, "the interface's count")
+
+
+TESTS = [tcpdump_sees_the_golden_frames, a_lab_comes_and_goes, both_ways_and_measured]
+
+
+def main():
+    squall = os.environ.get("SQUALL") or str(HERE.parents[2] / "target/debug/squall")
+    golden = pathlib.Path(os.environ.get("GOLDEN") or HERE.parents[1] / "golden")
+    if shutil.which("tcpdump") is None:
+        print("SKIPPED: tcpdump is not installed (apt-get install tcpdump)")
+        return 0
+    if os.getuid() not in (0, NOBODY):
+        print("SKIPPED: tcpdump needs root")
+    failed = 0
+    with tempfile.TemporaryDirectory() as temporary:
+        for test in TESTS if os.getuid() == 0 else TESTS[1:]:
+            try:
+                test(squall, golden, pathlib.Path(temporary))
+                print(f"ok      {test.__name__} ({who()})")
+            except (Failed, subprocess.TimeoutExpired) as error:
+                failed += 1
+                print(f"FAILED  {test.__name__} ({who()}): {error}")
+    if os.getuid() == 0:
+        failed += as_nobody(squall, golden)
+    return int(failed > 0)
+
+
+def as_nobody(squall, golden):
+    """The same again, from copies in a place where nobody may read."""
+    with tempfile.TemporaryDirectory() as temporary:
+        place = pathlib.Path(temporary)
+        shutil.copy(squall, place / "squall")
+        shutil.copy(HERE, place / "lab.py")
+        shutil.copytree(golden, place / "golden")
+        (place / "tmp").mkdir()
+        for path in [place, *place.rglob("*")]:
+            path.chmod(0o755)
+        (place / "tmp").chmod(0o777)
+        places = {"SQUALL": place / "squall", "GOLDEN": place / "golden", "TMPDIR": place / "tmp"}
+        known = {"PATH": os.environ["PATH"]} | {name: str(path) for name, path in places.items()}
+
+        def become_nobody():
+            os.setgroups([])
+            os.setgid(NOBODY)
+            os.setuid(NOBODY)
+
+        # The interpreter of this process may be in root's home.
+        python = shutil.which("python3", path="/usr/bin:/usr/local/bin") or sys.executable
+        try:
+            done = subprocess.run([python, place / "lab.py"], env=known, cwd="/", preexec_fn=become_nobody)
+        except OSError as error:
+            print(f"SKIPPED: python3 for nobody (as nobody): {error}")
+            return 0
+        return int(done.returncode != 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
