@@ -122,7 +122,7 @@ pub(crate) fn gap(
         let Some(speed) = limits.speed_bps else {
             return Err(problem(
                 format!("stream {:?}: rate = {rate} is a share of a speed that port {port} does not have", s.name),
-                vec!["try a rate in pps or bps, or give the port a speed: \"...,speed=10G\"".into()],
+                vec!["try a rate in pps or bps, or give the port a speed: \"...,speed=10Gbps\"".into()],
             ));
         };
         rate = Rate { num: speed, den: 1, unit: RateUnit::BpsL1 }

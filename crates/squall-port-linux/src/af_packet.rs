@@ -95,8 +95,8 @@ fn find_link(address: &Address, netlink: &Netlink) -> io::Result<Link> {
     }
     let names: Vec<_> = links.iter().map(|link| link.name.as_str()).collect();
     let near = names.iter().map(|name| (distance(name, address.name()), name)).min().filter(|(d, _)| *d <= 2);
-    let near = near.map(|(_, name)| format!(", did you mean {name}?")).unwrap_or_default();
-    let text = format!("{address}: no interface {:?}{near} There are: {}", address.name(), names.join(", "));
+    let near = near.map(|(_, name)| format!("\n  did you mean {name}?")).unwrap_or_default();
+    let text = format!("{address}: no interface {:?}{near}\n  there are {}", address.name(), names.join(", "));
     Err(io::Error::new(io::ErrorKind::NotFound, text))
 }
 

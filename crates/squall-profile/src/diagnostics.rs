@@ -57,16 +57,20 @@ impl std::error::Error for Diagnostics {}
 
 /// `did you mean "rate"?`, or else the whole choice.
 pub(crate) fn suggest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    /// Names that a message lists; a profile may have thousands.
+    const MOST: usize = 40;
     let known: Vec<&str> = known.into_iter().collect();
     let lower = word.to_lowercase();
     let near = known
         .iter()
         .map(|k| (distance(&lower, &k.to_lowercase()), *k))
-        .filter(|(d, k)| *d <= 1 + k.len().min(lower.len()) / 4)
+        // Of a name of one letter any other is but a letter away.
+        .filter(|(d, k)| *d <= 1 + k.len().min(lower.len()) / 4 && *d < k.len().max(lower.len()).max(1))
         .min();
     match near {
         Some((_, name)) => format!("did you mean {name:?}?"),
         None if known.is_empty() => "there is none".into(),
+        None if known.len() > MOST => format!("there is {} and {} more", known[..MOST].join(", "), known.len() - MOST),
         None => format!("there is {}", known.join(", ")),
     }
 }
@@ -121,6 +125,8 @@ mod tests {
         assert_eq!(suggest("startdelay", known), r#"did you mean "start_delay"?"#);
         assert_eq!(suggest("colour", known), "there is rate, mode, start_delay");
         assert_eq!(suggest("", known), "there is rate, mode, start_delay");
+        assert_eq!(suggest("C", ["A", "B"]), "there is A, B");
+        assert!(suggest("C", std::iter::repeat_n("stream", 1000)).ends_with("stream and 960 more"));
     }
 
     #[test]

@@ -141,7 +141,10 @@ impl Frame {
             },
         };
         let Some(at) = found.get(index) else {
-            return Err(fail(format!("the frame has {} of {}", found.len(), header.name)));
+            return Err(fail(match found.len() {
+                0 => format!("the frame has no {}", header.name),
+                n => format!("the frame has {n} of {}, counted from 0", header.name),
+            }));
         };
         let Some((_, def)) = header.field(field) else {
             return Err(fail(match nearest(field, header.field_names()) {

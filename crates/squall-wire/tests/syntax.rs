@@ -218,9 +218,9 @@ fn fields_are_found_by_name_index_and_offset() {
     for (name, hint) in [
         ("ipv4.sorce", "did you mean ipv4.src?"),
         ("ipv5.src", "did you mean ipv4.src?"),
-        ("tcp.sport", "the frame has 0 of tcp"),
-        ("vlan[2].id", "the frame has 2 of vlan"),
-        ("vlan[-3].id", "the frame has 2 of vlan"),
+        ("tcp.sport", "the frame has no tcp"),
+        ("vlan[2].id", "the frame has 2 of vlan, counted from 0"),
+        ("vlan[-3].id", "the frame has 2 of vlan, counted from 0"),
         ("vlan[x].id", "an index is a number"),
         ("gre.seq", "this gre has none"),
         ("ipv4.options", "options have no fixed place"),
