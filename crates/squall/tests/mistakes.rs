@@ -1,0 +1,98 @@
+//! Mistakes that only show when packets, ports and streams meet: each says where, what was found, and what to try.
+
+use squall::{Error, Format, Profile, Session};
+
+fn mistake(ports: &str, streams: &str) -> String {
+    let text = format!("[ports]\n{ports}\n{streams}");
+    let profile = Profile::parse(&text, "load.toml", Format::Toml).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    match Session::new(profile).open() {
+        Err(error @ (Error::Input(_) | Error::Usage(_))) => {
+            assert_eq!(error.exit_status(), 2);
+            error.to_string()
+        }
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("taken as right:\n{text}"),
+    }
+}
+
+fn stream(more: &str) -> String {
+    let rate = if more.contains("rate =") { "" } else { "rate = \"1 kpps\"\n" };
+    format!("[[stream]]\nname = \"one\"\nport = \"A\"\npacket = \"eth/ipv4/udp\"\n{rate}{more}\n")
+}
+
+#[track_caller]
+fn says(message: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(message.contains(part), "{part:?} is not in:\n{message}");
+    }
+}
+
+#[test]
+fn a_rate_above_the_port_says_what_the_port_can_carry() {
+    let message = mistake("A = \"loop:0,speed=10Gbps\"", &stream("size = 64\nrate = \"12 Gbps\""));
+    says(&message, &["load.toml:8:8", "12 Gbps", "10 Gb/s link: at most 14.8810 Mpps", "try rate = \"100 %\""]);
+    let message = mistake("A = \"loop:0\"", &stream("rate = \"10 %\""));
+    says(&message, &["load.toml:7:8", "does not have", "speed=10Gbps"]);
+    // What the hint says is right.
+    let taken = Profile::parse(
+        &format!("packets = 1\n[ports]\nA = \"loop:0,speed=10Gbps\"\n{}", stream("rate = \"10 %\"")),
+        "load.toml",
+        Format::Toml,
+    );
+    assert!(Session::new(taken.unwrap()).open().is_ok());
+}
+
+#[test]
+fn sizes_and_fields_are_checked_against_the_packet() {
+    let one = |more: &str| mistake("A = \"loop:0\"", &stream(more));
+    says(&one("size = 40"), &["load.toml:8:8", "size = 40", "46 octets", "truncate(36)"]);
+    says(&one("size = 60\nlatency = true"), &["latency = true needs 16 octets", "larger by 2"]);
+    let vary =
+        |field: &str, more: &str| one(&format!("[[stream.vary]]\nfield = \"{field}\"\nop = \"increment\"\n{more}"));
+    says(&vary("ipv4.scr", "max = 1"), &["load.toml:8:1", "ipv4.scr", "did you mean ipv4.src?"]);
+    says(&vary("tcp.sport", "max = 1"), &["no field \"tcp.sport\" in eth/ipv4/udp", "the frame has no tcp"]);
+    says(&vary("vlan[1].id", "max = 1"), &["the frame has no vlan"]);
+    says(&vary("ipv4.ttl", "max = 256"), &["value 256", "8 bits", "the largest value is 255"]);
+    says(&vary("payload[100:4]", "max = 1"), &["payload[100:4]"]);
+    let wide = "min = \"::\"\nmax = \"ffff::\"\ninit = \"fffe:ffff:ffff:ffff:ffff:ffff:ffff:fff0\"";
+    let message = mistake(
+        "A = \"loop:0\"",
+        &stream(&format!("[[stream.vary]]\nfield = \"ipv6.src\"\nop = \"increment\"\n{wide}")).replace("ipv4", "ipv6"),
+    );
+    says(&message, &["load.toml:8:1", "more than 2^64 values", "try an init further from the end"]);
+}
+
+#[test]
+fn a_chain_stays_on_its_port() {
+    let message = mistake(
+        "A = \"loop:0\"\nB = \"loop:0\"",
+        &(stream("mode = { burst = 1 }\nnext = \"two\"")
+            + &stream("self_start = false").replace("one", "two").replace("\"A\"", "\"B\"")),
+    );
+    says(&message, &["load.toml:4:1", "next = \"two\" is on port B, this one on port A", "start_delay"]);
+}
+
+#[test]
+fn what_never_ends_is_refused_on_virtual_time_and_what_ends_is_not() {
+    let two = |first: &str, second: &str| {
+        stream(&format!("mode = {{ burst = 2 }}\nnext = {first}"))
+            + &stream(&format!("mode = {{ burst = 2 }}\nself_start = false\n{second}")).replace("\"one\"", "\"two\"")
+    };
+    let endless = "never ends\n  try duration";
+    says(&mistake("A = \"null:virtual\"", &stream("")), &[endless]);
+    says(&mistake("A = \"null:virtual\"", &two("\"two\"", "next = \"two\"")), &[endless]);
+    for second in ["", "next = { stream = \"two\", times = 3 }"] {
+        let text = format!("[ports]\nA = \"null:virtual\"\n{}", two("\"two\"", second));
+        let report = Session::new(Profile::parse(&text, "load.toml", Format::Toml).unwrap()).open().unwrap();
+        let report = report.start().unwrap().finish().unwrap();
+        assert_eq!(report.ports[0].tx.packets, if second.is_empty() { 4 } else { 10 });
+    }
+}
+
+#[test]
+fn an_address_is_told_with_its_line() {
+    says(&mistake("A = \"af_paket:eth0\"", &stream("")), &["load.toml:2:1", "no kind \"af_paket\"", "af_packet:IFACE"]);
+    says(&mistake("A = \"loop:0,drpo=1\"", &stream("")), &["load.toml:2:1", "unknown option drpo", "drop"]);
+    says(&mistake("A = \"null:foo\"", &stream("")), &["load.toml:2:1", "null:virtual"]);
+    says(&mistake("A = \"pcap:/no/such/x.pcap\"", &stream("")), &["load.toml:2:1", "no directory /no/such"]);
+}
