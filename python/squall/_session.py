@@ -113,9 +113,14 @@ class Session:
     def __enter__(self) -> Session:
         return self
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         for run in list(self._runs):
-            run.close()
+            try:
+                run.close()
+            except Exception:
+                # What went wrong first is what the user needs to see.
+                if kind is None:
+                    raise
 
     def plan(self) -> Plan:
         """What would be sent. Opens the ports as far as it must, and closes them.

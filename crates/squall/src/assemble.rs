@@ -240,7 +240,13 @@ impl Totals {
     fn stream(&self, i: usize, plan: &Plan) -> StreamReport {
         let t = &self.streams[i];
         let planned = plan.streams.get(i);
-        let span = t.first.map_or(0.0, |first| t.last.saturating_sub(first).as_secs_f64());
+        // From the first to the last departure, without the silence between bursts.
+        let silence = planned.filter(|s| s.pattern.bursts > 1).map_or(0, |s| {
+            let gaps = t.packets.div_ceil(s.pattern.packets.max(1)).saturating_sub(1);
+            s.pattern.gap.as_nanos().0.saturating_mul(gaps)
+        });
+        let span = t.first.map_or(Nanos::ZERO, |first| t.last.saturating_sub(first).saturating_sub(Nanos(silence)));
+        let span = span.as_secs_f64();
         let listening = self.rx.iter().any(|queues| !queues.is_empty());
         let signed = planned.map_or(!self.seen[i].is_empty(), |s| s.program.signature().is_some());
         StreamReport {
@@ -250,7 +256,7 @@ impl Totals {
             tx_packets: t.packets,
             tx_octets: t.octets,
             // n frames span n-1 gaps.
-            tx_pps: if span > 0.0 { (t.packets - 1) as f64 / span } else { 0.0 },
+            tx_pps: if span > 0.0 { t.packets.saturating_sub(1) as f64 / span } else { 0.0 },
             asked_pps: planned.and_then(|s| s.asked_pps),
             not_sent: t.not_sent.iter().map(|(k, v)| ((*k).to_owned(), *v)).collect(),
             departure_error_ns: distribution(&t.departure_error),
