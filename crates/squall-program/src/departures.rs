@@ -109,7 +109,7 @@ impl Gap {
 
     /// From a rate of `num / den` bits a second, counting FCS, and on layer 1 preamble and gap too.
     pub fn from_bps(num: u64, den: u64, layer1: bool) -> Self {
-        let (n, d) = reduced(u128::from(den) * 8_000_000_000_000, u128::from(num));
+        let (n, d) = nearest(u128::from(den) * 8_000_000_000_000, u128::from(num));
         Self::PerOctet { num: n, den: d, extra: 4 + if layer1 { L1_OVERHEAD } else { 0 } }
     }
 
@@ -139,7 +139,25 @@ impl Gap {
     }
 }
 
-/// `n / d` in lowest terms that leave room for a frame's octets in 64 bits: what is cut off is below 2^-40 of the value.
+/// `n / d` by continued fractions, in numbers that leave room for a frame's octets in 64 bits: off by less than 2^-46 of
+/// the value.
+fn nearest(mut n: u128, mut d: u128) -> (u64, u64) {
+    const MOST: u128 = 1 << 47;
+    let ((mut p, mut q), mut before) = ((1, 0), (0, 1));
+    while d != 0 {
+        let whole = n / d;
+        let (next_p, next_q) = (whole.min(u128::from(u64::MAX)) * p + before.0, whole.min(MOST) * q + before.1);
+        // A gap of more than 2^47 picoseconds an octet needs no fraction.
+        if q != 0 && (next_p > MOST || next_q > MOST) {
+            break;
+        }
+        (before, p, q) = ((p, q), next_p, next_q);
+        (n, d) = (d, n % d);
+    }
+    if p == 0 { (1, MOST as u64) } else { (p as u64, q.max(1) as u64) }
+}
+
+/// `n / d` in lowest terms that fit 64 bits: what is cut off is below 2^-40 of the value.
 fn reduced(mut n: u128, mut d: u128) -> (u64, u64) {
     fn gcd(a: u128, b: u128) -> u128 {
         if b == 0 { a } else { gcd(b, a % b) }
@@ -181,18 +199,36 @@ impl Timeline {
     /// How many frames are due before `end`, at most `most`: what is left unsent when time is up.
     pub fn due_before(&self, end: Picos, len: u32, most: u64) -> u64 {
         let mut rest = self.clone();
-        if let (Gap::PerFrame { num, den }, GapLaw::Constant, 1) =
-            (self.rest.gap, &self.rest.law, self.rest.pattern.bursts)
-        {
-            let span = u128::from(end.0.saturating_sub(self.due)) * u128::from(den);
-            return (span.div_ceil(u128::from(num.max(1))) as u64).min(self.left);
-        }
-        let mut count = 0;
+        let mut count = 0u64;
         while count < most && rest.due().is_some_and(|due| due < end) {
-            rest.advance(len);
-            count += 1;
+            count = count.saturating_add(rest.skip_before(end).unwrap_or_else(|| {
+                rest.advance(len);
+                1
+            }));
         }
         count
+    }
+
+    /// Passes over the frames of this burst that are due before `end`, at once; how many. `None`: gaps are not even, go
+    /// frame by frame.
+    pub fn skip_before(&mut self, end: Picos) -> Option<u64> {
+        let Even { whole, rest, den } = self.even;
+        if den == 0 {
+            return None;
+        }
+        let (den, gap) = (u128::from(den), u128::from(whole) * u128::from(den) + u128::from(rest));
+        let span = (u128::from(end.0.saturating_sub(self.due)) * den).saturating_sub(u128::from(self.fraction));
+        let n = u64::try_from(span.div_ceil(gap.max(1))).unwrap_or(u64::MAX).min(self.left);
+        let behind = u128::from(n) * gap + u128::from(self.fraction);
+        self.due = self.due.saturating_add(u64::try_from(behind / den).unwrap_or(u64::MAX));
+        self.fraction = (behind % den) as u64;
+        if self.left != u64::MAX {
+            self.left -= n;
+            if self.left == 0 {
+                self.next_burst();
+            }
+        }
+        Some(n)
     }
 
     /// When the next frame is due; `None` when the last has left, and [`Timeline::end`] is the stream's end.
@@ -211,6 +247,12 @@ impl Timeline {
     #[inline]
     pub fn is_unpaced(&self) -> bool {
         self.even.den == 0 && self.rest.gap == Gap::Zero
+    }
+
+    /// No law spreads the gaps or interrupts them.
+    #[inline]
+    pub fn is_steady(&self) -> bool {
+        self.rest.law == GapLaw::Constant
     }
 
     /// Takes consecutive frames of any one length as long as they are due before `bound` (the first in any case) and
@@ -245,7 +287,8 @@ impl Timeline {
         Some(n)
     }
 
-    /// Takes up to `most` frames of a stream without gaps at the instant `now`; how many the burst had.
+    /// Takes up to `most` frames of a stream without gaps at the instant `now`; how many the burst had. Only of the
+    /// constant law: see [`Timeline::is_steady`].
     #[inline]
     pub fn run_unpaced(&mut self, now: Picos, most: usize) -> usize {
         self.due = now.0;
@@ -281,11 +324,11 @@ impl Timeline {
     #[inline]
     fn add(&mut self, num: u64, den: u64) {
         let (whole, rest) = if den == 1 { (num, 0) } else { (num / den, num % den) };
-        self.due += whole;
+        self.due = self.due.saturating_add(whole);
         self.fraction += rest;
         if self.fraction >= den {
             self.fraction -= den;
-            self.due += 1;
+            self.due = self.due.saturating_add(1);
         }
     }
 
@@ -294,7 +337,8 @@ impl Timeline {
         rest.bursts_left = rest.bursts_left.wrapping_sub(u64::from(rest.bursts_left != u64::MAX));
         if rest.bursts_left != 0 {
             self.left = rest.pattern.packets;
-            self.due += rest.pattern.gap.0;
+            // The end of time, 213 days, is never.
+            self.due = self.due.saturating_add(rest.pattern.gap.0);
         }
     }
 
@@ -305,12 +349,13 @@ impl Timeline {
         let factor = match &self.rest.law {
             GapLaw::Constant => 1.0,
             GapLaw::OnOff { on, off } => {
-                let (on, off) = (on.0, off.0);
+                let (on, off) = (on.0.max(1), off.0);
                 self.add(num, den);
-                while self.due - self.rest.on_since >= on {
-                    self.due += off;
-                    self.rest.on_since += on + off;
-                }
+                // A gap may be longer than many times of sending.
+                let times = self.due.saturating_sub(self.rest.on_since) / on;
+                self.due = self.due.saturating_add(off.saturating_mul(times));
+                let passed = on.saturating_add(off).saturating_mul(times);
+                self.rest.on_since = self.rest.on_since.saturating_add(passed);
                 return;
             }
             GapLaw::Exponential => -u().ln(),
@@ -323,7 +368,7 @@ impl Timeline {
             GapLaw::List(gaps) => gaps[(k % gaps.len() as u64) as usize],
         };
         self.rest.k += 1;
-        self.due += (nominal * factor).round() as u64;
+        self.due = self.due.saturating_add((nominal * factor).round() as u64);
     }
 
     /// Changes the rate from the next gap on.
@@ -339,8 +384,13 @@ impl Timeline {
 
     /// Moves what is still to come by `by` (a pause, a stretch).
     pub fn shift(&mut self, by: Picos) {
-        self.due += by.0;
-        self.rest.on_since += by.0;
+        self.due = self.due.saturating_add(by.0);
+        self.rest.on_since = self.rest.on_since.saturating_add(by.0);
+    }
+
+    /// The next frame is due at `due`, where a time of sending begins, too.
+    pub fn restart(&mut self, due: Picos) {
+        (self.due, self.fraction, self.rest.on_since) = (due.0, 0, due.0);
     }
 
     /// Moves the next frame to `due` (an unpaced stream follows the port).
@@ -501,6 +551,53 @@ mod tests {
             })
             .collect();
         assert_eq!(dues, [0, 10, 20, 130, 140, 150, 260]);
+    }
+
+    #[test]
+    fn any_bit_rate_leaves_room_for_the_longest_frame() {
+        // As a multiplier makes them: 10 Mb/s times a fraction of 10^12.
+        for (num, den) in [(12_345_678_901_230_000_019, 1_000_000_000_000), (1_000_001, 1000), (u64::MAX, 3), (1, 7)] {
+            let Gap::PerOctet { num: n, den: d, .. } = Gap::from_bps(num, den, true) else { unreachable!() };
+            assert!(n.checked_mul(65_559).is_some(), "{num}/{den}: {n}");
+            let exact = 8e12 * den as f64 / num as f64;
+            assert!((n as f64 / d as f64 / exact - 1.0).abs() < 1e-13, "{num}/{den}: {n}/{d}");
+        }
+    }
+
+    #[test]
+    fn a_gap_beyond_the_end_of_time_is_for_ever_and_not_over_at_once() {
+        let pattern = Pattern { bursts: 2, packets: 1, gap: Picos(u64::MAX) };
+        let mut t = Timeline::new(Gap::PerFrame { num: 10, den: 1 }, GapLaw::Constant, pattern, 0, Picos(5));
+        t.advance(60);
+        assert_eq!(t.due(), Some(Picos(u64::MAX)));
+    }
+
+    #[test]
+    fn frames_skipped_at_once_are_those_skipped_one_by_one() {
+        for pattern in [Pattern::CONTINUOUS, Pattern { bursts: 3, packets: 50, gap: Picos(777) }] {
+            let mut quick = Timeline::new(Gap::from_pps(7_000_000_000, 3), GapLaw::Constant, pattern, 0, Picos(11));
+            let mut slow = quick.clone();
+            for end in [5, 11, 12, 1000, 25_000, 40_000, 1_000_000].map(Picos) {
+                let mut one_by_one = 0;
+                while slow.due().is_some_and(|due| due < end) {
+                    slow.advance(60);
+                    one_by_one += 1;
+                }
+                assert_eq!(quick.due_before(end, 60, u64::MAX), one_by_one, "{end:?}");
+                while quick.due().is_some_and(|due| due < end) {
+                    quick.skip_before(end);
+                }
+                assert_eq!((quick.due, quick.fraction, quick.left), (slow.due, slow.fraction, slow.left), "{end:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_gap_longer_than_many_times_of_sending_takes_no_longer_to_compute() {
+        let law = GapLaw::OnOff { on: Picos(1), off: Picos(2) };
+        let mut t = line(Gap::from_pps(1, 1), law);
+        t.advance(60);
+        assert_eq!(t.due, 3_000_000_000_000);
     }
 
     #[test]
