@@ -147,7 +147,7 @@ def test_mistakes_in_a_text_have_line_and_column_until_the_profile_is_changed() 
     assert (caught.value.diagnostics[0].origin, caught.value.diagnostics[0].line) == ("load.toml", 1)
 
     # Only the plan finds this one, long after reading.
-    profile = squall.Profile.from_toml(TEXT.replace("loop:a", "loop:a,speed=1Gbps"), origin="load.toml")
+    profile = squall.Profile.from_toml(TEXT.replace("loop:a", "loop:a,speed=1Gbps").replace('port = "B"', 'port = "A"'), origin="load.toml")
     with pytest.raises(squall.ProfileError) as caught:
         squall.Session(profile).plan()
     assert (caught.value.diagnostics[0].origin, caught.value.diagnostics[0].line) == ("load.toml", 14)

@@ -25,7 +25,7 @@ impl Report {
         let (text, bins) = py.detach(|| {
             let mut rest = report::Report { series: Vec::new(), ..self.0.clone() };
             let (mut bins, mut rows) = (Vec::new(), 0);
-            for distribution in distributions(&mut rest) {
+            for distribution in rest.distributions_mut() {
                 let own = mem::take(&mut distribution.bins);
                 distribution.bins = vec![(rows, rows + own.len() as u64, 0)];
                 rows += own.len() as u64;
@@ -61,16 +61,6 @@ impl Report {
     fn schema() -> String {
         report::schema()
     }
-}
-
-/// All histograms of a report.
-fn distributions(report: &mut report::Report) -> impl Iterator<Item = &mut report::Distribution> {
-    let ports = report.ports.iter_mut().map(|p| &mut p.rx.arrival_gap_ns);
-    let streams = report.streams.iter_mut().flat_map(|s| {
-        let rx = s.rx.as_mut().map(|rx| [&mut rx.latency_ns, &mut rx.ipdv_ns, &mut rx.arrival_gap_ns]);
-        rx.into_iter().flatten().chain([&mut s.departure_error_ns])
-    });
-    ports.chain(streams).flatten()
 }
 
 /// (name of the port or stream, quantity, values)

@@ -232,6 +232,16 @@ pub struct Memory {
 }
 
 impl Report {
+    /// Every distribution that is there, in a fixed order: for who keeps bins elsewhere.
+    pub fn distributions_mut(&mut self) -> impl Iterator<Item = &mut Distribution> {
+        let ports = self.ports.iter_mut().flat_map(|p| [&mut p.tx.departure_error_ns, &mut p.rx.arrival_gap_ns]);
+        let streams = self.streams.iter_mut().flat_map(|s| {
+            let rx = s.rx.as_mut().map(|rx| [&mut rx.latency_ns, &mut rx.ipdv_ns, &mut rx.arrival_gap_ns]);
+            rx.into_iter().flatten().chain([&mut s.departure_error_ns])
+        });
+        ports.chain(streams).flatten()
+    }
+
     /// The report of a run or a part of it as one line of JSON would have it, indented.
     pub fn to_json(&self) -> String {
         serde_json::to_string_pretty(self).expect("a report has string keys and no custom serializers")
@@ -271,6 +281,13 @@ pub fn schema() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_histogram_is_among_the_distributions() {
+        let mut report = crate::render::sample::report(3);
+        let bins = report.to_json().matches("\"bins\"").count();
+        assert_eq!(report.distributions_mut().count(), bins);
+    }
 
     /// `BLESS=1` rewrites the file.
     #[test]

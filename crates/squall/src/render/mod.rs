@@ -13,4 +13,4 @@ pub use live::{Live, LiveMode};
 pub use text::summary;
 
 #[cfg(test)]
-mod sample;
+pub(crate) mod sample;
