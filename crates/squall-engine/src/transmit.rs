@@ -26,7 +26,8 @@ const MOST_HISTOGRAMS: usize = 256;
 
 /// Picoseconds. Behind by more than this, streams send what they owe in runs of up to [`IN_A_ROW`] frames: instants are
 /// lost anyway, and going from stream to stream for each frame would cost several times as much. Nearer to schedule,
-/// and always on virtual time, frames leave in the exact order of their instants.
+/// on virtual time, and where a count ends the run, so that its frames are the same on any machine, they leave in the
+/// exact order of their instants.
 const FAR_BEHIND: u64 = 100_000_000;
 const IN_A_ROW: usize = 16;
 
@@ -42,6 +43,13 @@ pub(crate) struct Budget {
     pub octets: u64,
     /// Frames due from here on are not sent.
     pub end: Picos,
+}
+
+impl Budget {
+    /// Whether a number of frames or octets ends the run.
+    pub fn is_counted(&self) -> bool {
+        self.packets != u64::MAX || self.octets != u64::MAX
+    }
 }
 
 pub(crate) struct Transmitter {
@@ -356,7 +364,11 @@ impl Transmitter {
             }
             let first = n;
             let (bound, most_in_a_row) = match self.clock {
-                Clock::Real(_) if at.0.saturating_sub(entry.due) > FAR_BEHIND && self.wheel.bound() != u64::MAX => {
+                Clock::Real(_)
+                    if !budget.is_counted()
+                        && at.0.saturating_sub(entry.due) > FAR_BEHIND
+                        && self.wheel.bound() != u64::MAX =>
+                {
                     ((at.0 - FAR_BEHIND).min(horizon.saturating_add(1)), IN_A_ROW)
                 }
                 _ => (self.wheel.bound().min(horizon.saturating_add(1)), BATCH),

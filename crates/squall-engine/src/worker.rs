@@ -193,9 +193,8 @@ impl Worker {
     /// On virtual time every port could take all that a run's count allows, so only the one whose frame is due next may
     /// send, and until another's is due: both are given.
     fn first_in_time(&mut self) -> Option<(usize, Picos)> {
-        let counted = self.budget.packets != u64::MAX || self.budget.octets != u64::MAX;
         if self.clock != Clock::Virtual
-            || !counted
+            || !self.budget.is_counted()
             || self.tx.len() < 2
             || self.budget.packets == 0
             || self.budget.octets == 0
