@@ -18,7 +18,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{netlink::Netlink, sys};
+use crate::{
+    netlink::{Link, Netlink},
+    sys,
+};
 
 /// The two interfaces of a lab, each other's peer.
 pub const INTERFACES: [&str; 2] = ["veth-a", "veth-b"];
@@ -106,6 +109,18 @@ fn make_links(options: &LabOptions) -> Result<(), LabError> {
             let _ = netlink.set_no_ipv6_address(link.index);
         }
         netlink.set_up(link.index).map_err(io_error(format!("{} up", link.name)))?;
+    }
+    wait_for_carrier(&netlink)
+}
+
+/// The kernel tells of a carrier a little after the interface is up; who looks before that sees a dead link.
+fn wait_for_carrier(netlink: &Netlink) -> Result<(), LabError> {
+    for _ in 0..2000 {
+        let links = netlink.links().map_err(io_error("list of links"))?;
+        if links.iter().filter(|l| INTERFACES.contains(&l.name.as_str())).all(Link::is_running) {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
     }
     Ok(())
 }
