@@ -115,7 +115,8 @@ fn fill(vars: usize, signed: bool, frames: u64) -> Cost {
     Ok(begun.elapsed().as_nanos() as f64 / frames as f64)
 }
 
-/// Schedule, fill and send on the null port, one worker; all streams ask for more than there is time for.
+/// Schedule, fill and send on the null port, one worker, for as long as `frames` take at 20 ns each; all streams ask for
+/// more than there is time for.
 fn engine(streams: usize, vars: usize, rate: &str, frames: u64) -> Cost {
     let vary = [
         serde_json::json!({"field": "ipv4.src", "op": "random", "min": "16.0.0.0", "max": "18.0.0.254"}),
@@ -129,19 +130,21 @@ fn engine(streams: usize, vars: usize, rate: &str, frames: u64) -> Cost {
         }
         stream
     };
+    // By time, not by count: with a count, streams keep their exact order however far behind they are.
     let profile = serde_json::json!({
         "ports": {"A": "null:"},
-        "packets": frames,
+        "duration": frames as f64 * 20e-9,
         "stream": (0..streams).map(stream).collect::<Vec<_>>(),
     });
     let profile = Profile::parse(&profile.to_string(), "bench", Format::Json)?;
     let mut session = Session::new(profile);
     session.receive = false;
     let report = session.open()?.start()?.finish()?;
-    if report.ports[0].tx.packets != frames {
-        return Err(format!("{} frames were sent, not {frames}", report.ports[0].tx.packets).into());
+    let sent = report.ports[0].tx.packets;
+    if sent < frames / 100 {
+        return Err(format!("only {sent} frames were sent").into());
     }
-    Ok((report.cpu.user_s + report.cpu.system_s) * 1e9 / frames as f64)
+    Ok((report.cpu.user_s + report.cpu.system_s) * 1e9 / sent as f64)
 }
 
 /// Sequence, delay, order and histograms of each frame.

@@ -50,14 +50,14 @@ pub(crate) fn place(
     }
     for port in sending {
         let servers: Vec<usize> = (0..count).filter(|&w| workers[w].tx.iter().any(|t| t.0 == port)).collect();
-        spread(streams, port, &servers);
+        spread(streams, port, &servers, notes);
     }
     workers
 }
 
 /// Streams of `port` over its `servers`: those too big for one are shared, the others go where the load is least.
 /// Streams linked by `next` stay together, because one starts when another ends.
-fn spread(streams: &mut [PlanStream], port: usize, servers: &[usize]) {
+fn spread(streams: &mut [PlanStream], port: usize, servers: &[usize], notes: &mut Vec<String>) {
     let mut chain: Vec<usize> = (0..streams.len()).collect();
     let mut linked = vec![false; streams.len()];
     for i in 0..streams.len() {
@@ -77,6 +77,13 @@ fn spread(streams: &mut [PlanStream], port: usize, servers: &[usize]) {
         let divisible = streams[i].pattern.bursts == 1 && !linked[i];
         if servers.len() > 1 && divisible && load(&streams[i]) >= share {
             streams[i].placement = Placement::Shared;
+            if streams[i].program.signature().is_some() {
+                notes.push(format!(
+                    "stream {:?} is sent by {} workers, which keep no order among each other: expect reordering",
+                    streams[i].name,
+                    servers.len()
+                ));
+            }
             continue;
         }
         let least = || (0..servers.len()).min_by(|&a, &b| busy[a].total_cmp(&busy[b])).unwrap_or(0);
