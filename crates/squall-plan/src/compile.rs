@@ -415,7 +415,7 @@ fn schedule(
         Mode::Bursts { bursts, packets, gap } => Pattern { bursts, packets, gap: Picos::from(gap) },
     };
     let duty = match &law {
-        GapLaw::OnOff { on, off } => on.0 as f64 / (on.0 + off.0) as f64,
+        GapLaw::OnOff { on, off } => on.0 as f64 / (on.0 as f64 + off.0 as f64),
         _ => 1.0,
     };
     Ok(PlanStream {
@@ -458,6 +458,10 @@ fn gaps(stream: &Stream, path: &str, assets: &dyn Assets) -> Result<(GapLaw, Gap
     let mean = gaps.iter().sum::<f64>() / gaps.len().max(1) as f64;
     if mean <= 0.0 {
         return Err(problem("there are no gaps above 0".into()));
+    }
+    // In picoseconds they are to fit 63 bits.
+    if mean * gaps.len() as f64 > 9e15 {
+        return Err(problem("the gaps come to more than 104 days".into()));
     }
     let picos = Gap::PerFrame { num: (mean * gaps.len() as f64 * 1000.0).round() as u64, den: gaps.len() as u64 };
     Ok((GapLaw::List(gaps.into_iter().map(|g| g / mean).collect()), picos))

@@ -154,7 +154,7 @@ pub(crate) fn gap(
         RateUnit::BpsL2 => Gap::from_bps(rate.num, rate.den, false),
     };
     // 1e-6 pps is a frame in eleven days; beyond that picoseconds no longer fit.
-    if gap.seconds(sizes.mean()) > 1e6 {
+    if gap.seconds(f64::from(sizes.range().1)) > 1e6 {
         return Err(problem(
             format!("stream {:?}: rate = {rate} is less than one frame in a million seconds", s.name),
             vec!["try a larger rate, or mode = {burst = 1} with a start_delay".into()],
