@@ -13,6 +13,7 @@ use std::{
 use squall_measure::Receiver;
 use squall_plan::{Change, Placement, Plan};
 use squall_port::{InterfaceCounters, Port};
+use squall_profile::Next;
 use squall_program::Scratch;
 use squall_stats::EqualBins;
 use squall_units::{Nanos, Picos};
@@ -63,8 +64,12 @@ pub struct Running {
     ports: Vec<Box<dyn Port>>,
     before: Vec<Option<InterfaceCounters>>,
     threads: Vec<(mpsc::Sender<Letter>, Bell, JoinHandle<Snapshot>)>,
-    sent_all: mpsc::Receiver<usize>,
+    sent_all: mpsc::Receiver<(usize, u64)>,
     open: Vec<bool>,
+    /// So many streams have their places.
+    placed: usize,
+    /// Streams added to each worker: what it said before it knew of them is out of date.
+    added: Vec<u64>,
     settings: Settings,
     /// On the engine's clock.
     start: Nanos,
@@ -84,6 +89,9 @@ pub struct Outcome {
 
 /// Ahead of the first departure: time for every worker to be there.
 const HEAD_START: Nanos = Nanos(20_000_000);
+
+/// 106 days, where every run ends: the longest gap behind it still fits 64 bits of picoseconds.
+const END_OF_TIME: Picos = Picos(1 << 63);
 
 /// Opens the queues and starts the workers. `ports` are those of the plan, in its order.
 ///
@@ -106,16 +114,27 @@ pub fn start(plan: Arc<Plan>, mut ports: Vec<Box<dyn Port>>, settings: Settings)
         }
         opened.push(queues);
     }
-    let before = ports.iter().map(|p| p.interface_counters()).collect();
     let start = if settings.virtual_time { Nanos::ZERO } else { squall_port::monotonic() + HEAD_START };
     let clock = if settings.virtual_time { Clock::Virtual } else { Clock::Real(start) };
-    let mut threads = Vec::new();
+    let mut running = Running {
+        names: plan.streams.iter().map(|s| (s.name.clone(), true)).collect(),
+        placed: plan.streams.len(),
+        open: vec![true; opened.len()],
+        added: vec![0; opened.len()],
+        before: ports.iter().map(|p| p.interface_counters()).collect(),
+        plan: plan.clone(),
+        ports,
+        threads: Vec::new(),
+        sent_all,
+        settings: settings.clone(),
+        start,
+    };
     for (index, (tx, rx)) in opened.into_iter().enumerate() {
         let (mail, mailbox) = mpsc::channel();
         let bell = Bell::default();
         let mut transmitters = Vec::new();
         for (port, queue) in tx {
-            let limit = ports[port].facts().batch;
+            let limit = running.ports[port].facts().batch;
             let mut transmitter = Transmitter::new(port, queue, clock, limit, settings.fingerprint);
             transmitter.load(
                 (0..plan.streams.len())
@@ -142,29 +161,20 @@ pub fn start(plan: Arc<Plan>, mut ports: Vec<Box<dyn Port>>, settings: Settings)
             budget: Budget {
                 packets: plan.stop.packets.unwrap_or(u64::MAX),
                 octets: plan.stop.octets.unwrap_or(u64::MAX),
-                end: plan.stop.duration.map_or(Picos(u64::MAX), Picos::from),
+                end: plan.stop.duration.map_or(END_OF_TIME, Picos::from).min(END_OF_TIME),
             },
             mailbox,
             bell: bell.clone(),
             sent_all: tell.clone(),
             scratch: Scratch::default(),
+            added: 0,
             told: false,
             finished: false,
         };
         let thread = thread::Builder::new().name(format!("squall-{index}")).spawn(move || worker.run());
-        threads.push((mail, bell, thread.map_err(EngineError::Thread)?));
+        running.threads.push((mail, bell, thread.map_err(EngineError::Thread)?));
     }
-    Ok(Running {
-        names: plan.streams.iter().map(|s| (s.name.clone(), true)).collect(),
-        open: vec![true; threads.len()],
-        plan,
-        ports,
-        before,
-        threads,
-        sent_all,
-        settings,
-        start,
-    })
+    Ok(running)
 }
 
 fn port_error(plan: &Plan, port: usize, error: io::Error) -> EngineError {
@@ -202,7 +212,7 @@ impl Running {
         let until = Instant::now() + timeout;
         while self.open.iter().any(|&o| o) {
             match self.sent_all.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok(worker) => self.open[worker] = false,
+                Ok((worker, added)) => self.open[worker] = added < self.added[worker],
                 // A worker that has ended before it was told to has failed; there is nothing to wait for.
                 Err(RecvTimeoutError::Timeout) => return self.threads.iter().any(|t| t.2.is_finished()),
                 Err(RecvTimeoutError::Disconnected) => break,
@@ -283,32 +293,61 @@ impl Running {
     /// # Errors
     /// [`EngineError::UnknownStream`]; changes before it are applied.
     pub fn apply(&mut self, changes: Vec<Change>) -> Result<(), EngineError> {
+        let mut added = Vec::new();
         for change in changes {
             match change {
-                Change::Rate(name, gap, _) => self.tell(Control::Rate(self.number(&name)?, gap)),
+                Change::Rate(name, gap, pps) => {
+                    let number = self.number(&name)?;
+                    let stream = &mut Arc::make_mut(&mut self.plan).streams[number as usize];
+                    (stream.gap, stream.asked_pps) = (gap, pps);
+                    self.tell(Control::Rate(number, gap));
+                }
                 Change::Remove(name) => {
                     let number = self.number(&name)?;
                     self.names[number as usize].1 = false;
                     self.tell(Control::Remove(number));
                 }
-                Change::Add(mut stream) => {
+                Change::Add(mut stream, next) => {
                     let number = self.names.len() as u32;
                     if let Some(program) = stream.program.renumbered(number) {
                         stream.program = Arc::new(program);
                     }
                     self.names.push((stream.name.clone(), true));
-                    let serves = |w: &squall_plan::PlanWorker| w.tx.iter().any(|t| t.0 == stream.port);
-                    if let Some(worker) = self.plan.workers.iter().position(serves) {
-                        stream.placement = Placement::Worker(worker);
-                        self.open[worker] = true;
-                        self.tell_one(worker, Control::Add(number, Arc::new((*stream).clone())));
-                    }
                     // Under its number, as those that were there from the start.
                     Arc::make_mut(&mut self.plan).streams.push(*stream);
+                    added.push((number, next));
                 }
             }
         }
+        // Now that all have their numbers.
+        for (number, name) in &added {
+            let next = name.as_ref().map(|name| self.number(name)).transpose()?;
+            let stream = &mut Arc::make_mut(&mut self.plan).streams[*number as usize];
+            stream.next = stream.next.zip(next).map(|(arrow, next)| Next { stream: next as usize, ..arrow });
+        }
+        for (number, _) in added {
+            let Some(worker) = self.home(number as usize) else { continue };
+            let stream = &mut Arc::make_mut(&mut self.plan).streams[number as usize];
+            stream.placement = Placement::Worker(worker);
+            let stream = Arc::new(stream.clone());
+            self.open[worker] = true;
+            self.added[worker] += 1;
+            self.tell_one(worker, Control::Add(number, stream));
+        }
+        self.placed = self.plan.streams.len();
         Ok(())
+    }
+
+    /// The worker for a new stream: that of the streams it leads to, which have to be beside it, or the port's first.
+    fn home(&self, number: usize) -> Option<usize> {
+        let streams = &self.plan.streams;
+        let chain = std::iter::successors(Some(number), |&i| streams[i].next.map(|n| n.stream)).take(streams.len());
+        let there = chain.filter(|&i| i < self.placed).find_map(|i| match streams[i].placement {
+            Placement::Worker(worker) => Some(worker),
+            Placement::Shared => None,
+        });
+        let port = streams[number].port;
+        there.or_else(|| self.plan.workers.iter().position(|w| w.tx.iter().any(|t| t.0 == port)))
     }
 
     /// Nothing more is sent; what is on its way is still received by [`Running::finish`].
@@ -327,13 +366,9 @@ impl Running {
         if receives && !self.settings.virtual_time {
             thread::sleep(self.settings.linger);
         }
-        for (mail, bell, _) in &self.threads {
-            let _ = mail.send(Letter::Finish);
-            bell.ring();
-        }
         let mut workers = Vec::new();
-        for (index, (_, _, thread)) in self.threads.into_iter().enumerate() {
-            workers.push(thread.join().map_err(|_| EngineError::Panic(index))?);
+        for (index, worker) in self.end().into_iter().enumerate() {
+            workers.push(worker.map_err(|_| EngineError::Panic(index))?);
         }
         let last = workers.iter().flat_map(|w| &w.tx).map(|t| t.last).max().unwrap_or(self.start);
         let interfaces = self
@@ -343,6 +378,25 @@ impl Running {
             .map(|(port, before)| Some(difference(port.interface_counters()?, (*before)?)))
             .collect();
         Ok(Outcome { workers, start: self.start, duration: last.saturating_sub(self.start), interfaces })
+    }
+}
+
+impl Running {
+    /// Tells all workers to end, and waits until they have.
+    fn end(&mut self) -> Vec<thread::Result<Snapshot>> {
+        for (mail, bell, _) in &self.threads {
+            // A worker that has ended needs no telling.
+            let _ = mail.send(Letter::Finish);
+            bell.ring();
+        }
+        self.threads.drain(..).map(|(_, _, thread)| thread.join()).collect()
+    }
+}
+
+/// Whoever forgets a run must not go on sending.
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 

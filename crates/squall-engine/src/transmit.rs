@@ -8,7 +8,7 @@ use std::{
 use squall_plan::PlanStream;
 use squall_port::{BATCH, SendError, TxBatch, TxQueue};
 use squall_profile::Late;
-use squall_program::{Cursor, Program, Run, Scratch, Sizes, Timeline};
+use squall_program::{Cursor, Gap, Program, Run, Scratch, Sizes, Timeline};
 use squall_stats::{Fingerprint, Histogram};
 use squall_units::{FCS_LEN, Nanos, Picos, TxMeta};
 
@@ -20,6 +20,9 @@ use crate::{
 
 /// Frames counted one by one when time is up and their law has no closed form.
 const MOST_COUNTED: u64 = 10_000_000;
+
+/// Late frames of a stream skipped before the worker looks at its mailbox again.
+const MOST_SKIPPED: u64 = 1 << 20;
 
 /// Streams up to here have a departure histogram of their own.
 const MOST_HISTOGRAMS: usize = 256;
@@ -103,6 +106,8 @@ struct Sender {
     walk: bool,
     late: Late,
     active: bool,
+    /// For good: nothing starts it again.
+    removed: bool,
 
     /// Index in the stream of the next frame to be scheduled, and the distance to the one after.
     next: u64,
@@ -115,6 +120,8 @@ struct Sender {
     plan: Arc<PlanStream>,
     first: u64,
     paused: Option<Picos>,
+    /// By how much the schedule was moved because frames were late.
+    stretched: Picos,
     arrows_taken: u64,
     not_sent: BTreeMap<&'static str, u64>,
     departure_error: Histogram,
@@ -172,7 +179,9 @@ impl Transmitter {
             first,
             generation: 0,
             active: false,
+            removed: false,
             paused: None,
+            stretched: Picos(0),
             arrows_taken: 0,
             member: Membership::default(),
             packets: 0,
@@ -189,11 +198,13 @@ impl Transmitter {
         self.senders.len() - 1
     }
 
-    /// A stream added while running: begins at `now` plus its start delay.
+    /// A stream added while running: begins at `now` plus its start delay, or waits for another's `next`.
     pub fn add(&mut self, number: u32, plan: Arc<PlanStream>, now: Picos) {
         let i = self.take(number, plan, 0, 1);
         self.done = false;
-        self.start(i, now);
+        if self.senders[i].plan.self_start {
+            self.start(i, now);
+        }
     }
 
     /// Starts stream `i` (by place here), `at` plus its start delay.
@@ -202,7 +213,7 @@ impl Transmitter {
         if s.active {
             return;
         }
-        let whole = s.plan.timeline(Picos(at.0 + s.plan.start.0));
+        let whole = s.plan.timeline(Picos(at.0.saturating_add(s.plan.start.0)));
         (s.timeline, s.walk) = match (s.by, whole.clone().share(s.first, s.by)) {
             (1, _) => (whole, false),
             (_, Some(share)) => (share, false),
@@ -263,24 +274,32 @@ impl Transmitter {
     pub fn remove(&mut self, number: u32) {
         if let Some(i) = self.find(number) {
             self.dequeue(i);
-            self.senders[i].active = false;
+            let s = &mut self.senders[i];
+            (s.active, s.removed, s.paused) = (false, true, None);
         }
     }
 
     /// From the next gap on; a stream that had no gaps gets its first now.
-    pub fn set_rate(&mut self, number: u32, gap: squall_program::Gap, now: Picos) {
+    pub fn set_rate(&mut self, number: u32, gap: Gap, now: Picos) {
         let Some(i) = self.find(number) else { return };
         let was_unpaced = self.senders[i].timeline.is_unpaced();
         let s = &mut self.senders[i];
-        let shared = match gap {
-            squall_program::Gap::PerFrame { num, den } if !s.walk => {
-                squall_program::Gap::PerFrame { num: num.saturating_mul(s.by), den }
+        // What starts again, starts at the new rate.
+        Arc::make_mut(&mut s.plan).gap = gap;
+        let gap = match gap {
+            Gap::PerFrame { num, den } if !s.walk => Gap::PerFrame { num: num.saturating_mul(s.by), den },
+            // Gaps now depend on the frames between ours, and so does the end.
+            Gap::PerOctet { .. } if !s.walk && s.by > 1 => {
+                s.walk = true;
+                s.timeline.set_left(s.plan.pattern.packets.saturating_sub(s.next));
+                gap
             }
-            other => other,
+            gap => gap,
         };
-        s.timeline.set_gap(shared);
+        s.timeline.set_gap(gap);
         if s.active && (was_unpaced || s.timeline.is_unpaced()) {
-            s.timeline.set_due(now);
+            // A paused stream begins when it is resumed.
+            s.timeline.restart(s.paused.unwrap_or(now));
             self.dequeue(i);
             self.enqueue(i);
         }
@@ -320,8 +339,9 @@ impl Transmitter {
             self.finish_if_over(at, budget);
             return false;
         }
-        self.schedule_and_fill(now, at, horizon, budget, scratch);
+        let full = self.schedule_and_fill(now, at, horizon, budget, scratch);
         if self.hand.filled == 0 {
+            self.account_blocked(now, full);
             self.finish_if_over(at, budget);
             return false;
         }
@@ -330,7 +350,10 @@ impl Transmitter {
     }
 
     fn finish_if_over(&mut self, at: Picos, budget: &Budget) {
-        let time_is_up = self.clock != Clock::Virtual && at >= budget.end;
+        // What was due in time may still leave, up to OVERTIME.
+        let time_is_up = self.clock != Clock::Virtual
+            && at >= budget.end
+            && self.wheel.next_due().is_none_or(|due| due >= budget.end.0);
         let spent = budget.packets == 0 || budget.octets == 0;
         let nothing = self.next_due(budget.end).is_none() && self.is_idle();
         if time_is_up || spent || nothing {
@@ -338,13 +361,22 @@ impl Transmitter {
         }
     }
 
-    fn schedule_and_fill(&mut self, now: Nanos, at: Picos, horizon: u64, budget: &mut Budget, scratch: &mut Scratch) {
+    /// Whether the port was full and lent no slots.
+    fn schedule_and_fill(
+        &mut self,
+        now: Nanos,
+        at: Picos,
+        horizon: u64,
+        budget: &mut Budget,
+        scratch: &mut Scratch,
+    ) -> bool {
         (self.hand.filled, self.hand.done) = (0, 0);
         self.hand.runs.clear();
         self.groups.clear();
         self.batch += 1;
         let most = self.limit.min(usize::try_from(budget.packets).unwrap_or(usize::MAX));
         let batch = self.queue.lend(most);
+        let full = batch.is_empty() && most > 0;
         let most = batch.len();
         let mut n = 0;
         while n < most && budget.octets > 0 {
@@ -358,9 +390,16 @@ impl Transmitter {
                 self.unpaced.push_back(entry.stream);
                 continue;
             }
-            if s.late != Late::CatchUp && !s.catch_up(at) {
-                Self::go_on(&mut self.senders, &mut self.wheel, i);
-                continue;
+            if s.late != Late::CatchUp {
+                let skipped = s.catch_up(at, horizon);
+                if skipped > 0 {
+                    *self.counters.not_sent.entry("late").or_default() += skipped;
+                    Self::go_on(&mut self.senders, &mut self.wheel, i);
+                    if skipped >= MOST_SKIPPED {
+                        break;
+                    }
+                    continue;
+                }
             }
             let first = n;
             let (bound, most_in_a_row) = match self.clock {
@@ -428,6 +467,7 @@ impl Transmitter {
                 self.hand.prints[i].add(&slot[..self.hand.len[i] as usize]);
             }
         }
+        full
     }
 
     /// Behind a frame: back into the wheel, or the stream has ended and the one it names begins.
@@ -442,11 +482,11 @@ impl Transmitter {
         s.arrows_taken += 1;
         let Some(j) = senders.iter().position(|t| t.number as usize == next.stream) else { return };
         let t = &mut senders[j];
-        if t.active {
+        if t.active || t.removed {
             return;
         }
         t.active = true;
-        t.timeline = t.plan.timeline(Picos(end.0 + t.plan.start.0));
+        t.timeline = t.plan.timeline(Picos(end.0.saturating_add(t.plan.start.0)));
         wheel.push(Entry { due: t.timeline.end().0, stream: j as u32, generation: t.generation });
     }
 
@@ -591,6 +631,7 @@ impl Transmitter {
             packets: s.packets,
             octets: s.octets,
             not_sent: s.not_sent.clone(),
+            stretched: s.stretched.as_nanos(),
             first: s.first_left,
             last: s.last_left,
             departure_error: if full { s.departure_error.clone() } else { Histogram::default() },
@@ -660,7 +701,7 @@ impl Sender {
         n: usize,
     ) -> usize {
         let count = match (self.fixed_len, budget.octets, self.walk) {
-            (len @ 1.., u64::MAX, false) => {
+            (len @ 1.., u64::MAX, false) if self.timeline.is_steady() => {
                 let count = self.timeline.run_unpaced(at, most);
                 budget.packets -= if budget.packets == u64::MAX { 0 } else { count as u64 };
                 self.next += self.by * count as u64;
@@ -707,30 +748,36 @@ impl Sender {
         Some(len)
     }
 
-    /// Applies the policy for late frames; `false`: frames were skipped, look again.
-    fn catch_up(&mut self, at: Picos) -> bool {
-        let Some(due) = self.timeline.due() else { return true };
+    /// Applies the policy for late frames; how many were skipped. If any was, look again.
+    fn catch_up(&mut self, at: Picos, horizon: u64) -> u64 {
+        let Some(due) = self.timeline.due() else { return 0 };
         let late = at.0.saturating_sub(due.0);
         let gap = (self.plan.gap.seconds(f64::from(self.program.max_len())) * 1e12) as u64;
         if late <= gap {
-            return true;
+            return 0;
         }
         if self.late == Late::Stretch {
             self.timeline.shift(Picos(late));
-            return true;
+            self.stretched.0 += late;
+            return 0;
         }
+        // What is due behind the end of the run is not late.
+        let bound = Picos((at.0 - gap).min(horizon.saturating_add(1)));
         let mut skipped = 0;
-        while self.timeline.due().is_some_and(|d| d.0 + gap < at.0) && skipped < MOST_COUNTED {
-            let len = self.program.sizes().at(self.next);
-            self.timeline.advance(len);
-            if self.walk {
-                walk(&mut self.timeline, self.program.sizes(), self.next + 1..self.next + self.by);
-            }
-            self.next += self.by;
-            skipped += 1;
+        while self.timeline.due().is_some_and(|due| due < bound) && skipped < MOST_SKIPPED {
+            let at_once = if self.walk { None } else { self.timeline.skip_before(bound) };
+            let n = at_once.unwrap_or_else(|| {
+                self.timeline.advance(self.program.sizes().at(self.next));
+                if self.walk {
+                    walk(&mut self.timeline, self.program.sizes(), self.next + 1..self.next + self.by);
+                }
+                1
+            });
+            self.next += self.by * n;
+            skipped += n;
         }
         self.cursor = self.program.cursor(self.next, self.by, self.number + 1);
         *self.not_sent.entry("late").or_default() += skipped;
-        false
+        skipped
     }
 }

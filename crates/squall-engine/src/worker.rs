@@ -51,6 +51,8 @@ pub struct StreamTx {
     pub packets: u64,
     pub octets: u64,
     pub not_sent: BTreeMap<&'static str, u64>,
+    /// By how much the schedule was moved because frames were late ([`squall_profile::Late::Stretch`]).
+    pub stretched: Nanos,
     /// First and last departure, on the engine's clock.
     pub first: Option<Nanos>,
     pub last: Nanos,
@@ -130,8 +132,9 @@ pub(crate) struct Worker {
     pub budget: Budget,
     pub mailbox: Mailbox<Letter>,
     pub bell: Bell,
-    /// Told once, when nothing is left to be sent.
-    pub sent_all: Reply<usize>,
+    /// Told when nothing is left to be sent: by whom, and how many streams were added until then.
+    pub sent_all: Reply<(usize, u64)>,
+    pub added: u64,
     pub scratch: Scratch,
     pub told: bool,
     pub finished: bool,
@@ -155,14 +158,20 @@ impl Worker {
     /// Mailbox, receive, send, rest.
     #[inline]
     fn turn(&mut self) {
-        let now = self.clock.now();
-        if self.bell.answer() {
+        let mut now = self.clock.now();
+        let rang = self.bell.answer();
+        if rang {
             self.read_mail(now);
         }
         let mut moved = self.receive();
+        let mut stale = moved || rang;
         let mut open = false;
         let first_in_time = self.first_in_time();
         for (i, tx) in self.tx.iter_mut().enumerate().filter(|(_, tx)| !tx.done) {
+            // The stamp in the frames: what took time since is not the network's delay.
+            if stale {
+                now = self.clock.now();
+            }
             match first_in_time {
                 None => moved |= tx.turn(now, &mut self.budget, &mut self.scratch),
                 Some((first, end)) if first == i => {
@@ -179,11 +188,12 @@ impl Worker {
                 tx.finish(now, if early { Picos(0) } else { self.budget.end });
             }
             open |= !tx.done;
+            stale = moved;
         }
         if !open && !self.told {
             self.told = true;
             // The supervisor may be gone already; it then wants to know nothing more.
-            let _ = self.sent_all.send(self.index);
+            let _ = self.sent_all.send((self.index, self.added));
         }
         if !moved {
             self.rest(open);
@@ -262,10 +272,8 @@ impl Worker {
     fn obey(&mut self, control: Control, now: Nanos) {
         let at = match self.clock {
             Clock::Real(_) => self.clock.since_start(now),
-            // Virtual time stands at what is due next.
-            Clock::Virtual => {
-                self.tx.iter_mut().filter_map(|tx| tx.next_due(Picos(u64::MAX))).min().unwrap_or_default()
-            }
+            // Virtual time stands at what left last.
+            Clock::Virtual => self.tx.iter().map(|tx| tx.counters.last).max().unwrap_or_default().into(),
         };
         if let Control::Stop = control {
             self.budget.end = self.budget.end.min(at);
@@ -281,7 +289,7 @@ impl Worker {
                 Control::Add(number, stream) => {
                     if stream.port == tx.counters.port {
                         tx.add(*number, stream.clone(), at);
-                        self.told = false;
+                        (self.added, self.told) = (self.added + 1, false);
                     }
                 }
                 Control::Stop => unreachable!("handled above"),

@@ -7,8 +7,9 @@ use crate::{Plan, PlanStream};
 /// One step from a plan to the next. Streams are told apart by name.
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// A stream that was not there; it starts when it is applied, after its start delay.
-    Add(Box<PlanStream>),
+    /// A stream that was not there; it starts when it is applied, after its start delay. With the name of its `next`,
+    /// because numbers differ from plan to plan.
+    Add(Box<PlanStream>, Option<String>),
     /// Stops at the next frame; its counters stay in the report.
     Remove(String),
     /// Same frames at another rate, from the next gap on.
@@ -19,25 +20,35 @@ impl Plan {
     /// Steps from `self` to `new`: streams of the same name, packet and variables keep running, at their new rate;
     /// others are removed and added.
     pub fn diff(&self, new: &Self) -> Vec<Change> {
-        let find = |plan: &Self, name: &str| plan.streams.iter().position(|s| s.name == name);
-        let mut changes = Vec::new();
-        for s in &self.streams {
-            if find(new, &s.name).is_none() {
-                changes.push(Change::Remove(s.name.clone()));
-            }
+        let old_of = |s: &PlanStream| self.streams.iter().find(|old| old.name == s.name);
+        let same = |s: &PlanStream| {
+            old_of(s).is_some_and(|old| {
+                old.same_frames(s)
+                    && self.name_of_next(old) == new.name_of_next(s)
+                    && old.next.map(|n| n.times) == s.next.map(|n| n.times)
+            })
+        };
+        let mut kept: Vec<bool> = new.streams.iter().map(same).collect();
+        // An arrow to a stream that is replaced would point to the one that is gone.
+        let breaks = |kept: &[bool], i: usize| kept[i] && new.streams[i].next.is_some_and(|n| !kept[n.stream]);
+        while let Some(i) = (0..kept.len()).find(|&i| breaks(&kept, i)) {
+            kept[i] = false;
         }
-        for s in &new.streams {
-            match find(self, &s.name).map(|i| &self.streams[i]) {
-                None => changes.push(Change::Add(Box::new(s.clone()))),
-                Some(old) if !old.same_frames(s) => {
-                    changes.push(Change::Remove(s.name.clone()));
-                    changes.push(Change::Add(Box::new(s.clone())));
-                }
-                Some(old) if old.gap != s.gap => changes.push(Change::Rate(s.name.clone(), s.gap, s.asked_pps)),
-                Some(_) => {}
+        let stays = |old: &PlanStream| new.streams.iter().zip(&kept).any(|(s, kept)| *kept && s.name == old.name);
+        let gone = self.streams.iter().filter(|old| !stays(old));
+        let mut changes: Vec<Change> = gone.map(|old| Change::Remove(old.name.clone())).collect();
+        for (s, kept) in new.streams.iter().zip(&kept) {
+            if !kept {
+                changes.push(Change::Add(Box::new(s.clone()), new.name_of_next(s).map(str::to_owned)));
+            } else if old_of(s).is_some_and(|old| old.gap != s.gap) {
+                changes.push(Change::Rate(s.name.clone(), s.gap, s.asked_pps));
             }
         }
         changes
+    }
+
+    fn name_of_next(&self, stream: &PlanStream) -> Option<&str> {
+        stream.next.map(|n| self.streams[n.stream].name.as_str())
     }
 }
 
@@ -50,6 +61,8 @@ impl PlanStream {
             && self.law == other.law
             && self.pattern == other.pattern
             && self.late == other.late
+            && self.start == other.start
+            && self.self_start == other.self_start
             && unnumbered(self) == unnumbered(other)
     }
 }

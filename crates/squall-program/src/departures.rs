@@ -351,11 +351,19 @@ impl Timeline {
             GapLaw::OnOff { on, off } => {
                 let (on, off) = (on.0.max(1), off.0);
                 self.add(num, den);
-                // A gap may be longer than many times of sending.
-                let times = self.due.saturating_sub(self.rest.on_since) / on;
-                self.due = self.due.saturating_add(off.saturating_mul(times));
-                let passed = on.saturating_add(off).saturating_mul(times);
-                self.rest.on_since = self.rest.on_since.saturating_add(passed);
+                let period = on.saturating_add(off);
+                let since = self.due.saturating_sub(self.rest.on_since);
+                if num == 0 {
+                    // Without gaps, the time of sending passes whether the port takes frames or not.
+                    let into = since % period;
+                    self.due = self.due.saturating_add(if into < on { 0 } else { period - into });
+                    self.rest.on_since = if into < on { self.due - into } else { self.due };
+                } else {
+                    // A gap may be longer than many times of sending.
+                    let times = since / on;
+                    self.due = self.due.saturating_add(off.saturating_mul(times));
+                    self.rest.on_since = self.rest.on_since.saturating_add(period.saturating_mul(times));
+                }
                 return;
             }
             GapLaw::Exponential => -u().ln(),
@@ -396,6 +404,13 @@ impl Timeline {
     /// Moves the next frame to `due` (an unpaced stream follows the port).
     pub fn set_due(&mut self, due: Picos) {
         self.due = due.0;
+    }
+
+    /// Gives the current burst `left` more frames, unless it is without end.
+    pub fn set_left(&mut self, left: u64) {
+        if self.left != u64::MAX {
+            self.left = left;
+        }
     }
 
     /// Frames that the current burst still has.
@@ -598,6 +613,16 @@ mod tests {
         let mut t = line(Gap::from_pps(1, 1), law);
         t.advance(60);
         assert_eq!(t.due, 3_000_000_000_000);
+    }
+
+    #[test]
+    fn without_gaps_sending_begins_again_with_the_next_period_however_late_the_port_is() {
+        let mut t = line(Gap::Zero, GapLaw::OnOff { on: Picos(10), off: Picos(90) });
+        for (sent, due) in [(0, 0), (9, 9), (10, 100), (105, 105), (350, 400), (409, 409), (502, 502), (515, 600)] {
+            t.set_due(Picos(sent));
+            t.advance(60);
+            assert_eq!(t.due, due, "behind a frame at {sent}");
+        }
     }
 
     #[test]

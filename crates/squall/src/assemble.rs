@@ -309,7 +309,13 @@ impl Totals {
         // A hiccup is caught up with and shows in the high percentiles; half of the frames are late when the port or the
         // machine does not keep up, by half of what is missing at the end.
         let behind = 10_000_000.max((report.duration_s * 5e6) as u64);
-        for s in &report.streams {
+        for (s, tx) in report.streams.iter().zip(&self.streams) {
+            if tx.stretched.0 > behind {
+                reasons.push(format!(
+                    "generator-bound: stream {:?}: its schedule was stretched by {:.1}",
+                    s.name, tx.stretched
+                ));
+            }
             let missed: u64 = s.not_sent.values().sum();
             if missed > 0 {
                 let why: Vec<_> = s.not_sent.iter().map(|(k, v)| format!("{k} {v}")).collect();
@@ -448,6 +454,8 @@ fn add_stream(sum: &mut StreamTx, s: StreamTx) {
     sum.packets += s.packets;
     sum.octets += s.octets;
     s.not_sent.into_iter().for_each(|(k, v)| *sum.not_sent.entry(k).or_default() += v);
+    // Workers that share a stream are late together.
+    sum.stretched = sum.stretched.max(s.stretched);
     sum.first = match (sum.first, s.first) {
         (Some(a), Some(b)) => Some(a.min(b)),
         (a, b) => a.or(b),

@@ -1,0 +1,158 @@
+//! What goes wrong only now and then: streams that come back, rates that change where several workers share, schedules
+//! that no machine keeps, gaps beyond the end of time.
+
+use std::{
+    fs,
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use squall::{
+    Format, Profile, Run, Session,
+    report::{Report, StreamReport},
+};
+
+fn profile(address: &str, text: &str) -> Profile {
+    let text = format!("ports = {{ A = \"{address}\" }}\n{text}");
+    Profile::parse(&text, "review.toml", Format::Toml).unwrap_or_else(|e| panic!("{e}\n{text}"))
+}
+
+fn stream(name: &str, rate: &str, more: &str) -> String {
+    format!("[[stream]]\nname = \"{name}\"\nrate = \"{rate}\"\npacket = \"eth/ipv4/udp\"\n{more}\n")
+}
+
+fn start(profile: Profile) -> Run {
+    Session::new(profile).open().unwrap_or_else(|e| panic!("{e}")).start().unwrap()
+}
+
+fn run(profile: Profile) -> Report {
+    start(profile).finish().unwrap()
+}
+
+fn of<'a>(report: &'a Report, name: &str) -> &'a StreamReport {
+    report.streams.iter().find(|s| s.name == name).unwrap_or_else(|| panic!("there is no {name}"))
+}
+
+fn stop(run: Run) -> Report {
+    run.stop();
+    run.finish().unwrap()
+}
+
+#[test]
+fn a_stream_that_was_removed_does_not_come_back() {
+    let stays = stream("stays", "1 kpps", "mode = { burst = 300 }");
+    let with = |more: &str| profile("null:", &(stays.clone() + more));
+    let mut run = start(with(&stream("gone", "1 kpps", "")));
+    sleep(Duration::from_millis(60));
+    run.pause(Some("gone")).unwrap();
+    run.change(with("")).unwrap();
+    let (_, then) = run.sample();
+    run.resume(None).unwrap();
+    // Nor does the run wait for it to be resumed.
+    let report = run.finish().unwrap();
+    assert_eq!(of(&report, "stays").tx_packets, 300);
+    assert_eq!(of(&report, "gone").tx_packets, of(&then, "gone").tx_packets);
+}
+
+#[test]
+fn a_stream_that_starts_again_keeps_the_rate_it_was_changed_to() {
+    let at = |rate: &str| profile("null:", &stream("one", rate, "mode = { burst = 5 }\nnext = \"one\""));
+    let mut run = start(at("100 pps"));
+    sleep(Duration::from_millis(60));
+    run.change(at("10 kpps")).unwrap();
+    sleep(Duration::from_millis(500));
+    let sent = of(&stop(run), "one").tx_packets;
+    assert!(sent > 2000, "{sent} frames in half a second at 10 kpps");
+}
+
+#[test]
+fn workers_that_share_a_stream_keep_its_rate_when_it_becomes_one_in_bits() {
+    let at = |rate: &str| profile("null:", &stream("one", rate, "size = [64, 192]"));
+    let session = Session { cores: Some(2), ..Session::new(at("20 kpps")) };
+    let mut run = session.open().unwrap().start().unwrap();
+    sleep(Duration::from_millis(60));
+    // 128 octets on average: as many frames as before.
+    run.change(at("20.48 Mbps")).unwrap();
+    let (begun, then) = (Instant::now(), run.sample().1.streams[0].tx_packets);
+    sleep(Duration::from_millis(400));
+    let pps = (run.sample().1.streams[0].tx_packets - then) as f64 / begun.elapsed().as_secs_f64();
+    stop(run);
+    assert!((15_000.0..25_000.0).contains(&pps), "{pps} pps");
+}
+
+#[test]
+fn streams_that_are_added_follow_each_other_as_their_profile_says() {
+    let mut run = start(profile("null:", &stream("old", "1 kpps", "")));
+    sleep(Duration::from_millis(40));
+    let second = stream("second", "1 kpps", "mode = { burst = 20 }\nself_start = false");
+    let first = stream("first", "1 kpps", "mode = { burst = 10 }\nnext = { stream = \"second\", times = 1 }");
+    run.change(profile("null:", &(first + &second))).unwrap();
+    let report = run.finish().unwrap();
+    assert_eq!(["first", "second"].map(|name| of(&report, name).tx_packets), [10, 20]);
+}
+
+#[test]
+fn a_forgotten_run_sends_no_more() {
+    // No other run of these tests has so many workers.
+    let session = Session { cores: Some(6), ..Session::new(profile("null:", &stream("one", "1 kpps", ""))) };
+    let workers = || {
+        let threads = fs::read_dir("/proc/self/task").unwrap();
+        threads
+            .filter(|t| fs::read_to_string(t.as_ref().unwrap().path().join("comm")).is_ok_and(|c| c == "squall-5\n"))
+            .count()
+    };
+    let run = session.open().unwrap().start().unwrap();
+    let begun = Instant::now();
+    while workers() == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(10), "a worker gives itself its name");
+        sleep(Duration::from_millis(1));
+    }
+    drop(run);
+    assert_eq!(workers(), 0);
+}
+
+#[test]
+fn bursts_in_time_are_kept_at_any_rate() {
+    let law = "departures = { on = \"1 ms\", off = \"19 ms\" }";
+    let profile =
+        profile("loop:bursts-in-time", &(String::from("duration = \"300 ms\"\n") + &stream("one", "max", law)));
+    let report = run(profile);
+    let gaps = report.ports[0].rx.arrival_gap_ns.as_ref().unwrap();
+    let silences: u64 = gaps.bins.iter().filter(|bin| bin.0 > 12_000_000).map(|bin| bin.2).sum();
+    assert!((8..=15).contains(&silences), "{silences} silences in 15 periods");
+}
+
+#[test]
+fn a_schedule_that_had_to_be_stretched_is_not_kept() {
+    let text = String::from("duration = \"200 ms\"\n") + &stream("one", "10 Gpps", "late = \"stretch\"");
+    let report = run(profile("null:", &text));
+    assert!(report.verdict.reasons.iter().any(|r| r.contains("stretched")), "{:?}", report.verdict);
+}
+
+#[test]
+fn frames_dropped_for_being_late_are_counted_with_the_port_and_cost_no_time() {
+    let text = String::from("duration = \"200 ms\"\n") + &stream("one", "10 Gpps", "late = \"drop\"");
+    let begun = Instant::now();
+    let report = run(profile("null:", &text));
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    let (port, stream) = (&report.ports[0].tx, &report.streams[0]);
+    assert_eq!(port.not_sent, stream.not_sent);
+    assert_eq!(stream.tx_packets + stream.not_sent["late"], 2_000_000_000);
+}
+
+#[test]
+fn a_gap_of_a_year_is_no_gap_of_nothing() {
+    let mode = "mode = { bursts = 3, packets = 2, gap = \"9000 h\" }";
+    let report = run(profile("null:virtual", &stream("one", "1 kpps", mode)));
+    assert_eq!(report.streams[0].tx_packets, 2);
+}
+
+#[test]
+fn a_multiplied_bit_rate_of_mixed_sizes_is_that_rate() {
+    let text = String::from("packets = 12000\n") + &stream("one", "3 Mbps", "size = [64, 9000]");
+    let multiplier = Some("123.456789012345 Mbps".parse().unwrap());
+    let session = Session { multiplier, ..Session::new(profile("null:virtual", &text)) };
+    let report = session.open().unwrap().start().unwrap().finish().unwrap();
+    let bps = report.ports[0].tx.bps_l2;
+    assert!((bps / 123.456789012345e6 - 1.0).abs() < 1e-3, "{bps}");
+}
