@@ -256,7 +256,7 @@ impl Timeline {
     }
 
     /// Takes consecutive frames of any one length as long as they are due before `bound` (the first in any case) and
-    /// there is room in `out`; their due instants go there. `None`: gaps are not even, go frame by frame.
+    /// there is room in `out`; their due instants go there. Time must not end meanwhile. `None`: gaps are not even, go frame by frame.
     #[inline]
     pub fn run(&mut self, bound: u64, out: &mut [u64]) -> Option<usize> {
         let Even { whole, rest, den } = self.even;
@@ -306,14 +306,15 @@ impl Timeline {
     #[inline]
     pub fn advance(&mut self, len: u32) {
         if self.even.den != 0 {
-            self.run(0, &mut [0]);
-            return;
-        }
-        let (num, den) = self.rest.gap.behind(len);
-        if self.rest.law == GapLaw::Constant {
-            self.add(num, den);
+            let Even { whole, rest, den } = self.even;
+            self.add_parts(whole, rest, den);
         } else {
-            self.advance_by_law(num, den);
+            let (num, den) = self.rest.gap.behind(len);
+            if self.rest.law == GapLaw::Constant {
+                self.add(num, den);
+            } else {
+                self.advance_by_law(num, den);
+            }
         }
         self.left = self.left.wrapping_sub(u64::from(self.left != u64::MAX));
         if self.left == 0 {
@@ -324,6 +325,12 @@ impl Timeline {
     #[inline]
     fn add(&mut self, num: u64, den: u64) {
         let (whole, rest) = if den == 1 { (num, 0) } else { (num / den, num % den) };
+        self.add_parts(whole, rest, den);
+    }
+
+    /// Stays at the end of time.
+    #[inline]
+    fn add_parts(&mut self, whole: u64, rest: u64, den: u64) {
         self.due = self.due.saturating_add(whole);
         self.fraction += rest;
         if self.fraction >= den {

@@ -156,3 +156,69 @@ fn a_multiplied_bit_rate_of_mixed_sizes_is_that_rate() {
     let bps = report.ports[0].tx.bps_l2;
     assert!((bps / 123.456789012345e6 - 1.0).abs() < 1e-3, "{bps}");
 }
+
+/// All that a profile can say goes through plan, preview and run, or is refused.
+#[test]
+fn no_profile_makes_a_panic() {
+    let packets = [
+        "eth",
+        "eth/ipv4/udp",
+        "eth/vlan/ipv6/tcp",
+        "eth/ipv4/gre/ipv4/icmp",
+        "eth/ipv4/udp/vxlan/eth/ipv6/udp",
+        "eth/mpls/ipv4/tcp/payload(text=\"abc\")",
+        "eth/arp",
+    ];
+    let sizes = [
+        "",
+        "size = 64",
+        "size = \"64-66\"",
+        "size = \"imix\"",
+        "size = { normal = { mean = 70, sd = 0 } }",
+        "size = 65535",
+    ];
+    let rates = ["1 upps", "0.000001 pps", "1 bps", "0.1 bps l1", "33.333333333 Mbps", "1e18 pps", "10 Tbps", "max"];
+    let mores = [
+        "",
+        "latency = true",
+        "mode = { burst = 1 }",
+        "mode = { bursts = 18446744073709551615, packets = 1, gap = \"500 h\" }",
+        "mode = { bursts = 2, packets = 18446744073709551615 }",
+        "departures = { on = \"1 ns\", off = \"160000 h\" }",
+        "departures = { pareto = 1.000001 }",
+        "departures = { weibull = 0.11 }\nlate = \"drop\"",
+        "start_delay = \"5000000 h\"",
+        "mode = { burst = 2 }\nnext = \"one\"\nstart_delay = \"1000 h\"",
+        "latency = true\nlate = \"stretch\"\ndepartures = \"poisson\"",
+    ];
+    let (mut asked, mut ran) = (0, 0);
+    let mut one = |packet: &str, more: &str, rate: &str| {
+        // Not each with each: a few of all, each time the same.
+        asked += 1;
+        if asked % 5 != 0 {
+            return;
+        }
+        let text = format!("packets = 70\nports = {{ A = \"null:virtual\" }}\n{}", stream("one", rate, more))
+            .replace("eth/ipv4/udp", packet.replace('"', "\\\"").as_str());
+        let Ok(profile) = Profile::parse(&text, "review.toml", Format::Toml) else { return };
+        let Ok(opened) = Session::new(profile).open() else { return };
+        squall::explain::preview(opened.plan(), 40);
+        let report = opened.start().unwrap().finish().unwrap();
+        assert!(report.ports[0].tx.packets <= 70, "{text}");
+        ran += 1;
+    };
+    for packet in packets {
+        for cut in 0..70 {
+            one(&format!("{packet}/truncate({cut})"), "", "1 kpps");
+            one(&format!("{packet}/truncate({cut})"), "latency = true\nsize = \"64-66\"", "1 kpps");
+        }
+        for size in sizes {
+            for more in mores {
+                for rate in rates {
+                    one(packet, &format!("{size}\n{more}"), rate);
+                }
+            }
+        }
+    }
+    assert!(ran > 300, "{ran}");
+}
