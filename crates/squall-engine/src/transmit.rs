@@ -248,10 +248,11 @@ impl Transmitter {
         self.unpaced.retain(|&u| u as usize != i);
     }
 
+    /// A stream that waits for another's `next` is held then.
     pub fn pause(&mut self, number: Option<u32>, now: Picos) {
         for i in 0..self.senders.len() {
             let s = &mut self.senders[i];
-            if number.is_none_or(|n| n == s.number) && s.active && s.paused.is_none() {
+            if number.is_none_or(|n| n == s.number) && !s.removed && s.paused.is_none() {
                 s.paused = Some(now);
                 self.dequeue(i);
             }
@@ -264,7 +265,9 @@ impl Transmitter {
             if number.is_some_and(|n| n != s.number) {
                 continue;
             }
-            if let Some(since) = s.paused.take() {
+            if let Some(since) = s.paused.take()
+                && s.active
+            {
                 s.timeline.shift(Picos(now.0.saturating_sub(since.0)));
                 self.enqueue(i);
             }
@@ -314,7 +317,7 @@ impl Transmitter {
     }
 
     fn is_idle(&self) -> bool {
-        self.senders.iter().all(|s| s.paused.is_none())
+        !self.senders.iter().any(|s| s.active && s.paused.is_some())
     }
 
     /// One round: what is at hand and what is due. `now` is the clock's; returns whether frames moved.
@@ -487,7 +490,10 @@ impl Transmitter {
         }
         t.active = true;
         t.timeline = t.plan.timeline(Picos(end.0.saturating_add(t.plan.start.0)));
-        wheel.push(Entry { due: t.timeline.end().0, stream: j as u32, generation: t.generation });
+        match &mut t.paused {
+            Some(since) => *since = end,
+            None => wheel.push(Entry { due: t.timeline.end().0, stream: j as u32, generation: t.generation }),
+        }
     }
 
     fn send(&mut self) -> bool {

@@ -273,11 +273,16 @@ impl Totals {
         let (mut best, mut missing) = (0, 0);
         let ports: BTreeSet<usize> = seen.iter().map(|s| s.0).collect();
         for port in ports {
-            let (mut unique, mut gone) = (0, 0);
+            let (mut unique, mut first, mut end) = (0, i64::MAX, i64::MIN);
             for (_, s) in seen.iter().filter(|s| s.0 == port) {
                 let counts = s.sequence.counts();
                 unique += counts.unique;
-                gone += s.sequence.missing_so_far();
+                // What one queue of a port has not seen, another may have.
+                if let Some(highest) = s.sequence.highest() {
+                    let behind = highest as i64 + 1;
+                    first = first.min(behind - (counts.unique + s.sequence.missing_so_far()) as i64);
+                    end = end.max(behind);
+                }
                 rx.packets += s.packets;
                 rx.octets += s.octets;
                 rx.duplicates += counts.duplicates;
@@ -288,7 +293,7 @@ impl Totals {
                 gap.merge(s.delay.gap());
             }
             if unique > best {
-                (best, missing) = (unique, gone);
+                (best, missing) = (unique, (end.abs_diff(first)).saturating_sub(unique));
             }
             rx.ports.push(plan.ports[port].name.clone());
         }
@@ -309,7 +314,14 @@ impl Totals {
         // A hiccup is caught up with and shows in the high percentiles; half of the frames are late when the port or the
         // machine does not keep up, by half of what is missing at the end.
         let behind = 10_000_000.max((report.duration_s * 5e6) as u64);
-        for (s, tx) in report.streams.iter().zip(&self.streams) {
+        for ((s, tx), seen) in report.streams.iter().zip(&self.streams).zip(&self.seen) {
+            let early: u64 = seen.iter().map(|(_, seen)| seen.delay.negative()).sum();
+            if early > 0 && tx.packets > 0 {
+                reasons.push(format!(
+                    "clocks differ: stream {:?}: {early} frames arrived before they were sent, and are in no latency",
+                    s.name
+                ));
+            }
             if tx.stretched.0 > behind {
                 reasons.push(format!(
                     "generator-bound: stream {:?}: its schedule was stretched by {:.1}",

@@ -92,6 +92,33 @@ fn streams_that_are_added_follow_each_other_as_their_profile_says() {
 }
 
 #[test]
+fn a_stream_paused_before_it_began_waits_to_be_resumed() {
+    let first = stream("first", "1 kpps", "mode = { burst = 50 }\nnext = { stream = \"second\", times = 1 }");
+    let second = stream("second", "1 kpps", "mode = { burst = 20 }\nself_start = false");
+    let mut run = start(profile("null:", &(first + &second)));
+    run.pause(Some("second")).unwrap();
+    assert!(!run.wait(Duration::from_millis(200)));
+    let (_, then) = run.sample();
+    run.resume(Some("second")).unwrap();
+    let report = run.finish().unwrap();
+    assert_eq!(["first", "second"].map(|name| of(&then, name).tx_packets), [50, 0]);
+    assert_eq!(["first", "second"].map(|name| of(&report, name).tx_packets), [50, 20]);
+}
+
+#[test]
+fn frames_that_took_another_queue_are_not_lost() {
+    let text = String::from("duration = \"10 s\"\n") + &stream("one", "20 kpps", "latency = true");
+    let session = Session { cores: Some(2), ..Session::new(profile("loop:two-queues", &text)) };
+    let mut run = session.open().unwrap().start().unwrap();
+    sleep(Duration::from_millis(200));
+    let (sample, _) = run.sample();
+    let report = stop(run);
+    // The two queues are read one after the other.
+    assert!(sample.streams[0].lost < 500, "{} of {}", sample.streams[0].lost, report.streams[0].tx_packets);
+    assert!(report.streams[0].tx_packets > 3000);
+}
+
+#[test]
 fn a_forgotten_run_sends_no_more() {
     // No other run of these tests has so many workers.
     let session = Session { cores: Some(6), ..Session::new(profile("null:", &stream("one", "1 kpps", ""))) };
