@@ -51,6 +51,10 @@ pub enum EngineError {
     Panic(usize),
     #[error("no stream is called {0:?}")]
     UnknownStream(String),
+    #[error(
+        "stream {0:?} cannot be told from others: a run has room for 65536 streams, those that were removed included"
+    )]
+    TooMany(String),
     #[error("threads cannot be started: {0}")]
     Thread(io::Error),
 }
@@ -291,7 +295,7 @@ impl Running {
     /// Applies what [`Plan::diff`] found; streams that are in no change go on untouched.
     ///
     /// # Errors
-    /// [`EngineError::UnknownStream`]; changes before it are applied.
+    /// [`EngineError::UnknownStream`], [`EngineError::TooMany`]; changes before it are applied.
     pub fn apply(&mut self, changes: Vec<Change>) -> Result<(), EngineError> {
         let mut added = Vec::new();
         for change in changes {
@@ -309,6 +313,9 @@ impl Running {
                 }
                 Change::Add(mut stream, next) => {
                     let number = self.names.len() as u32;
+                    if number > u16::MAX.into() && stream.program.signature().is_some() {
+                        return Err(EngineError::TooMany(stream.name));
+                    }
                     if let Some(program) = stream.program.renumbered(number) {
                         stream.program = Arc::new(program);
                     }

@@ -605,8 +605,9 @@ impl Transmitter {
         self.hand.done = self.hand.filled;
     }
 
-    /// The end: what is at hand gets one more chance, what was due and is not sent is counted, the port finishes.
-    pub fn finish(&mut self, now: Nanos, end: Picos) {
+    /// All is sent, until streams are added: what is at hand gets one more chance, what was due and is not sent is
+    /// counted.
+    pub fn settle(&mut self, now: Nanos, end: Picos) {
         if self.hand.done < self.hand.filled && self.counters.error.is_none() {
             self.send();
         }
@@ -624,10 +625,14 @@ impl Transmitter {
             }
             s.active = false;
         }
+        self.done = true;
+    }
+
+    /// The end of the run: what was sent is to be out.
+    pub fn close(&mut self) {
         if let Err(error) = self.queue.finish() {
             self.counters.error.get_or_insert(error.to_string());
         }
-        self.done = true;
     }
 
     /// Counters of every stream here; without `full`, no histograms.

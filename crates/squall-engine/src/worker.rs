@@ -185,7 +185,7 @@ impl Worker {
                 // Behind the last frame of a run that ends by a count nothing is due, and so nothing late.
                 let counted = self.budget.packets == 0 || self.budget.octets == 0;
                 let early = counted && self.clock.since_start(now) < self.budget.end;
-                tx.finish(now, if early { Picos(0) } else { self.budget.end });
+                tx.settle(now, if early { Picos(0) } else { self.budget.end });
             }
             open |= !tx.done;
             stale = moved;
@@ -298,8 +298,11 @@ impl Worker {
     }
 
     fn finish(&mut self, now: Nanos) {
-        for tx in self.tx.iter_mut().filter(|tx| !tx.done) {
-            tx.finish(now, self.budget.end);
+        for tx in &mut self.tx {
+            if !tx.done {
+                tx.settle(now, self.budget.end);
+            }
+            tx.close();
         }
         // What is on its way inside this process arrives now or never. On virtual time nobody has lingered for it, and a
         // loop may be full of single frames.

@@ -106,6 +106,23 @@ fn a_stream_paused_before_it_began_waits_to_be_resumed() {
 }
 
 #[test]
+fn a_stream_may_be_added_when_all_others_have_ended() {
+    let file = std::env::temp_dir().join(format!("squall-review-{}.pcap", std::process::id()));
+    let with = |more: &str| {
+        profile(&format!("pcap:{}", file.display()), &(stream("one", "1 kpps", "mode = { burst = 10 }") + more))
+    };
+    let mut run = start(with(""));
+    assert!(run.wait(Duration::from_secs(10)));
+    run.change(with(&stream("two", "1 kpps", "mode = { burst = 5 }"))).unwrap();
+    let report = run.finish().unwrap();
+    let octets = fs::metadata(&file).unwrap().len();
+    fs::remove_file(&file).unwrap();
+    assert!(report.verdict.valid, "{:?}", report.verdict);
+    // A header of 24 octets, and 16 before each frame of 60.
+    assert_eq!((report.ports[0].tx.packets, octets), (15, 24 + 15 * 76));
+}
+
+#[test]
 fn frames_that_took_another_queue_are_not_lost() {
     let text = String::from("duration = \"10 s\"\n") + &stream("one", "20 kpps", "latency = true");
     let session = Session { cores: Some(2), ..Session::new(profile("loop:two-queues", &text)) };
