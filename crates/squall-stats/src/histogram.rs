@@ -62,8 +62,18 @@ impl Histogram {
         if max >> 28 != 0 || values.len() > 256 {
             return values.iter().for_each(|&v| self.record(v));
         }
+        // Neighbours in a batch mostly share a bin: counted apart, the same memory would be waited for each time.
+        let (mut last, mut n) = (place(values.first().copied().unwrap_or(0)), 0);
         for &v in values {
-            *self.bin_mut(v) += 1;
+            let at = place(v);
+            if at != last {
+                *self.bin_at(last) += n;
+                (last, n) = (at, 0);
+            }
+            n += 1;
+        }
+        if n > 0 {
+            *self.bin_at(last) += n;
         }
         self.count += values.len() as u64;
         self.min = self.min.min(min);
@@ -211,9 +221,11 @@ impl Histogram {
 
     #[inline]
     fn bin_mut(&mut self, value: u64) -> &mut u64 {
-        // `| 127` sends all of octave 0 to one top bit, so that there is no branch for it.
-        let octave = (value | 127).ilog2() as usize - 6;
-        let bin = (value >> octave.saturating_sub(1)) as usize % BINS;
+        self.bin_at(place(value))
+    }
+
+    #[inline]
+    fn bin_at(&mut self, (octave, bin): (usize, usize)) -> &mut u64 {
         let at = self.block(octave);
         &mut self.bins[at + bin]
     }
@@ -271,6 +283,14 @@ fn edges(octave: usize, bin: usize) -> (u64, u64) {
 /// The highest value of a bin that ends at `upper`; the last of all holds `u64::MAX` itself.
 fn highest(upper: u64) -> u64 {
     if upper == u64::MAX { upper } else { upper - 1 }
+}
+
+/// Octave and bin of a value.
+#[inline]
+fn place(value: u64) -> (usize, usize) {
+    // `| 127` sends all of octave 0 to one top bit, so that there is no branch for it.
+    let octave = (value | 127).ilog2() as usize - 6;
+    (octave, (value >> octave.saturating_sub(1)) as usize % BINS)
 }
 
 impl Default for Histogram {
