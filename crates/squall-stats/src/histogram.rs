@@ -58,10 +58,12 @@ impl Histogram {
             sum = sum.wrapping_add(v);
             squares = squares.wrapping_add(v.wrapping_mul(v));
         }
-        // Below 2^28 the squares of 256 values fit.
-        if max >> 28 != 0 || values.len() > 256 {
-            return values.iter().for_each(|&v| self.record(v));
-        }
+        // Below 2^28 the squares of 256 values fit 64 bits; below 2^56 the sum of them does.
+        let squares = match max >> 28 {
+            _ if values.len() > 256 || max >> 56 != 0 => return values.iter().for_each(|&v| self.record(v)),
+            0 => u128::from(squares),
+            _ => values.iter().map(|&v| u128::from(v) * u128::from(v)).sum(),
+        };
         // Neighbours in a batch mostly share a bin: counted apart, the same memory would be waited for each time.
         let (mut last, mut n) = (place(values.first().copied().unwrap_or(0)), 0);
         for &v in values {
@@ -79,7 +81,7 @@ impl Histogram {
         self.min = self.min.min(min);
         self.max = self.max.max(max);
         self.sum += u128::from(sum);
-        self.sum_of_squares = self.sum_of_squares.saturating_add(u128::from(squares));
+        self.sum_of_squares = self.sum_of_squares.saturating_add(squares);
     }
 
     /// Records `value` as if seen `n` times.
@@ -344,7 +346,13 @@ mod tests {
 
     #[test]
     fn a_batch_counts_as_its_values_one_by_one() {
-        for values in [vec![], vec![5], (0..200).map(|i| i * i).collect::<Vec<u64>>(), vec![1, u64::MAX, 1 << 28, 3]] {
+        for values in [
+            vec![],
+            vec![5],
+            (0..200).map(|i| i * i).collect::<Vec<u64>>(),
+            vec![1, u64::MAX, 3],
+            vec![1 << 28, 1 << 55, 3],
+        ] {
             let (mut all, mut each) = (Histogram::new(), Histogram::new());
             all.record_all(&values);
             values.iter().for_each(|&v| each.record(v));
