@@ -18,7 +18,7 @@ use squall_units::{Nanos, Picos};
 
 use crate::{
     Clock,
-    clock::{SLEEP_MARGIN, rest},
+    clock::{SLEEP_MARGIN, SPIN, rest},
     transmit::{Budget, Transmitter},
 };
 
@@ -237,7 +237,7 @@ impl Worker {
         if self.clock == Clock::Virtual && open {
             return std::thread::yield_now();
         }
-        rest(now, wake, longest);
+        rest(now, wake, longest, if next.is_some() { SPIN } else { SLEEP_MARGIN });
     }
 
     #[inline]
