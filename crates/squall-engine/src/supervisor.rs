@@ -83,8 +83,6 @@ pub struct Running {
 #[derive(Debug)]
 pub struct Outcome {
     pub workers: Vec<Snapshot>,
-    /// Start of the run on the engine's clock; 0 in virtual time.
-    pub start: Nanos,
     /// From the start to the last departure.
     pub duration: Nanos,
     /// What the interfaces counted meanwhile, port by port.
@@ -204,11 +202,6 @@ impl Running {
     /// Time since the first departure was due; 0 before.
     pub fn elapsed(&self) -> Nanos {
         if self.settings.virtual_time { Nanos::ZERO } else { squall_port::monotonic().saturating_sub(self.start) }
-    }
-
-    /// The start of the run on the engine's clock.
-    pub fn start(&self) -> Nanos {
-        self.start
     }
 
     /// Waits at most `timeout` for all frames to be sent; whether they are.
@@ -384,7 +377,7 @@ impl Running {
             .zip(&self.before)
             .map(|(port, before)| Some(difference(port.interface_counters()?, (*before)?)))
             .collect();
-        Ok(Outcome { workers, start: self.start, duration: last.saturating_sub(self.start), interfaces })
+        Ok(Outcome { workers, duration: last.saturating_sub(self.start), interfaces })
     }
 }
 

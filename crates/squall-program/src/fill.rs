@@ -293,7 +293,7 @@ impl Program {
             let at = m.len as usize - signature::LEN;
             slot[at..at + 8].copy_from_slice(&high.to_be_bytes());
             slot[at + 8..at + 16].copy_from_slice(&low.to_be_bytes());
-            let words = fold_to_17_bits((high >> 32) + (high & 0xffff_ffff) + (low >> 32) + (low & 0xffff_ffff));
+            let words = fold_halves(high, low);
             for (sum, acc) in self.sums.iter().zip(sums.iter_mut()).filter(|(sum, _)| sum.signed) {
                 acc[j] += fold_to_17_bits(u64::from(words) << (((at - sum.from) & 1) * 8));
             }
@@ -326,6 +326,12 @@ impl Program {
             places.each(base, stride, &*acc, |slot, v| slot[at..at + 2].copy_from_slice(&(v as u16).to_be_bytes()));
         }
     }
+}
+
+/// The sum of 16 octets, given as two big-endian halves.
+#[inline]
+fn fold_halves(high: u64, low: u64) -> u32 {
+    fold_to_17_bits((high >> 32) + (high & 0xffff_ffff) + (low >> 32) + (low & 0xffff_ffff))
 }
 
 impl Var {
@@ -390,7 +396,7 @@ impl Var {
             slot[offset..offset + octets].copy_from_slice(&v.to_be_bytes()[16 - octets..]);
             let (high, low) = ((v >> 64) as u64, v as u64);
             if let Some(part) = part.next() {
-                *part = fold_to_17_bits((high >> 32) + (high & 0xffff_ffff) + (low >> 32) + (low & 0xffff_ffff));
+                *part = fold_halves(high, low);
             }
         });
     }

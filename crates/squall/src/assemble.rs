@@ -46,7 +46,6 @@ impl Default for Last {
 pub(crate) struct Totals {
     names: Vec<String>,
     facts: Vec<PortFacts>,
-    start: Nanos,
     /// Counters of several workers at almost the same instant, frames still on their way.
     running: bool,
     tx: Vec<PortTx>,
@@ -61,13 +60,10 @@ impl Totals {
     pub fn of(running: &Running, snapshots: Vec<Snapshot>) -> Self {
         let ports = running.plan().ports.len();
         let facts = (0..ports).map(|p| running.port_facts(p).clone()).collect();
-        Self {
-            running: true,
-            ..Self::new(running.stream_names().map(str::to_owned).collect(), facts, running.start(), snapshots)
-        }
+        Self { running: true, ..Self::new(running.stream_names().map(str::to_owned).collect(), facts, snapshots) }
     }
 
-    pub fn new(mut names: Vec<String>, facts: Vec<PortFacts>, start: Nanos, snapshots: Vec<Snapshot>) -> Self {
+    pub fn new(mut names: Vec<String>, facts: Vec<PortFacts>, snapshots: Vec<Snapshot>) -> Self {
         let ports = facts.len();
         let mut tx: Vec<PortTx> = (0..ports).map(|port| PortTx { port, ..PortTx::default() }).collect();
         let mut streams: Vec<StreamTx> =
@@ -101,7 +97,7 @@ impl Totals {
                 }
             }
         }
-        Self { names, facts, start, running: false, tx, streams, rx, seen }
+        Self { names, facts, running: false, tx, streams, rx, seen }
     }
 
     pub fn report(
@@ -440,12 +436,6 @@ impl Totals {
         let span = |queue: &PortRx| u64::try_from(queue.seen.gaps.sum()).unwrap_or(u64::MAX);
         Nanos(self.rx.iter().flatten().map(span).max().unwrap_or(0))
     }
-
-    /// The start of the run on the engine's clock.
-    #[allow(dead_code)]
-    pub fn start(&self) -> Nanos {
-        self.start
-    }
 }
 
 fn add_port(sum: &mut PortTx, t: PortTx) {
@@ -501,7 +491,7 @@ mod tests {
             let late = Distribution { p50, p99, ..Distribution::default() };
             let stream = StreamReport { name: "web".into(), departure_error_ns: Some(late), ..StreamReport::default() };
             let report = Report { duration_s: 10.0, streams: vec![stream], ..Report::default() };
-            Totals::new(vec!["web".into()], Vec::new(), Nanos::ZERO, Vec::new()).verdict(&report)
+            Totals::new(vec!["web".into()], Vec::new(), Vec::new()).verdict(&report)
         };
         assert_eq!(verdict(49_000_000, 900_000_000), Verdict { valid: true, reasons: vec![] });
         let reasons = verdict(51_000_000, 99_000_000).reasons;

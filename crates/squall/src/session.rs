@@ -377,7 +377,7 @@ impl Run {
         let facts = (0..plan.ports.len()).map(|p| self.running.port_facts(p).clone()).collect();
         let (listening, elapsed) = (self.listening(), self.running.elapsed());
         let outcome = self.running.finish()?;
-        let totals = assemble::Totals::new(names, facts, outcome.start, outcome.workers);
+        let totals = assemble::Totals::new(names, facts, outcome.workers);
         // Who sends nothing has no last departure: the run was as long as it was listened, or as the file is.
         let duration = match listening {
             true if elapsed == Nanos::ZERO => totals.arrivals(),
