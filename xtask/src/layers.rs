@@ -52,7 +52,7 @@ const SOCKETS: (&str, &[&str]) =
 const TABLE: &[Row] = &[
     Row {
         number: 0,
-        crates: &["squall-units", "squall-wire"],
+        crates: &["squall-units", "squall-wire", "squall-bpf"],
         may_use: &[],
         rows_below: 0,
         must_not: &[SYSTEM, RUNTIME, CLOCK, HTTP, PYTHON, COMMAND_LINE, TOML],
@@ -87,7 +87,7 @@ const TABLE: &[Row] = &[
     Row {
         number: 4,
         crates: &["squall-port-linux", "squall-port-dpdk"],
-        may_use: &["squall-port", "squall-units"],
+        may_use: &["squall-port", "squall-units", "squall-bpf"],
         rows_below: 0,
         must_not: &[HTTP, PYTHON, COMMAND_LINE, TOML],
         must_not_call: &[],

@@ -3,6 +3,8 @@
 //! In goes an [`Address`] such as `af_packet:eth1`, out comes a [`Port`]; nothing here knows what is in a frame.
 
 pub mod af_packet;
+#[allow(dead_code)]
+mod bpf;
 mod interface;
 pub mod lab;
 mod netlink;
