@@ -14,7 +14,7 @@ use std::{io, sync::Arc};
 
 use squall_profile::{Late, Stop};
 use squall_program::{Gap, GapLaw, Pattern, Program, Timeline};
-use squall_units::{Picos, Rate};
+use squall_units::{Picos, Rate, Segmentation};
 
 pub use compile::compile;
 pub use diff::Change;
@@ -31,6 +31,8 @@ pub struct PortLimits {
     pub rx_queues: u32,
     /// Runs on virtual time: nothing leaves "as fast as possible", because there is no such thing.
     pub virtual_time: bool,
+    /// Who cuts frames that are to be cut.
+    pub segmentation: Segmentation,
 }
 
 /// Files that a profile names, already checked to be wanted.

@@ -20,8 +20,8 @@ use std::{
 
 use libc::c_int;
 use squall_port::{
-    Address, BATCH, InterfaceCounters, Port, PortFacts, RxBatch, RxFrame, RxQueue, SendError, Slots, Timestamps,
-    TxBatch, TxQueue, monotonic,
+    Address, BATCH, InterfaceCounters, Port, PortFacts, RxBatch, RxFrame, RxQueue, Segmentation, SendError, Slots,
+    Timestamps, TxBatch, TxQueue, monotonic,
 };
 use squall_units::Nanos;
 
@@ -74,6 +74,7 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
         timestamps: Timestamps::Kernel,
         virtual_time: false,
         batch: options.batch,
+        segmentation: Segmentation::Engine,
     };
     Ok(Box::new(PacketPort { facts, options, address: address.clone(), link, netlink, fanout: None }))
 }
@@ -482,7 +483,7 @@ fn read_frame(block: &mut [u8], at: usize, clock: &WallClock) -> (RxFrame, usize
         len += VLAN_TAG as u32;
         wire_len += VLAN_TAG as u32;
     }
-    (RxFrame { offset, len, wire_len, time }, step)
+    (RxFrame { offset, len, wire_len, time, ..RxFrame::default() }, step)
 }
 
 fn word(octets: &[u8], at: usize) -> u32 {

@@ -204,6 +204,7 @@ impl FaultTx {
             return Ok(false);
         }
         batch.frame(0, octets.len(), meta.due).copy_from_slice(octets);
+        batch.meta[0].cut = meta.cut;
         Ok(self.inner.send(1)? == 1)
     }
 }

@@ -16,7 +16,7 @@ use std::{io, ops::Range};
 
 pub use address::{Address, AddressError};
 pub use slots::{Slots, stride};
-pub use squall_units::TxMeta;
+pub use squall_units::{Cut, Offload, Segmentation, TxMeta};
 use squall_units::{MacAddr, Nanos};
 
 /// Frames in a batch at most: enough to hoist dispatch, few enough to stay in L1.
@@ -58,16 +58,21 @@ pub struct PortFacts {
     pub virtual_time: bool,
     /// Frames in one hand-over to the kernel that still leave close together; the engine's batch limit.
     pub batch: usize,
+    /// Who cuts frames that are to be cut ([`TxMeta::cut`]).
+    pub segmentation: Segmentation,
 }
 
 impl PortFacts {
     /// Whether transmit queue `queue` may be opened for frames of `max_frame` octets.
     pub fn check_tx(&self, queue: u32, max_frame: u32) -> io::Result<()> {
-        if max_frame > self.max_frame {
-            return Err(self.refuse(format!(
-                "frames of {max_frame} octets (without FCS) do not fit, expected at most {}",
-                self.max_frame
-            )));
+        let most = match self.segmentation {
+            Segmentation::Port(offload) => self.max_frame.max(offload.max_frame),
+            Segmentation::Engine | Segmentation::Nowhere => self.max_frame,
+        };
+        if max_frame > most {
+            return Err(
+                self.refuse(format!("frames of {max_frame} octets (without FCS) do not fit, expected at most {most}"))
+            );
         }
         self.check_queue(queue, self.tx_queues, "transmit")
     }
@@ -109,7 +114,7 @@ pub enum Timestamps {
 /// A port as opened from an address. Queues are opened once each and move to their worker.
 pub trait Port: Send {
     fn facts(&self) -> &PortFacts;
-    /// `max_frame`: the largest frame that will be sent, octets without FCS.
+    /// `max_frame`: the largest frame that will be sent, octets without FCS; super-frames included where the port cuts.
     fn open_tx(&mut self, queue: u32, max_frame: u32) -> io::Result<Box<dyn TxQueue>>;
     fn open_rx(&mut self, queue: u32) -> io::Result<Box<dyn RxQueue>>;
     /// What the interface itself has counted, for the audit; `None` where there is no interface.
@@ -188,6 +193,7 @@ impl TxBatch<'_> {
     pub fn frame(&mut self, i: usize, len: usize, due: Nanos) -> &mut [u8] {
         assert!(len <= self.stride, "frame longer than the slot that was asked for");
         self.meta[i].len = len as u32;
+        self.meta[i].cut = Cut::WHOLE;
         self.meta[i].due = due;
         &mut self.base[i * self.stride..][..len]
     }
@@ -223,6 +229,9 @@ pub struct RxFrame {
     pub len: u32,
     /// Octets the frame had on the wire, without FCS.
     pub wire_len: u32,
+    /// Whole for a frame as it was on the wire. Else several that the kernel or the NIC has joined or not cut yet: one
+    /// super-frame of `wire_len` octets, to be cut so. Checksums in it may be missing.
+    pub cut: Cut,
     /// Arrival on the engine's clock (`CLOCK_MONOTONIC`), by the port's [`Timestamps`].
     pub time: Nanos,
 }

@@ -21,8 +21,8 @@ use std::{
 use rtrb::{Consumer, Producer, RingBuffer};
 
 use crate::{
-    Address, AddressError, BATCH, Nanos, Port, PortFacts, RxBatch, RxFrame, RxQueue, SendError, Slots, Timestamps,
-    TxBatch, TxQueue, fault::Faults, monotonic,
+    Address, AddressError, BATCH, Nanos, Port, PortFacts, RxBatch, RxFrame, RxQueue, Segmentation, SendError, Slots,
+    Timestamps, TxBatch, TxQueue, fault::Faults, monotonic,
 };
 
 pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
@@ -48,6 +48,7 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
         timestamps: if shape.virtual_time { Timestamps::Virtual } else { Timestamps::Process },
         virtual_time: shape.virtual_time,
         batch: BATCH,
+        segmentation: Segmentation::Engine,
     };
     let port = Box::new(LoopPort { facts, link, end });
     Ok(faults.wrap(port))
@@ -249,7 +250,13 @@ impl TxQueue for LoopTx {
                 break;
             }
             let time = if self.virtual_time { meta.due } else { now };
-            parcel.frames.push(RxFrame { offset: parcel.octets.len(), len: meta.len, wire_len: meta.len, time });
+            parcel.frames.push(RxFrame {
+                offset: parcel.octets.len(),
+                len: meta.len,
+                wire_len: meta.len,
+                time,
+                ..RxFrame::default()
+            });
             parcel.octets.extend_from_slice(octets);
             taken += 1;
         }

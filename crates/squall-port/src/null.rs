@@ -4,7 +4,9 @@
 
 use std::io;
 
-use crate::{Address, BATCH, Port, PortFacts, RxBatch, RxQueue, SendError, Slots, Timestamps, TxBatch, TxQueue};
+use crate::{
+    Address, BATCH, Port, PortFacts, RxBatch, RxQueue, Segmentation, SendError, Slots, Timestamps, TxBatch, TxQueue,
+};
 
 pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
     let mut a = address.clone();
@@ -26,6 +28,7 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
         timestamps: Timestamps::None,
         virtual_time,
         batch: BATCH,
+        segmentation: Segmentation::Engine,
     })))
 }
 

@@ -11,7 +11,8 @@ use squall_pcap::{
 };
 
 use crate::{
-    Address, BATCH, Nanos, Port, PortFacts, RxBatch, RxFrame, RxQueue, SendError, Slots, Timestamps, TxBatch, TxQueue,
+    Address, BATCH, Nanos, Port, PortFacts, RxBatch, RxFrame, RxQueue, Segmentation, SendError, Slots, Timestamps,
+    TxBatch, TxQueue,
 };
 
 pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
@@ -42,6 +43,7 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
         timestamps: if read { Timestamps::Virtual } else { Timestamps::None },
         virtual_time: true,
         batch: BATCH,
+        segmentation: Segmentation::Engine,
     };
     Ok(Box::new(PcapPort { facts, path: path.into(), epoch: u64::from(seconds) * Nanos::SECOND.0, opened: false }))
 }
@@ -230,7 +232,7 @@ impl RxQueue for PcapRx {
                     let (offset, len) = (self.octets.len(), packet.data.len() as u32);
                     let time = Nanos(packet.time_ns.saturating_sub(self.epoch));
                     self.octets.extend_from_slice(packet.data);
-                    self.frames.push(RxFrame { offset, len, wire_len: packet.wire_len, time });
+                    self.frames.push(RxFrame { offset, len, wire_len: packet.wire_len, time, ..RxFrame::default() });
                 }
                 Err(error) => self.failure = Some(capture_error(error)),
             }

@@ -12,7 +12,7 @@ mod time;
 pub use addr::MacAddr;
 pub use parse::{UnitError, parse_count, parse_octets};
 pub use rate::{Rate, RateUnit};
-pub use slot::TxMeta;
+pub use slot::{Cut, Offload, Segmentation, TxMeta};
 pub use time::{Nanos, Picos};
 
 /// Octets that a link spends on a frame beside the frame: preamble 7, SFD 1, inter-packet gap 12 (IEEE 802.3 §4.2.7).

@@ -1,7 +1,7 @@
 //! From addresses to ports: the one place that knows every backend.
 
 use squall_plan::PortLimits;
-use squall_port::{Address, Port, PortFacts};
+use squall_port::{Address, Port, PortFacts, Segmentation};
 
 use crate::Error;
 
@@ -52,6 +52,7 @@ pub(crate) fn assumed(address: &str) -> PortLimits {
         tx_queues: 64,
         rx_queues: 1,
         virtual_time: false,
+        segmentation: Segmentation::Engine,
     }
 }
 
@@ -62,5 +63,6 @@ fn limits(facts: &PortFacts, speed: Option<u64>) -> PortLimits {
         tx_queues: facts.tx_queues,
         rx_queues: if facts.kind == "null" { 0 } else { facts.rx_queues },
         virtual_time: facts.virtual_time,
+        segmentation: facts.segmentation,
     }
 }
