@@ -42,6 +42,7 @@ class Session:
         profile: Profile,
         *,
         cores: int | None,
+        cpus: list[int] | None,
         mult: str | None,
         virtual_time: bool | None,
         fingerprint: bool,

@@ -64,10 +64,13 @@ class PlanWorker:
     ----------
     tx, rx : tuple of (str, int)
         Ports and their queues that it sends to, and receives from.
+    cpu : int or None
+        The CPU that it has to itself; None: the system moves it as it likes.
     """
 
     tx: tuple[tuple[str, int], ...]
     rx: tuple[tuple[str, int], ...]
+    cpu: int | None
 
 
 @dataclass(frozen=True)

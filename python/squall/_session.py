@@ -6,7 +6,7 @@ import decimal
 import json
 import os
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 from . import _native
@@ -46,6 +46,9 @@ class Session:
         What to send, or the file that says it. Taken as it is now; later changes to it are not seen.
     cores : int, optional
         Workers. Default: one a sending port, and one for receiving if a CPU is left.
+    cpus : sequence of int, optional
+        CPUs to bind the workers to, one each; without `cores` as many workers. Default: CPUs to which no other run has
+        bound a worker, if there are enough.
     mult : number or str, optional
         Over the whole profile: ``2`` doubles every rate; ``"1 Mpps"``, ``"50 %"``, ``"2 Gbps"`` is what the streams of
         each port come to.
@@ -84,6 +87,7 @@ class Session:
         profile: Profile | str | os.PathLike[str],
         *,
         cores: int | None = None,
+        cpus: Sequence[int] | None = None,
         mult: float | str | None = None,
         clock: Literal["real", "virtual"] | None = None,
         fingerprint: bool = False,
@@ -101,6 +105,7 @@ class Session:
         self._native = _native.Session(
             profile._checked(),
             cores=cores,
+            cpus=None if cpus is None else list(cpus),
             mult=mult,
             virtual_time=None if clock is None else clock == "virtual",
             fingerprint=fingerprint,
@@ -293,6 +298,7 @@ def run(
     profile: Profile | str | os.PathLike[str],
     *,
     cores: int | None = None,
+    cpus: Sequence[int] | None = None,
     mult: float | str | None = None,
     clock: Literal["real", "virtual"] | None = None,
     fingerprint: bool = False,
@@ -315,6 +321,7 @@ def run(
     session = Session(
         profile,
         cores=cores,
+        cpus=cpus,
         mult=mult,
         clock=clock,
         fingerprint=fingerprint,

@@ -46,6 +46,10 @@ pub struct Running {
     /// Workers; by default one for each sending port, and one to receive if there is a CPU left
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub cores: Option<u16>,
+    /// CPUs to bind the workers to, one each: 2-5, 0,2,4; without --cores as many workers [default: CPUs to which no
+    /// other run has bound a worker]
+    #[arg(long, value_name = "LIST", value_parser = parse_cpus)]
+    pub cpus: Option<CpuList>,
     /// Feeds every random choice: same profile and seed, same octets
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
@@ -53,6 +57,14 @@ pub struct Running {
     /// every port is a file, else real]
     #[arg(long, value_enum, value_name = "CLOCK", hide_possible_values = true)]
     pub clock: Option<Clock>,
+}
+
+/// Of CPU numbers; a type of its own, because a plain list would be an argument that may be repeated.
+#[derive(Clone, Debug)]
+pub struct CpuList(Vec<u32>);
+
+fn parse_cpus(text: &str) -> Result<CpuList, String> {
+    squall::parse_cpus(text).map(CpuList)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -69,6 +81,7 @@ impl Running {
         profile.seed = self.seed.unwrap_or(profile.seed);
         Session {
             cores: self.cores.map(usize::from),
+            cpus: self.cpus.as_ref().map(|list| list.0.clone()),
             multiplier: self.mult,
             virtual_time: self.clock.map(|clock| clock == Clock::Virtual),
             command: command_line(),

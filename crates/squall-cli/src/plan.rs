@@ -135,11 +135,17 @@ fn workers(plan: &Plan) -> String {
     };
     let row = |(i, worker): (usize, &squall::PlanWorker)| {
         let streams = (0..plan.streams.len()).filter(|&s| plan.share(s, i).is_some()).count();
-        vec![i.to_string(), queues(&worker.tx), streams.to_string(), queues(&worker.rx)]
+        let cpu = worker.cpu.map_or("-".to_owned(), |cpu| cpu.to_string());
+        vec![i.to_string(), cpu, queues(&worker.tx), streams.to_string(), queues(&worker.rx)]
     };
     let rows: Vec<_> = plan.workers.iter().enumerate().map(row).collect();
-    let columns =
-        [("WORKER", Side::Right), ("SENDS ON", Side::Left), ("STREAMS", Side::Right), ("RECEIVES ON", Side::Left)];
+    let columns = [
+        ("WORKER", Side::Right),
+        ("CPU", Side::Right),
+        ("SENDS ON", Side::Left),
+        ("STREAMS", Side::Right),
+        ("RECEIVES ON", Side::Left),
+    ];
     table(&columns, &rows)
 }
 
@@ -301,7 +307,7 @@ fn value(profile: &Profile, planned: &Planned, frames: &[Preview]) -> Value {
         })
         .collect();
     let workers: Vec<Value> =
-        plan.workers.iter().map(|w| json!({ "tx": queues(&w.tx), "rx": queues(&w.rx) })).collect();
+        plan.workers.iter().map(|w| json!({ "cpu": w.cpu, "tx": queues(&w.tx), "rx": queues(&w.rx) })).collect();
     // The stream as it would be written, and what the plan makes of it.
     let written = profile.to_value();
     let streams: Vec<Value> = plan

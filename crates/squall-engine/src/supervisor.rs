@@ -10,9 +10,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rustix::thread::{CpuSet, sched_setaffinity};
 use squall_measure::Receiver;
 use squall_plan::{Change, Placement, Plan};
-use squall_port::{InterfaceCounters, Port};
+use squall_port::{InterfaceCounters, Port, RxQueue, TxQueue};
 use squall_profile::Next;
 use squall_program::Scratch;
 use squall_stats::EqualBins;
@@ -95,48 +96,92 @@ const HEAD_START: Nanos = Nanos(20_000_000);
 /// 106 days, where every run ends: the longest gap behind it still fits 64 bits of picoseconds.
 const END_OF_TIME: Picos = Picos(1 << 63);
 
-/// Opens the queues and starts the workers. `ports` are those of the plan, in its order.
+/// Starts the workers and has each open its queues, so that their memory is first touched where it is used. `ports` are
+/// those of the plan, in its order.
 ///
 /// # Errors
 /// A queue that does not open; nothing is left running then.
-pub fn start(plan: Arc<Plan>, mut ports: Vec<Box<dyn Port>>, settings: Settings) -> Result<Running, EngineError> {
+pub fn start(plan: Arc<Plan>, ports: Vec<Box<dyn Port>>, settings: Settings) -> Result<Running, EngineError> {
     let (tell, sent_all) = mpsc::channel();
-    let mut opened = Vec::new();
-    for worker in &plan.workers {
-        let mut queues = (Vec::new(), Vec::new());
-        // Receivers first: nothing that is sent may find its receiver not yet open.
-        for &(port, queue) in &worker.rx {
-            let rx = ports[port].open_rx(queue).map_err(|error| port_error(&plan, port, error))?;
-            queues.1.push((port, rx));
-        }
-        for &(port, queue) in &worker.tx {
-            let longest = plan.ports[port].max_frame;
-            let tx = ports[port].open_tx(queue, longest).map_err(|error| port_error(&plan, port, error))?;
-            queues.0.push((port, tx));
-        }
-        opened.push(queues);
-    }
-    let start = if settings.virtual_time { Nanos::ZERO } else { squall_port::monotonic() + HEAD_START };
-    let clock = if settings.virtual_time { Clock::Virtual } else { Clock::Real(start) };
     let mut running = Running {
         names: plan.streams.iter().map(|s| (s.name.clone(), true)).collect(),
         placed: plan.streams.len(),
-        open: vec![true; opened.len()],
-        added: vec![0; opened.len()],
-        before: ports.iter().map(|p| p.interface_counters()).collect(),
-        plan: plan.clone(),
+        open: vec![true; plan.workers.len()],
+        added: vec![0; plan.workers.len()],
+        before: Vec::new(),
+        plan,
         ports,
         threads: Vec::new(),
         sent_all,
-        settings: settings.clone(),
-        start,
+        settings,
+        start: Nanos::ZERO,
     };
-    for (index, (tx, rx)) in opened.into_iter().enumerate() {
-        let (mail, mailbox) = mpsc::channel();
-        let bell = Bell::default();
+    let mut waiting = Vec::new();
+    for index in 0..running.plan.workers.len() {
+        match running.hire(index, tell.clone()) {
+            Ok(begin) => waiting.push(begin),
+            Err(error) => {
+                // Who waits for a beginning that does not come goes home.
+                drop(waiting);
+                return Err(error);
+            }
+        }
+    }
+    running.before = running.ports.iter().map(|p| p.interface_counters()).collect();
+    let clock = match running.settings.virtual_time {
+        true => Clock::Virtual,
+        false => Clock::Real(squall_port::monotonic() + HEAD_START),
+    };
+    if let Clock::Real(start) = clock {
+        running.start = start;
+    }
+    for begin in waiting {
+        // A worker that has ended in a panic is found at the end.
+        let _ = begin.send(clock);
+    }
+    Ok(running)
+}
+
+/// What a worker needs to begin, but for queues and clock.
+struct Orders {
+    index: usize,
+    plan: Arc<Plan>,
+    settings: Settings,
+    mailbox: mpsc::Receiver<Letter>,
+    bell: Bell,
+    sent_all: mpsc::Sender<(usize, u64)>,
+}
+
+/// Queues with their ports, as opened by the worker that has them.
+#[derive(Default)]
+struct Queues {
+    rx: Vec<(usize, Box<dyn RxQueue>)>,
+    /// With the frames that the port takes at once.
+    tx: Vec<(usize, Box<dyn TxQueue>, usize)>,
+}
+
+impl Queues {
+    fn open(plan: &Plan, index: usize, ports: &mut [Box<dyn Port>]) -> Result<Self, EngineError> {
+        let worker = &plan.workers[index];
+        let mut queues = Self::default();
+        for &(port, queue) in &worker.rx {
+            let rx = ports[port].open_rx(queue).map_err(|error| port_error(plan, port, error))?;
+            queues.rx.push((port, rx));
+        }
+        for &(port, queue) in &worker.tx {
+            let longest = plan.ports[port].max_frame;
+            let tx = ports[port].open_tx(queue, longest).map_err(|error| port_error(plan, port, error))?;
+            queues.tx.push((port, tx, ports[port].facts().batch));
+        }
+        Ok(queues)
+    }
+}
+
+impl Orders {
+    fn worker(self, cpu: Option<u32>, queues: Queues, clock: Clock) -> Worker {
+        let Self { index, plan, settings, mailbox, bell, sent_all } = self;
         let mut transmitters = Vec::new();
-        for (port, queue) in tx {
-            let limit = running.ports[port].facts().batch;
+        for (port, queue, limit) in queues.tx {
             let mut transmitter = Transmitter::new(port, queue, clock, limit, settings.fingerprint);
             transmitter.load(
                 (0..plan.streams.len())
@@ -149,34 +194,39 @@ pub fn start(plan: Arc<Plan>, mut ports: Vec<Box<dyn Port>>, settings: Settings)
             );
             transmitters.push(transmitter);
         }
-        let worker = Worker {
+        let receiving = |(port, queue)| {
+            let seen = Receiver::new(settings.fingerprint).with_gap_bins(settings.gap_bins.clone());
+            Receiving { queue, port, seen, error: None }
+        };
+        Worker {
             index,
+            cpu,
             clock,
             tx: transmitters,
-            rx: rx
-                .into_iter()
-                .map(|(port, queue)| {
-                    let seen = Receiver::new(settings.fingerprint).with_gap_bins(settings.gap_bins.clone());
-                    Receiving { queue, port, seen, error: None }
-                })
-                .collect(),
+            rx: queues.rx.into_iter().map(receiving).collect(),
             budget: Budget {
                 packets: plan.stop.packets.unwrap_or(u64::MAX),
                 octets: plan.stop.octets.unwrap_or(u64::MAX),
                 end: plan.stop.duration.map_or(END_OF_TIME, Picos::from).min(END_OF_TIME),
             },
             mailbox,
-            bell: bell.clone(),
-            sent_all: tell.clone(),
+            bell,
+            sent_all,
             scratch: Scratch::default(),
             added: 0,
             told: false,
             finished: false,
-        };
-        let thread = thread::Builder::new().name(format!("squall-{index}")).spawn(move || worker.run());
-        running.threads.push((mail, bell, thread.map_err(EngineError::Thread)?));
+        }
     }
-    Ok(running)
+}
+
+/// Binds the calling thread to `cpu`; which one it has then to itself.
+fn bind(cpu: Option<u32>) -> Option<u32> {
+    let number = cpu.map(|cpu| cpu as usize).filter(|&cpu| cpu < CpuSet::MAX_CPU)?;
+    let mut only = CpuSet::new();
+    only.set(number);
+    // A CPU that went away meanwhile: the worker runs where the system lets it, and the report says so.
+    sched_setaffinity(None, &only).ok().and(cpu)
 }
 
 fn port_error(plan: &Plan, port: usize, error: io::Error) -> EngineError {
@@ -185,6 +235,37 @@ fn port_error(plan: &Plan, port: usize, error: io::Error) -> EngineError {
 }
 
 impl Running {
+    /// Starts the thread of worker `index`, which opens its queues and then waits to be told the clock.
+    ///
+    /// The thread begins in the namespaces of the caller, as the ports did.
+    fn hire(&mut self, index: usize, sent_all: mpsc::Sender<(usize, u64)>) -> Result<mpsc::Sender<Clock>, EngineError> {
+        let (mail, mailbox) = mpsc::channel();
+        let (opened, ready) = mpsc::channel();
+        let (begin, beginning) = mpsc::channel();
+        let bell = Bell::default();
+        let (plan, settings) = (self.plan.clone(), self.settings.clone());
+        let orders = Orders { index, plan, settings, mailbox, bell: bell.clone(), sent_all };
+        let mut ports = std::mem::take(&mut self.ports);
+        let work = move || {
+            let cpu = bind(orders.plan.workers[index].cpu);
+            let queues = Queues::open(&orders.plan, index, &mut ports);
+            let (queues, error) = match queues {
+                Ok(queues) => (queues, None),
+                Err(error) => (Queues::default(), Some(error)),
+            };
+            let failed = opened.send((ports, error)).is_err();
+            match beginning.recv() {
+                Ok(clock) if !failed => orders.worker(cpu, queues, clock).run(),
+                _ => Snapshot::default(),
+            }
+        };
+        let thread = thread::Builder::new().name(format!("squall-{index}")).spawn(work);
+        self.threads.push((mail, bell, thread.map_err(EngineError::Thread)?));
+        let (ports, error) = ready.recv().map_err(|_| EngineError::Panic(index))?;
+        self.ports = ports;
+        error.map_or(Ok(begin), Err)
+    }
+
     /// The plan, with all streams that were added while running, and those that were removed.
     pub fn plan(&self) -> &Plan {
         &self.plan

@@ -74,6 +74,10 @@ pub struct PortRx {
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     pub worker: usize,
+    /// The CPU that it is bound to.
+    pub cpu: Option<u32>,
+    /// CPU time of its thread so far.
+    pub cpu_time: Nanos,
     pub tx: Vec<PortTx>,
     pub streams: Vec<StreamTx>,
     pub rx: Vec<PortRx>,
@@ -104,16 +108,21 @@ pub(crate) enum Letter {
 
 /// How a supervisor knocks without the worker having to ask a channel each turn.
 #[derive(Clone, Default)]
-pub(crate) struct Bell(Arc<AtomicBool>);
+pub(crate) struct Bell(Arc<Knocker>);
+
+/// Alone on its cache lines (two, because CPUs fetch neighbours along): it is read each turn.
+#[derive(Default)]
+#[repr(align(128))]
+struct Knocker(AtomicBool);
 
 impl Bell {
     pub fn ring(&self) {
-        self.0.store(true, Ordering::Release);
+        self.0.0.store(true, Ordering::Release);
     }
 
     #[inline]
     fn answer(&self) -> bool {
-        self.0.load(Ordering::Relaxed) && self.0.swap(false, Ordering::Acquire)
+        self.0.0.load(Ordering::Relaxed) && self.0.0.swap(false, Ordering::Acquire)
     }
 }
 
@@ -126,6 +135,7 @@ pub(crate) struct Receiving {
 
 pub(crate) struct Worker {
     pub index: usize,
+    pub cpu: Option<u32>,
     pub clock: Clock,
     pub tx: Vec<Transmitter>,
     pub rx: Vec<Receiving>,
@@ -316,8 +326,11 @@ impl Worker {
     }
 
     fn snapshot(&mut self, full: bool) -> Snapshot {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
         Snapshot {
             worker: self.index,
+            cpu: self.cpu,
+            cpu_time: Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64),
             tx: self.tx.iter().map(|tx| tx.counters.clone()).collect(),
             streams: self.tx.iter().flat_map(|tx| tx.streams(full)).collect(),
             rx: self

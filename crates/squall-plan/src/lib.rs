@@ -29,6 +29,11 @@ pub struct PortLimits {
     pub tx_queues: u32,
     /// 0: nothing can be received, or nothing is to be.
     pub rx_queues: u32,
+    /// What leaves by queue i arrives in queue i of the other end (a loop), so as many are listened to as are sent on.
+    /// Else the port spreads what comes over all of its queues.
+    pub paired_queues: bool,
+    /// NUMA node of the device, where there is one.
+    pub node: Option<u32>,
     /// Runs on virtual time: nothing leaves "as fast as possible", because there is no such thing.
     pub virtual_time: bool,
     /// Who cuts frames that are to be cut.
@@ -59,7 +64,20 @@ pub struct Options {
     pub cores: Option<usize>,
     /// CPUs of the machine, at least 1.
     pub cpus: usize,
+    /// CPUs that workers may have to themselves, the better ones first; `None`: the system moves them as it likes.
+    pub pin: Option<Vec<Cpu>>,
     pub multiplier: Option<Multiplier>,
+}
+
+/// A CPU as a worker's place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cpu {
+    /// As the system numbers it.
+    pub number: u32,
+    /// CPUs of one core (SMT siblings) have the same.
+    pub core: u32,
+    /// NUMA node.
+    pub node: u32,
 }
 
 /// `--mult`: over the whole profile.
@@ -126,6 +144,8 @@ pub struct PlanWorker {
     /// (port, queue)
     pub tx: Vec<(usize, u32)>,
     pub rx: Vec<(usize, u32)>,
+    /// The CPU that it has to itself; `None`: the system moves it as it likes.
+    pub cpu: Option<u32>,
 }
 
 impl PlanStream {

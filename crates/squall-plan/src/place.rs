@@ -2,7 +2,7 @@
 
 use squall_profile::Stop;
 
-use crate::{Options, Placement, PlanPort, PlanStream, PlanWorker, PortLimits};
+use crate::{Cpu, Options, Placement, PlanPort, PlanStream, PlanWorker, PortLimits};
 
 /// Workers with their queues; then every stream finds its place.
 pub(crate) fn place(
@@ -41,18 +41,57 @@ pub(crate) fn place(
             workers[w].tx.push((port, queue as u32));
         }
     }
-    // What queue i of a loop sends arrives in queue i: nobody may listen to fewer queues than are sent to.
-    let sent_to = workers.iter().flat_map(|w| &w.tx).map(|t| t.1 + 1).max().unwrap_or(1);
+    // Those that only receive, if there are such; a port that sends receives where it sends, so that what a loop carries
+    // stays on its core.
+    let idle: Vec<usize> = (0..count).filter(|&w| workers[w].tx.is_empty()).collect();
     for (i, &port) in receiving.iter().enumerate() {
-        // On one worker for now: spread over several, the streams' trackers would have to be merged frame by frame.
-        let queues = (0..limits[port].rx_queues.min(sent_to)).map(|queue| (port, queue));
-        workers[count - 1 - i % count].rx.extend(queues);
+        let paired = workers.iter().flat_map(|w| &w.tx).map(|t| t.1 + 1).max().unwrap_or(1);
+        let queues =
+            if limits[port].paired_queues { limits[port].rx_queues.min(paired) } else { limits[port].rx_queues };
+        let beside: Vec<usize> = (0..count).filter(|&w| workers[w].tx.iter().any(|t| t.0 == port)).collect();
+        let listeners = match (&idle[..], &beside[..]) {
+            ([], []) => (0..count).collect(),
+            ([], beside) => beside.to_vec(),
+            (idle, _) => idle.to_vec(),
+        };
+        // Ports of one queue each do not all end up on the first worker.
+        let first = if idle.is_empty() && (limits[port].paired_queues || !beside.is_empty()) { 0 } else { i };
+        for queue in 0..queues {
+            workers[listeners[(first + queue as usize) % listeners.len()]].rx.push((port, queue));
+        }
     }
     for port in sending {
         let servers: Vec<usize> = (0..count).filter(|&w| workers[w].tx.iter().any(|t| t.0 == port)).collect();
         spread(streams, port, &servers, notes);
     }
+    if let Some(cpus) = &options.pin {
+        // Who asked for no number of workers has no use for the news either.
+        let bound = pin(&mut workers, limits, cpus);
+        if !bound && options.cores.is_some() {
+            let cpus = cpus.len();
+            notes.push(format!("workers are not bound to CPUs: there are {count}, and {cpus} free for them"));
+        }
+    }
     workers
+}
+
+/// A CPU for each worker: on the node of its port's device, a core of its own before the second half of one.
+/// Whether there are enough; else none is bound.
+fn pin(workers: &mut [PlanWorker], limits: &[PortLimits], cpus: &[Cpu]) -> bool {
+    if cpus.len() < workers.len() {
+        return false;
+    }
+    let mut free: Vec<Cpu> = cpus.to_vec();
+    for worker in workers.iter_mut() {
+        let node = worker.tx.iter().chain(&worker.rx).find_map(|&(port, _)| limits[port].node);
+        let taken = |cpu: &Cpu| cpus.iter().filter(|c| c.core == cpu.core && !free.contains(c)).count();
+        let away = |cpu: &Cpu| node.is_some_and(|node| node != cpu.node);
+        // The first of equals: they come in order of preference.
+        let best = (0..free.len()).min_by_key(|&i| (away(&free[i]), taken(&free[i])));
+        let best = best.expect("there are at least as many CPUs as workers");
+        worker.cpu = Some(free.remove(best).number);
+    }
+    true
 }
 
 /// Streams of `port` over its `servers`: those too big for one are shared, the others go where the load is least.
@@ -90,5 +129,40 @@ fn spread(streams: &mut [PlanStream], port: usize, servers: &[usize], notes: &mu
         let at = *home[chain[i]].get_or_insert_with(least);
         busy[at] += load(&streams[i]);
         streams[i].placement = Placement::Worker(servers[at]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits(node: Option<u32>, rx_queues: u32, paired_queues: bool) -> PortLimits {
+        let (max_frame, speed_bps, tx_queues, virtual_time) = (1514, None, 64, false);
+        PortLimits { max_frame, speed_bps, tx_queues, rx_queues, paired_queues, node, virtual_time }
+    }
+
+    fn cpus_of(workers: usize, node: Option<u32>, cpus: &[Cpu]) -> Vec<Option<u32>> {
+        let mut list = vec![PlanWorker { tx: vec![(0, 0)], ..PlanWorker::default() }; workers];
+        assert_eq!(pin(&mut list, &[limits(node, 1, false)], cpus), cpus.len() >= workers);
+        list.iter().map(|w| w.cpu).collect()
+    }
+
+    /// Two nodes of two cores of two CPUs, numbered as most machines do: siblings are 4 apart.
+    fn machine() -> Vec<Cpu> {
+        (0..8).map(|number| Cpu { number, core: number % 4, node: number % 4 / 2 }).collect()
+    }
+
+    #[test]
+    fn workers_get_cores_of_their_own_before_siblings_and_the_node_of_the_device_first() {
+        let some = |list: &[u32]| list.iter().copied().map(Some).collect::<Vec<_>>();
+        assert_eq!(cpus_of(4, None, &machine()), some(&[0, 1, 2, 3]));
+        assert_eq!(cpus_of(6, None, &machine()), some(&[0, 1, 2, 3, 4, 5]));
+        // Beside the device two cores, then their other halves, then the other node.
+        assert_eq!(cpus_of(5, Some(1), &machine()), some(&[2, 3, 6, 7, 0]));
+    }
+
+    #[test]
+    fn more_workers_than_cpus_are_not_bound() {
+        assert_eq!(cpus_of(3, None, &machine()[..2]), [None; 3]);
     }
 }

@@ -44,7 +44,7 @@ impl Plan {
             "virtual_time": self.virtual_time,
             "ports": p.ports.iter().map(|p| json!({ "name": p.name, "address": p.address })).collect::<Vec<_>>(),
             "streams": streams.collect::<Vec<_>>(),
-            "workers": p.workers.iter().map(|w| json!({ "tx": queues(&w.tx), "rx": queues(&w.rx) })).collect::<Vec<_>>(),
+            "workers": p.workers.iter().map(|w| json!({ "tx": queues(&w.tx), "rx": queues(&w.rx), "cpu": w.cpu })).collect::<Vec<_>>(),
             "notes": p.notes,
         })
         .to_string()

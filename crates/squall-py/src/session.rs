@@ -36,10 +36,11 @@ const NAPS: (Duration, Duration) = (Duration::from_micros(200), Duration::from_m
 impl Session {
     #[new]
     #[allow(clippy::too_many_arguments)]
-    #[pyo3(signature = (profile, *, cores, mult, virtual_time, fingerprint, receive, linger_s, gap_bins))]
+    #[pyo3(signature = (profile, *, cores, cpus, mult, virtual_time, fingerprint, receive, linger_s, gap_bins))]
     fn new(
         profile: &Profile,
         cores: Option<usize>,
+        cpus: Option<Vec<u32>>,
         mult: Option<&str>,
         virtual_time: Option<bool>,
         fingerprint: bool,
@@ -52,6 +53,7 @@ impl Session {
         let multiplier = mult.map(factor).transpose()?;
         let session = squall::Session {
             cores,
+            cpus,
             multiplier,
             virtual_time,
             fingerprint,

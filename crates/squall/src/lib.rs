@@ -24,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 mod assemble;
+mod cpus;
 mod error;
 mod host;
 mod ports;
@@ -31,6 +32,7 @@ pub mod render;
 pub mod report;
 mod session;
 
+pub use cpus::parse_cpus;
 pub use error::Error;
 pub use ports::open as open_port;
 pub use session::{Opened, Planned, Run, Session};

@@ -51,6 +51,8 @@ pub(crate) fn assumed(address: &str) -> PortLimits {
         speed_bps: speed.map(|s| s.value() as u64).or(interface.as_ref().and_then(|i| i.speed_bps)),
         tx_queues: 64,
         rx_queues: 1,
+        paired_queues: false,
+        node: crate::cpus::node_of_port(address),
         virtual_time: false,
         segmentation: Segmentation::Engine,
     }
@@ -62,6 +64,8 @@ fn limits(facts: &PortFacts, speed: Option<u64>) -> PortLimits {
         speed_bps: speed.or(facts.speed_bps),
         tx_queues: facts.tx_queues,
         rx_queues: if facts.kind == "null" { 0 } else { facts.rx_queues },
+        paired_queues: facts.kind == "loop",
+        node: crate::cpus::node_of_port(&facts.address),
         virtual_time: facts.virtual_time,
         segmentation: facts.segmentation,
     }

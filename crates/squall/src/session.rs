@@ -9,7 +9,7 @@ use std::{
 };
 
 use squall_engine::{Running, Settings};
-use squall_plan::{Assets, Multiplier, Options, Plan, PortLimits};
+use squall_plan::{Assets, Cpu, Multiplier, Options, Plan, PortLimits};
 use squall_port::{Port, PortFacts};
 use squall_profile::Profile;
 use squall_stats::{EqualBins, Histogram};
@@ -17,6 +17,7 @@ use squall_units::Nanos;
 
 use crate::{
     Error, assemble,
+    cpus::Claim,
     report::{Report, Sample},
 };
 
@@ -26,6 +27,9 @@ pub struct Session {
     pub profile: Profile,
     /// Workers; `None`: one a sending port, and one for receiving if a CPU is left.
     pub cores: Option<usize>,
+    /// CPUs to bind the workers to, one each, and as many workers if `cores` is not given; `None`: CPUs of the process
+    /// to which no other run has bound a worker, if there are enough. On virtual time workers are not bound.
+    pub cpus: Option<Vec<u32>>,
     pub multiplier: Option<Multiplier>,
     /// `None`: virtual if every port says so (files).
     pub virtual_time: Option<bool>,
@@ -47,6 +51,7 @@ pub struct Opened {
     ports: Vec<Box<dyn Port>>,
     limits: Vec<PortLimits>,
     plan: Plan,
+    claim: Claim,
     virtual_time: bool,
 }
 
@@ -68,6 +73,8 @@ pub struct Run {
     context: assemble::Context,
     series: Vec<Sample>,
     last: assemble::Last,
+    /// Until the workers are gone.
+    _claim: Claim,
 }
 
 /// Streams up to here have histograms in the live view; with more, watching would disturb what is watched.
@@ -78,6 +85,7 @@ impl Session {
         Self {
             profile,
             cores: None,
+            cpus: None,
             multiplier: None,
             virtual_time: None,
             receive: true,
@@ -112,25 +120,37 @@ impl Session {
     /// # Errors
     /// Mistakes in addresses and profile.
     pub fn plan_only(&self) -> Result<Planned, Error> {
-        let (mut ports, mut limits, mut notes) = (Vec::new(), Vec::new(), Vec::new());
+        let mut ports = Vec::new();
+        let (mut limits, notes) = self.each_port(|port| match crate::ports::open(&port.address) {
+            Ok((opened, limit, note)) => {
+                ports.push(Some(opened.facts().clone()));
+                Ok((limit, note))
+            }
+            Err(Error::Environment(why)) => {
+                ports.push(None);
+                let note = format!("port {}: assumed, because {why}", port.name);
+                Ok((crate::ports::assumed(&port.address), Some(note)))
+            }
+            Err(error) => Err(error),
+        })?;
+        let virtual_time = self.settle(&mut limits);
+        let mut plan = self.compile(&limits, virtual_time)?;
+        plan.notes.splice(0..0, notes);
+        Ok(Planned { plan, ports, limits, virtual_time })
+    }
+
+    /// Limits of all ports, and what the user should know of them.
+    fn each_port(
+        &self,
+        mut look: impl FnMut(&squall_profile::Port) -> Result<(PortLimits, Option<String>), Error>,
+    ) -> Result<(Vec<PortLimits>, Vec<String>), Error> {
+        let (mut limits, mut notes) = (Vec::new(), Vec::new());
         for port in &self.profile.ports {
-            let (facts, limit, note) = match crate::ports::open(&port.address) {
-                Ok((opened, limit, note)) => (Some(opened.facts().clone()), limit, note),
-                Err(Error::Environment(why)) => (
-                    None,
-                    crate::ports::assumed(&port.address),
-                    Some(format!("port {}: assumed, because {why}", port.name)),
-                ),
-                Err(error) => return Err(self.at_port(error, port)),
-            };
-            ports.push(facts);
+            let (limit, note) = look(port).map_err(|error| self.at_port(error, port))?;
             limits.push(limit);
             notes.extend(note);
         }
-        let virtual_time = self.settle(&mut limits);
-        let mut plan = compile(self, &limits)?;
-        plan.notes.splice(0..0, notes);
-        Ok(Planned { plan, ports, limits, virtual_time })
+        Ok((limits, notes))
     }
 
     /// What the session says about time and receiving; whether time is virtual.
@@ -150,15 +170,14 @@ impl Session {
     /// # Errors
     /// Mistakes in addresses and profile, ports that do not open.
     pub fn open(self) -> Result<Opened, Error> {
-        let (mut ports, mut limits, mut notes) = (Vec::new(), Vec::new(), Vec::new());
-        for port in &self.profile.ports {
-            let (opened, limit, note) = crate::ports::open(&port.address).map_err(|e| self.at_port(e, port))?;
+        let mut ports = Vec::new();
+        let (mut limits, notes) = self.each_port(|port| {
+            let (opened, limit, note) = crate::ports::open(&port.address)?;
             ports.push(opened);
-            limits.push(limit);
-            notes.extend(note);
-        }
+            Ok((limit, note))
+        })?;
         let virtual_time = self.settle(&mut limits);
-        let mut plan = compile(&self, &limits)?;
+        let (mut plan, claim) = self.claim(&limits, virtual_time)?;
         let endless = plan.streams.iter().any(|s| s.pattern.total().is_none()) || goes_round(&plan);
         let unstopped = plan.stop == squall_profile::Stop::default();
         if virtual_time && endless && unstopped {
@@ -169,7 +188,36 @@ impl Session {
             ));
         }
         plan.notes.splice(0..0, notes);
-        Ok(Opened { session: self, ports, limits, plan, virtual_time })
+        Ok(Opened { session: self, ports, limits, plan, claim, virtual_time })
+    }
+
+    /// The plan, and its CPUs held: one that another run took meanwhile is looked at no more.
+    fn claim(&self, limits: &[PortLimits], virtual_time: bool) -> Result<(Plan, Claim), Error> {
+        loop {
+            let plan = self.compile(limits, virtual_time)?;
+            if let Ok(claim) = Claim::of(&plan, self.cpus.is_some()) {
+                return Ok((plan, claim));
+            }
+        }
+    }
+
+    fn compile(&self, limits: &[PortLimits], virtual_time: bool) -> Result<Plan, Error> {
+        let pin = match virtual_time {
+            true => None,
+            false => Some(crate::cpus::choose(self.cpus.as_deref(), self.cores)?),
+        };
+        self.compile_for(limits, pin)
+    }
+
+    fn compile_for(&self, limits: &[PortLimits], pin: Option<Vec<Cpu>>) -> Result<Plan, Error> {
+        let options = Options {
+            cores: self.cores.or(self.cpus.as_ref().map(Vec::len)),
+            cpus: crate::host::cpus(),
+            pin,
+            multiplier: self.multiplier,
+        };
+        let folder = Path::new(&self.profile.origin).parent().unwrap_or(Path::new(""));
+        Ok(squall_plan::compile(&self.profile, limits, &Disk(folder), &options)?)
     }
 
     /// An address error, with the place of the port in the profile.
@@ -186,12 +234,6 @@ impl Session {
             other => other,
         }
     }
-}
-
-fn compile(session: &Session, limits: &[PortLimits]) -> Result<Plan, Error> {
-    let options = Options { cores: session.cores, cpus: crate::host::cpus(), multiplier: session.multiplier };
-    let folder = Path::new(&session.profile.origin).parent().unwrap_or(Path::new(""));
-    Ok(squall_plan::compile(&session.profile, limits, &Disk(folder), &options)?)
 }
 
 /// Whether streams start each other in a circle without end.
@@ -263,6 +305,7 @@ impl Opened {
             context,
             series: Vec::new(),
             last: assemble::Last { at: Instant::now(), ..assemble::Last::default() },
+            _claim: self.claim,
         })
     }
 }
@@ -340,8 +383,8 @@ impl Run {
             return Err(Error::Usage("ports cannot change while running\n  try a new run".into()));
         }
         let session = Session { profile, ..self.session.clone() };
-        let new = compile(&session, &self.limits)?;
-        let old = compile(&self.session, &self.limits)?;
+        let new = session.compile_for(&self.limits, None)?;
+        let old = self.session.compile_for(&self.limits, None)?;
         // Queues were opened with slots for the frames that there were.
         let mut ports = new.ports.iter().zip(&self.running.plan().ports);
         if let Some((now, opened)) = ports.find(|(now, opened)| now.max_frame > opened.max_frame) {

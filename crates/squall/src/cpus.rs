@@ -1,0 +1,158 @@
+//! Which CPUs workers may have: what the system allows, how they lie, and that no two runs bind workers to the same.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    path::{Path, PathBuf},
+};
+
+use squall_plan::{Cpu, Plan};
+use squall_port::Address;
+
+use crate::Error;
+
+/// `2-5,8`: a list of CPUs, in its order.
+///
+/// ```
+/// assert_eq!(squall::parse_cpus("2-4,0"), Ok(vec![2, 3, 4, 0]));
+/// assert!(squall::parse_cpus("4-2").is_err() && squall::parse_cpus("1,1").is_err());
+/// ```
+///
+/// # Errors
+/// As text: what is no such list, or names a CPU twice.
+pub fn parse_cpus(text: &str) -> Result<Vec<u32>, String> {
+    let wrong = |part: &str| format!("{part:?} is no CPU\n  try a list such as 2, 2-5 or 0,2,4-7");
+    let mut cpus = Vec::new();
+    for part in text.trim().split(',') {
+        let number = |text: &str| text.trim().parse::<u32>().ok().filter(|&n| n < 4096);
+        let (first, last) = match part.split_once('-') {
+            Some((first, last)) => (number(first), number(last)),
+            None => (number(part), number(part)),
+        };
+        let (Some(first), Some(last)) = (first, last) else { return Err(wrong(part)) };
+        if first > last {
+            return Err(wrong(part));
+        }
+        for cpu in first..=last {
+            if cpus.contains(&cpu) {
+                return Err(format!("CPU {cpu} is named twice"));
+            }
+            cpus.push(cpu);
+        }
+    }
+    Ok(cpus)
+}
+
+/// CPUs that this thread, and so the workers that it starts, may use.
+fn allowed() -> Vec<u32> {
+    let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+    let list = status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:"));
+    list.and_then(|list| parse_cpus(list).ok()).unwrap_or_default()
+}
+
+fn describe(number: u32) -> Cpu {
+    let folder = PathBuf::from(format!("/sys/devices/system/cpu/cpu{number}"));
+    // The first of a core's CPUs names it: core_id is unique within a package only.
+    let siblings = fs::read_to_string(folder.join("topology/thread_siblings_list")).unwrap_or_default();
+    let core = parse_cpus(&siblings).ok().and_then(|list| list.into_iter().min()).unwrap_or(number);
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let node = entries.filter_map(|e| e.file_name().to_str()?.strip_prefix("node")?.parse().ok()).next();
+    Cpu { number, core, node: node.unwrap_or(0) }
+}
+
+/// NUMA node of the device behind a port: an interface's or, for `dpdk`, that at a PCI address.
+pub(crate) fn node_of_port(address: &str) -> Option<u32> {
+    let address: Address = address.parse().ok()?;
+    let device = match address.kind() {
+        "dpdk" => Path::new("/sys/bus/pci/devices").join(address.name()),
+        _ => Path::new("/sys/class/net").join(address.name()).join("device"),
+    };
+    // -1, and so nothing, where the machine has one node or does not know.
+    fs::read_to_string(device.join("numa_node")).ok()?.trim().parse().ok()
+}
+
+/// The CPUs of `--cpus`, or all that are allowed and have no worker of another run.
+///
+/// # Errors
+/// A CPU that is not allowed, and more workers than CPUs.
+pub(crate) fn choose(asked: Option<&[u32]>, cores: Option<usize>) -> Result<Vec<Cpu>, Error> {
+    let allowed = allowed();
+    let Some(asked) = asked else {
+        return Ok(allowed.into_iter().filter(|&cpu| Claim::take(cpu).is_some()).map(describe).collect());
+    };
+    if let Some(cpu) = asked.iter().find(|cpu| !allowed.contains(cpu)) {
+        let list = allowed.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+        return Err(Error::Usage(format!("CPU {cpu} is not among those that this process may use\n  they are {list}")));
+    }
+    if let Some(cores) = cores.filter(|&cores| cores > asked.len()) {
+        return Err(Error::Usage(format!(
+            "{cores} workers do not fit {} CPUs: each has one to itself\n  try fewer cores, or more CPUs",
+            asked.len()
+        )));
+    }
+    Ok(asked.iter().copied().map(describe).collect())
+}
+
+/// CPUs to which this run binds workers, until it is dropped; the system takes them back however the process ends.
+#[derive(Debug, Default)]
+pub(crate) struct Claim(#[allow(dead_code, reason = "held, not read")] Vec<File>);
+
+impl Claim {
+    /// Those of `plan`, or the first that was taken meanwhile. One that was asked for by number may be shared.
+    pub fn of(plan: &Plan, asked: bool) -> Result<Self, u32> {
+        let mut held = Vec::new();
+        for cpu in plan.workers.iter().filter_map(|w| w.cpu) {
+            match Self::take(cpu) {
+                Some(file) => held.extend(file),
+                None if asked => {}
+                None => return Err(cpu),
+            }
+        }
+        Ok(Self(held))
+    }
+
+    /// `None`: another run has it. `Some(None)`: nobody can tell, where no lock file can be made.
+    fn take(cpu: u32) -> Option<Option<File>> {
+        let name = format!("squall-cpu{cpu}.lock");
+        let folders = [PathBuf::from("/run/lock"), std::env::temp_dir()];
+        // Reading is enough to lock, so another user's file does. A link is not followed when a file is made.
+        let open = |path: PathBuf| {
+            File::open(&path).or_else(|_| OpenOptions::new().write(true).create_new(true).open(&path)).ok()
+        };
+        let Some(file) = folders.into_iter().find_map(|folder| open(folder.join(&name))) else { return Some(None) };
+        match file.try_lock() {
+            Ok(()) => Some(Some(file)),
+            Err(fs::TryLockError::WouldBlock) => None,
+            Err(fs::TryLockError::Error(_)) => Some(None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_list_of_cpus_is_refused() {
+        for text in ["", "a", "1-", "-1", "3-1", "1,,2", "1,1", "0-2,2", "99999"] {
+            assert!(parse_cpus(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_cpu_is_claimed_by_one_run_at_a_time() {
+        // Beyond those of any machine, so that no other test has it.
+        let plan = Plan {
+            seed: 0,
+            stop: squall_profile::Stop::default(),
+            ports: Vec::new(),
+            streams: Vec::new(),
+            workers: vec![squall_plan::PlanWorker { cpu: Some(4095), ..squall_plan::PlanWorker::default() }],
+            notes: Vec::new(),
+        };
+        let first = Claim::of(&plan, false).unwrap();
+        assert_eq!(Claim::of(&plan, false).err(), Some(4095));
+        assert!(Claim::of(&plan, true).is_ok(), "who asks by number shares");
+        drop(first);
+        assert!(Claim::of(&plan, false).is_ok());
+    }
+}
