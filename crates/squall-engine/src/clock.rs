@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use squall_port::FastClock;
 use squall_units::{Nanos, Picos};
 
 /// Time as a worker sees it.
@@ -34,13 +35,26 @@ impl Clock {
             Self::Virtual => due.as_nanos(),
         }
     }
+}
+
+/// A worker's way to read its clock.
+#[derive(Debug)]
+pub(crate) struct Watch(Option<FastClock>);
+
+impl Watch {
+    pub fn new(clock: Clock) -> Self {
+        Self((clock != Clock::Virtual).then(FastClock::new))
+    }
 
     #[inline]
-    pub fn now(self) -> Nanos {
-        match self {
-            Self::Real(_) => squall_port::monotonic(),
-            Self::Virtual => Nanos::ZERO,
-        }
+    pub fn now(&mut self) -> Nanos {
+        self.0.as_mut().map_or(Nanos::ZERO, FastClock::now)
+    }
+
+    /// What [`Watch::now`] gave last.
+    #[inline]
+    pub fn last(&self) -> Nanos {
+        self.0.as_ref().map_or(Nanos::ZERO, FastClock::last)
     }
 }
 

@@ -21,6 +21,7 @@ use squall_units::{Nanos, Picos};
 
 use crate::{
     Clock, Control, Snapshot,
+    clock::Watch,
     transmit::{Budget, Transmitter},
     worker::{Bell, Letter, Receiving, Worker},
 };
@@ -202,6 +203,7 @@ impl Orders {
             index,
             cpu,
             clock,
+            watch: Watch::new(clock),
             tx: transmitters,
             rx: queues.rx.into_iter().map(receiving).collect(),
             budget: Budget {
@@ -215,6 +217,7 @@ impl Orders {
             scratch: Scratch::default(),
             added: 0,
             told: false,
+            just_sent: false,
             finished: false,
         }
     }

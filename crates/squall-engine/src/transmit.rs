@@ -14,6 +14,7 @@ use squall_units::{FCS_LEN, Nanos, Picos, TxMeta};
 
 use crate::{
     Clock, PortTx, StreamTx,
+    clock::Watch,
     groups::{Groups, Membership},
     wheel::{Entry, Wheel},
 };
@@ -321,14 +322,14 @@ impl Transmitter {
     }
 
     /// One round: what is at hand and what is due. `now` is the clock's; returns whether frames moved.
-    pub fn turn(&mut self, now: Nanos, budget: &mut Budget, scratch: &mut Scratch) -> bool {
+    pub fn turn(&mut self, now: Nanos, watch: &mut Watch, budget: &mut Budget, scratch: &mut Scratch) -> bool {
         let at = self.clock.since_start(now);
         if self.clock != Clock::Virtual && at.0 >= budget.end.0.saturating_add(OVERTIME) {
             (self.done, self.overdue) = (true, true);
             return false;
         }
         if self.hand.done < self.hand.filled {
-            let moved = self.send();
+            let moved = self.send(watch);
             if self.hand.done < self.hand.filled || self.done {
                 return moved;
             }
@@ -348,7 +349,7 @@ impl Transmitter {
             self.finish_if_over(at, budget);
             return false;
         }
-        self.send();
+        self.send(watch);
         true
     }
 
@@ -496,12 +497,12 @@ impl Transmitter {
         }
     }
 
-    fn send(&mut self) -> bool {
-        let before = self.clock.now();
+    fn send(&mut self, watch: &mut Watch) -> bool {
+        let before = watch.now();
         let wanted = self.hand.filled - self.hand.done;
         match self.queue.send(wanted) {
             Ok(sent) => {
-                let after = self.clock.now();
+                let after = watch.now();
                 self.account_blocked(before, sent < wanted);
                 self.credit(sent, before, after);
                 sent > 0
@@ -607,9 +608,9 @@ impl Transmitter {
 
     /// All is sent, until streams are added: what is at hand gets one more chance, what was due and is not sent is
     /// counted.
-    pub fn settle(&mut self, now: Nanos, end: Picos) {
+    pub fn settle(&mut self, now: Nanos, watch: &mut Watch, end: Picos) {
         if self.hand.done < self.hand.filled && self.counters.error.is_none() {
-            self.send();
+            self.send(watch);
         }
         self.drop_hand("port_full");
         let at = self.clock.since_start(now);

@@ -18,7 +18,7 @@ use squall_units::{Nanos, Picos};
 
 use crate::{
     Clock,
-    clock::{SLEEP_MARGIN, SPIN, rest},
+    clock::{SLEEP_MARGIN, SPIN, Watch, rest},
     transmit::{Budget, Transmitter},
 };
 
@@ -137,6 +137,7 @@ pub(crate) struct Worker {
     pub index: usize,
     pub cpu: Option<u32>,
     pub clock: Clock,
+    pub watch: Watch,
     pub tx: Vec<Transmitter>,
     pub rx: Vec<Receiving>,
     pub budget: Budget,
@@ -147,6 +148,8 @@ pub(crate) struct Worker {
     pub added: u64,
     pub scratch: Scratch,
     pub told: bool,
+    /// The last thing done was to send.
+    pub just_sent: bool,
     pub finished: bool,
 }
 
@@ -168,7 +171,8 @@ impl Worker {
     /// Mailbox, receive, send, rest.
     #[inline]
     fn turn(&mut self) {
-        let mut now = self.clock.now();
+        // Behind a batch that left just now the clock is where it was.
+        let mut now = if self.just_sent { self.watch.last() } else { self.watch.now() };
         let rang = self.bell.answer();
         if rang {
             self.read_mail(now);
@@ -180,13 +184,13 @@ impl Worker {
         for (i, tx) in self.tx.iter_mut().enumerate().filter(|(_, tx)| !tx.done) {
             // The stamp in the frames: what took time since is not the network's delay.
             if stale {
-                now = self.clock.now();
+                now = self.watch.now();
             }
             match first_in_time {
-                None => moved |= tx.turn(now, &mut self.budget, &mut self.scratch),
+                None => moved |= tx.turn(now, &mut self.watch, &mut self.budget, &mut self.scratch),
                 Some((first, end)) if first == i => {
                     let mut budget = Budget { end, ..self.budget };
-                    moved |= tx.turn(now, &mut budget, &mut self.scratch);
+                    moved |= tx.turn(now, &mut self.watch, &mut budget, &mut self.scratch);
                     self.budget = Budget { end: self.budget.end, ..budget };
                 }
                 Some(_) => {}
@@ -195,7 +199,7 @@ impl Worker {
                 // Behind the last frame of a run that ends by a count nothing is due, and so nothing late.
                 let counted = self.budget.packets == 0 || self.budget.octets == 0;
                 let early = counted && self.clock.since_start(now) < self.budget.end;
-                tx.settle(now, if early { Picos(0) } else { self.budget.end });
+                tx.settle(now, &mut self.watch, if early { Picos(0) } else { self.budget.end });
             }
             open |= !tx.done;
             stale = moved;
@@ -208,6 +212,7 @@ impl Worker {
         if !moved {
             self.rest(open);
         }
+        self.just_sent = moved && self.rx.is_empty();
     }
 
     /// On virtual time every port could take all that a run's count allows, so only the one whose frame is due next may
@@ -231,7 +236,7 @@ impl Worker {
 
     fn rest(&mut self, open: bool) {
         let longest = if self.rx.is_empty() { TX_REST } else { RX_REST };
-        let now = self.clock.now();
+        let now = self.watch.now();
         let start = match self.clock {
             Clock::Real(start) => start,
             Clock::Virtual => Nanos::ZERO,
@@ -310,7 +315,7 @@ impl Worker {
     fn finish(&mut self, now: Nanos) {
         for tx in &mut self.tx {
             if !tx.done {
-                tx.settle(now, self.budget.end);
+                tx.settle(now, &mut self.watch, self.budget.end);
             }
             tx.close();
         }

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod clock;
 pub mod conformance;
 pub mod fault;
 pub mod loopback;
@@ -15,6 +16,7 @@ mod slots;
 use std::{io, ops::Range};
 
 pub use address::{Address, AddressError};
+pub use clock::{FastClock, monotonic};
 pub use slots::{Slots, stride};
 pub use squall_units::{Cut, Offload, Segmentation, TxMeta};
 use squall_units::{MacAddr, Nanos};
@@ -30,13 +32,6 @@ pub fn open(address: &Address) -> io::Result<Option<Box<dyn Port>>> {
         "pcap" => pcap::open(address).map(Some),
         _ => Ok(None),
     }
-}
-
-/// The engine's clock: `CLOCK_MONOTONIC`.
-#[inline]
-pub fn monotonic() -> Nanos {
-    let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    Nanos(t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64)
 }
 
 /// What a port is and can do: plain data.

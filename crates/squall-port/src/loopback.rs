@@ -21,8 +21,8 @@ use std::{
 use rtrb::{Consumer, Producer, RingBuffer};
 
 use crate::{
-    Address, AddressError, BATCH, Nanos, Port, PortFacts, RxBatch, RxFrame, RxQueue, Segmentation, SendError, Slots,
-    Timestamps, TxBatch, TxQueue, fault::Faults, monotonic,
+    Address, AddressError, BATCH, FastClock, Port, PortFacts, RxBatch, RxFrame, RxQueue, Segmentation, SendError,
+    Slots, Timestamps, TxBatch, TxQueue, fault::Faults,
 };
 
 pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
@@ -145,7 +145,7 @@ impl Port for LoopPort {
             next: 0,
             lent: 0,
             max_frame: self.facts.max_frame,
-            virtual_time: self.facts.virtual_time,
+            clock: (!self.facts.virtual_time).then(FastClock::new),
             sender,
         }))
     }
@@ -225,7 +225,8 @@ struct LoopTx {
     next: usize,
     lent: usize,
     max_frame: u32,
-    virtual_time: bool,
+    /// None on virtual time.
+    clock: Option<FastClock>,
     sender: Sender,
 }
 
@@ -241,7 +242,7 @@ impl TxQueue for LoopTx {
         assert!(n <= self.lent, "more frames sent than lent");
         // At most what `lend` found room for, so there is room.
         let listening = self.sender.listening.load(Ordering::Acquire);
-        let now = if self.virtual_time || n == 0 { Nanos::ZERO } else { monotonic() };
+        let now = if n == 0 { None } else { self.clock.as_mut().map(FastClock::now) };
         let mut parcel = self.sender.empty_parcel();
         let mut taken = 0;
         for i in self.next..self.next + n {
@@ -249,7 +250,7 @@ impl TxQueue for LoopTx {
             if meta.len > self.max_frame {
                 break;
             }
-            let time = if self.virtual_time { meta.due } else { now };
+            let time = now.unwrap_or(meta.due);
             parcel.frames.push(RxFrame {
                 offset: parcel.octets.len(),
                 len: meta.len,
@@ -293,6 +294,7 @@ impl Drop for Receiver {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Nanos;
 
     fn port(address: &str) -> Box<dyn Port> {
         open(&address.parse().expect(address)).expect(address)
