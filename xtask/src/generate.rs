@@ -13,6 +13,7 @@ const FILES: &[(&str, Make)] = &[
     ("schemas/report.schema.json", squall::report::schema),
     ("docs/reference/packets.md", squall_wire::reference),
     ("docs/reference/cli.md", squall_cli::reference),
+    ("docs/reference/ports.md", squall::kinds::reference),
     ("fuzz/dict/packet_syntax", packet_words),
     ("fuzz/dict/profile", profile_words),
 ];

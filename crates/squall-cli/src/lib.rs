@@ -12,6 +12,7 @@ mod lab;
 mod output;
 mod plan;
 mod ports;
+mod probe;
 mod recv;
 mod run;
 mod send;

@@ -2,58 +2,87 @@
 
 use std::process::ExitCode;
 
-use serde_json::{Value, json};
-use squall::{Error, InterfaceInfo, InterfaceState, list_interfaces, open_port, render::human};
+use serde_json::{Map, Value, json};
+use squall::{
+    Error, InterfaceInfo, InterfaceState, Permissions, XdpMode,
+    kinds::{KINDS, Kind, on_interface},
+    list_interfaces,
+    render::human,
+    units::Nanos,
+};
 
 use crate::{
-    output,
+    output, probe,
     table::{Side, table},
 };
 
-/// Lists the interfaces of this machine, and which kinds of ports work on them
+/// Lists the interfaces of this machine, which kinds of ports work on them, and how fast
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   squall ports
+  squall ports eth1                  # everything that is known of eth1
   squall ports --json -
+  squall ports --probe               # how fast each kind is, in a private lab
+  sudo squall ports --probe eth1     # how fast each kind is on eth1: sends frames that nobody takes
   squall lab exec -- squall ports")]
 pub struct Args {
+    /// Shows all that is known of this interface alone
+    #[arg(value_name = "IFACE")]
+    interface: Option<String>,
+    /// Measures each kind that works: in a private lab, or on IFACE. What is sent there is told first: frames from the
+    /// interface's own address to that address, of EtherType 0x88B5, as many as go
+    #[arg(long)]
+    probe: bool,
+    /// Of each measurement of --probe
+    #[arg(long, value_name = "TIME", default_value = "500ms", requires = "probe")]
+    time: Nanos,
     /// Writes the list as JSON; - is the standard output
     #[arg(long, value_name = "FILE|-")]
     json: Option<String>,
 }
 
-/// Kinds that need no interface, and what they are for.
-const KINDS: [(&str, &str); 4] = [
-    ("af_packet:IFACE", "an Ethernet interface, through packet sockets"),
-    ("loop:NAME", "a link in memory; two ports of one name are its ends"),
-    ("null:", "takes every frame at once: what a program costs without a port"),
-    ("pcap:FILE", "writes what a wire would see; pcap:FILE,read gives the frames of a file"),
-];
+/// An interface, and of each kind whether it works there.
+struct Listed {
+    interface: InterfaceInfo,
+    kinds: Vec<(&'static Kind, Result<String, String>)>,
+}
 
 pub fn ports(args: &Args) -> Result<ExitCode, Error> {
-    let interfaces =
-        list_interfaces().map_err(|e| Error::Environment(format!("the interfaces cannot be listed: {e}")))?;
-    let usable: Vec<Result<(), String>> = interfaces.iter().map(af_packet).collect();
+    if args.probe {
+        return probe::probe(args.interface.as_deref(), args.time, args.json.as_deref());
+    }
+    let rights = Permissions::of_this_process();
+    let found = list_interfaces().map_err(|e| Error::Environment(format!("the interfaces cannot be listed: {e}")))?;
+    if let Some(name) = &args.interface {
+        find(name, &found)?;
+    }
+    let listed: Vec<Listed> = found
+        .into_iter()
+        .filter(|i| args.interface.as_ref().is_none_or(|name| *name == i.name))
+        .map(|interface| Listed { kinds: on_interface(&interface, &rights).collect(), interface })
+        .collect();
     if args.json.as_deref() != Some("-") {
-        output::print(&text(&interfaces, &usable));
+        match args.interface {
+            Some(_) => output::print(&listed.iter().map(details).collect::<String>()),
+            None => output::print(&(overview(&listed) + "\n" + &process(&rights))),
+        }
     }
     if let Some(name) = &args.json {
-        let list: Vec<Value> = interfaces.iter().zip(&usable).map(|(i, usable)| value(i, usable)).collect();
-        let kinds: Vec<Value> =
-            KINDS.iter().map(|(address, what)| json!({ "address": address, "what": what })).collect();
-        let all = json!({ "schema": "squall-ports/1", "interfaces": list, "kinds": kinds });
-        output::write_to(name, &format!("{all:#}\n"))?;
+        output::write_to(name, &format!("{:#}\n", value(&listed, &rights)))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whether an af_packet port opens there; nothing is sent, and nothing is received.
-fn af_packet(interface: &InterfaceInfo) -> Result<(), String> {
-    open_port(&format!("af_packet:{}", interface.name)).map(|_| ()).map_err(|e| e.to_string())
+/// The interface of that name.
+pub fn find<'a>(name: &str, found: &'a [InterfaceInfo]) -> Result<&'a InterfaceInfo, Error> {
+    found.iter().find(|i| i.name == name).ok_or_else(|| {
+        let names = found.iter().map(|i| i.name.as_str()).collect::<Vec<_>>().join(", ");
+        Error::Environment(format!("no interface {name:?}\n  there are {names}"))
+    })
 }
 
-fn text(interfaces: &[InterfaceInfo], usable: &[Result<(), String>]) -> String {
+fn overview(listed: &[Listed]) -> String {
     let columns = [
         ("INTERFACE", Side::Left),
         ("DRIVER", Side::Left),
@@ -63,10 +92,12 @@ fn text(interfaces: &[InterfaceInfo], usable: &[Result<(), String>]) -> String {
         ("MAC", Side::Left),
         ("QUEUES", Side::Right),
         ("TIMESTAMPS", Side::Left),
+        ("XDP", Side::Left),
         ("PORTS", Side::Left),
     ];
-    let dash = |text: String| if text.is_empty() { "-".to_owned() } else { text };
-    let row = |(i, usable): (&InterfaceInfo, &Result<(), String>)| {
+    let row = |Listed { interface: i, kinds }: &Listed| {
+        let working: Vec<_> = kinds.iter().filter(|(_, works)| works.is_ok()).map(|(kind, _)| kind.name).collect();
+        let (tx, rx) = queues(i);
         vec![
             i.name.clone(),
             dash(i.driver.clone()),
@@ -74,26 +105,145 @@ fn text(interfaces: &[InterfaceInfo], usable: &[Result<(), String>]) -> String {
             i.mtu.to_string(),
             dash(i.speed_bps.map(|s| human::si(s as f64, "b/s")).unwrap_or_default()),
             dash(i.mac.map(|m| m.to_string()).unwrap_or_default()),
-            format!("{}/{}", i.tx_queues, i.rx_queues),
+            format!("{tx}/{rx}"),
             timestamps(i).to_owned(),
-            if usable.is_ok() { "af_packet" } else { "-" }.to_owned(),
+            xdp(i).to_owned(),
+            dash(working.join(" ")),
         ]
     };
-    let rows: Vec<_> = interfaces.iter().zip(usable).map(row).collect();
+    let rows: Vec<_> = listed.iter().map(row).collect();
     let mut text = table(&columns, &rows);
     // A reason that many interfaces share is told once.
     let mut told: Vec<String> = Vec::new();
-    for (interface, why) in interfaces.iter().zip(usable).filter_map(|(i, u)| Some((i, u.as_ref().err()?))) {
-        let general = why.replace(&interface.name, "");
-        if !told.contains(&general) {
-            text += &format!("\n{why}\n");
-            told.push(general);
+    for Listed { interface, kinds } in listed {
+        for (kind, why) in kinds.iter().filter_map(|(kind, works)| Some((kind, works.as_ref().err()?))) {
+            let general = format!("{}{}", kind.name, why.replace(&interface.name, ""));
+            if !told.contains(&general) {
+                text += &format!("\n{}\n", reason(kind, &interface.name, why));
+                told.push(general);
+            }
         }
     }
-    text += "\nQUEUES: sending/receiving. Addresses of ports:\n";
-    let width = KINDS.iter().map(|(address, _)| address.len()).max().unwrap_or(0);
-    KINDS.iter().for_each(|(address, what)| text += &format!("  {address:width$}  {what}\n"));
+    text +=
+        "\nQUEUES: sending/receiving. XDP: where programs run. More of one: squall ports IFACE. Addresses of ports:\n";
+    let width = KINDS.iter().map(|kind| kind.address.len()).max().unwrap_or(0);
+    KINDS.iter().for_each(|kind| text += &format!("  {:width$}  {}\n", kind.address, kind.what));
     text
+}
+
+/// Messages of ports begin with the address.
+fn reason(kind: &Kind, interface: &str, why: &str) -> String {
+    let address = format!("{}:{interface}", kind.name);
+    if why.starts_with(&address) { why.to_owned() } else { format!("{address}: {why}") }
+}
+
+/// What this process may do, for those whose ports do not open.
+fn process(rights: &Permissions) -> String {
+    let capabilities: Vec<_> = rights.names().collect();
+    let where_from = if rights.user_namespace { " of its own namespace (a lab)" } else { "" };
+    let memory = rights.memlock.map_or("without limit".into(), |octets| human::si(octets as f64, "B"));
+    let mut text = format!(
+        "This process: user {}{where_from}, capabilities {}, locked memory {memory}\n",
+        rights.uid,
+        if capabilities.is_empty() { "none".to_owned() } else { capabilities.join(" ") }
+    );
+    let (packets, programs) = (rights.packet_sockets(), rights.xdp_programs());
+    let line = |what: &str, may: Result<(), String>| match may {
+        Ok(()) => format!("  {what}: yes\n"),
+        Err(why) => format!("  {what}: no, {why}\n"),
+    };
+    text += &line("packet sockets (af_packet)", packets);
+    text += &line("XDP programs", programs);
+    text + "Needs of each kind: docs/reference/ports.md, docs/guide/permissions.md\n"
+}
+
+fn details(Listed { interface: i, kinds }: &Listed) -> String {
+    let (tx, rx) = queues(i);
+    let numa = i.numa_node.map(|n| format!(", NUMA node {n}")).unwrap_or_default();
+    let bus = if i.bus.is_empty() { String::new() } else { format!(" at {}", i.bus) };
+    let channels = i.channels.map(|c| {
+        let each = |name: &str, now: u32, max: u32| (max > 0).then(|| format!("{name} {now} of {max}"));
+        let list =
+            [each("rx", c.rx, c.max_rx), each("tx", c.tx, c.max_tx), each("combined", c.combined, c.max_combined)];
+        format!(" (channels: {})", list.into_iter().flatten().collect::<Vec<_>>().join(", "))
+    });
+    let rss = if i.rss_entries > 0 { format!("over {} entries", i.rss_entries) } else { "not by the driver".into() };
+    let on = |on: bool| -> Vec<String> {
+        let wanted = i.offloads.iter().filter(|o| o.on == on && (on || !o.fixed));
+        wanted.map(|o| format!("{}{}", o.name, if o.on && o.fixed { " (fixed)" } else { "" })).collect()
+    };
+    let stamps = |hardware, software| match (hardware, software) {
+        (true, _) => "hardware",
+        (false, true) => "software",
+        (false, false) => "none",
+    };
+    let t = &i.timestamping;
+    let clock = t.clock.map(|n| format!(", clock /dev/ptp{n}")).unwrap_or_default();
+    let mut lines = vec![
+        ("driver", format!("{}{bus}{numa}", dash(i.driver.clone()))),
+        ("state", state(i.state).to_owned()),
+        ("mac", dash(i.mac.map(|m| m.to_string()).unwrap_or_default())),
+        ("mtu", format!("{}{}", i.mtu, i.max_mtu.map(|m| format!(", at most {m}")).unwrap_or_default())),
+        ("speed", i.speed_bps.map_or("unknown, or means nothing".into(), |s| human::si(s as f64, "b/s"))),
+        ("queues", format!("{tx} sending, {rx} receiving{}", channels.unwrap_or_default())),
+        ("RSS", rss),
+        ("offloads on", dash(on(true).join(", "))),
+        ("could be on", dash(on(false).join(", "))),
+        (
+            "timestamps",
+            format!(
+                "sending {}, receiving {}{clock}",
+                stamps(t.hardware_tx, t.software_tx),
+                stamps(t.hardware_rx, t.software_rx)
+            ),
+        ),
+        ("XDP", xdp_details(i)),
+    ];
+    for (kind, works) in kinds {
+        let text = match works {
+            Ok(how) => format!("works: {how}"),
+            Err(why) => format!("no: {}", why.lines().map(str::trim).collect::<Vec<_>>().join(", ")),
+        };
+        lines.push((kind.name, text));
+    }
+    let width = lines.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let lines = lines.iter().map(|(name, text)| format!("  {name:width$}  {text}\n")).collect::<String>();
+    format!("{}\n{lines}", i.name)
+}
+
+fn xdp_details(i: &InterfaceInfo) -> String {
+    let attached = i.xdp.programs.iter().map(|(mode, id)| format!(", program {id} attached ({})", xdp_mode(*mode)));
+    let attached: String = attached.collect();
+    let Some(f) = i.xdp.features else {
+        return format!("the kernel does not tell what the driver can{attached}");
+    };
+    let words = [
+        (f.native, "native"),
+        (f.redirect, "redirect"),
+        (f.redirect_target, "redirect to it"),
+        (f.zero_copy, "zero-copy sockets"),
+        (f.multi_buffer, "several buffers a frame"),
+        (f.hardware, "in hardware"),
+        (f.tx_timestamp, "transmit timestamps"),
+        (f.tx_checksum, "transmit checksums"),
+        (f.launch_time, "launch time"),
+        (f.rx_timestamp, "receive timestamps"),
+    ];
+    let words: Vec<_> = words.into_iter().filter(|(has, _)| *has).map(|(_, word)| word).collect();
+    let words = if words.is_empty() { "generic only".to_owned() } else { words.join(", ") };
+    words + &attached
+}
+
+fn dash(text: String) -> String {
+    if text.is_empty() { "-".to_owned() } else { text }
+}
+
+/// Sending and receiving; those in use, where the driver tells.
+fn queues(i: &InterfaceInfo) -> (u32, u32) {
+    match i.channels {
+        Some(c) if c.tx + c.rx + c.combined > 0 => (c.tx + c.combined, c.rx + c.combined),
+        _ => (i.tx_queues, i.rx_queues),
+    }
 }
 
 fn state(state: InterfaceState) -> &'static str {
@@ -109,16 +259,76 @@ fn timestamps(interface: &InterfaceInfo) -> &'static str {
     if interface.timestamping.hardware_rx { "hardware" } else { "kernel" }
 }
 
-fn value(i: &InterfaceInfo, usable: &Result<(), String>) -> Value {
-    let t = &i.timestamping;
+/// Where programs can run at best.
+fn xdp(interface: &InterfaceInfo) -> &'static str {
+    match interface.xdp.features {
+        None => "?",
+        Some(f) if f.zero_copy => "zero-copy",
+        Some(f) if f.native => "native",
+        Some(_) => "generic",
+    }
+}
+
+fn xdp_mode(mode: XdpMode) -> &'static str {
+    match mode {
+        XdpMode::Generic => "generic",
+        XdpMode::Native => "native",
+        XdpMode::Hardware => "hardware",
+    }
+}
+
+fn value(listed: &[Listed], rights: &Permissions) -> Value {
+    let interfaces: Vec<Value> = listed.iter().map(interface_value).collect();
+    let kind =
+        |kind: &Kind| json!({ "kind": kind.name, "address": kind.address, "what": kind.what, "needs": kind.needs });
     json!({
-        "name": i.name, "driver": i.driver, "state": state(i.state), "mtu": i.mtu, "speed_bps": i.speed_bps,
-        "mac": i.mac.map(|m| m.to_string()), "tx_queues": i.tx_queues, "rx_queues": i.rx_queues, "ethernet": i.ethernet,
+        "schema": "squall-ports/1",
+        "interfaces": interfaces,
+        "kinds": KINDS.iter().map(kind).collect::<Vec<_>>(),
+        "process": {
+            "uid": rights.uid,
+            "user_namespace": rights.user_namespace,
+            "capabilities": rights.names().collect::<Vec<_>>(),
+            "memlock_octets": rights.memlock,
+            "unprivileged_bpf_disabled": rights.unprivileged_bpf_disabled,
+            "packet_sockets_why_not": rights.packet_sockets().err(),
+            "xdp_programs_why_not": rights.xdp_programs().err(),
+        },
+    })
+}
+
+fn interface_value(Listed { interface: i, kinds }: &Listed) -> Value {
+    let (t, f) = (&i.timestamping, i.xdp.features);
+    let offloads: Map<String, Value> =
+        i.offloads.iter().map(|o| (o.name.to_owned(), json!({ "on": o.on, "fixed": o.fixed }))).collect();
+    let channels = i.channels.map(|c| {
+        json!({
+            "rx": c.rx, "tx": c.tx, "combined": c.combined,
+            "max_rx": c.max_rx, "max_tx": c.max_tx, "max_combined": c.max_combined,
+        })
+    });
+    let features = f.map(|f| {
+        json!({
+            "native": f.native, "redirect": f.redirect, "redirect_target": f.redirect_target, "zero_copy": f.zero_copy,
+            "multi_buffer": f.multi_buffer, "hardware": f.hardware, "tx_timestamp": f.tx_timestamp,
+            "tx_checksum": f.tx_checksum, "launch_time": f.launch_time, "rx_timestamp": f.rx_timestamp,
+        })
+    });
+    let program = |(mode, id): &(XdpMode, u32)| json!({ "mode": xdp_mode(*mode), "id": id });
+    let working: Vec<_> = kinds.iter().filter(|(_, works)| works.is_ok()).map(|(kind, _)| kind.name).collect();
+    let why_not: Map<String, Value> =
+        kinds.iter().filter_map(|(kind, works)| Some((kind.name.to_owned(), works.clone().err()?.into()))).collect();
+    json!({
+        "name": i.name, "driver": i.driver, "bus": i.bus, "numa_node": i.numa_node, "state": state(i.state),
+        "mtu": i.mtu, "max_mtu": i.max_mtu, "speed_bps": i.speed_bps, "mac": i.mac.map(|m| m.to_string()),
+        "tx_queues": i.tx_queues, "rx_queues": i.rx_queues, "channels": channels, "rss_entries": i.rss_entries,
+        "ethernet": i.ethernet, "offloads": offloads,
         "timestamping": {
             "software_tx": t.software_tx, "software_rx": t.software_rx,
-            "hardware_tx": t.hardware_tx, "hardware_rx": t.hardware_rx,
+            "hardware_tx": t.hardware_tx, "hardware_rx": t.hardware_rx, "clock": t.clock,
         },
-        "ports": usable.as_ref().map_or_else(|_| vec![], |()| vec!["af_packet"]),
-        "why_not": usable.as_ref().err(),
+        "xdp": { "features": features, "programs": i.xdp.programs.iter().map(program).collect::<Vec<_>>() },
+        "ports": working,
+        "why_not": why_not,
     })
 }

@@ -198,7 +198,7 @@ fn mistakes_of_the_user_are_status_2_and_say_where() {
         (vec!["send", "-p", "null:", "-r", "1kpps"], "--packet"),
         (vec!["send", "-p", "null:", "--packet", "eth"], "--rate"),
         (vec!["send", "-p", "null:", "--packet", "eth/ipv5", "-n", "1"], "squall send: --packet  packet says \"ipv5\""),
-        (send(&["-p", "lop:0"]), "there is no kind \"lop\""),
+        (send(&["-p", "lop:0"]), "there is no kind \"lop\"\n  try af_packet:IFACE, "),
         (send(&["-p", "loop:0,rng=1"]), "unknown option rng"),
         (send(&["-p", "null:", "--size", "tiny"]), "squall send: --size  size = \"tiny\" is not a frame length"),
         (send(&["-p", "null:", "--late", "later"]), "squall send: --late"),
@@ -409,8 +409,99 @@ fn interfaces_are_listed_with_what_works_on_them() {
     assert_eq!(status, 0);
     let ports: Value = serde_json::from_str(&out).unwrap();
     let lo = ports["interfaces"].as_array().unwrap().iter().find(|i| i["name"] == "lo").expect("every machine has lo");
-    assert_eq!(lo["ports"].as_array().unwrap().is_empty(), lo["why_not"] != Value::Null);
+    let works = lo["ports"].as_array().unwrap().iter().any(|kind| kind == "af_packet");
+    assert_eq!(works, lo["why_not"]["af_packet"] == Value::Null, "{lo:#}");
+    assert!(lo["offloads"]["gro"]["on"].is_boolean() && lo["xdp"]["programs"].as_array().unwrap().is_empty(), "{lo:#}");
+    assert!(ports["process"]["capabilities"].is_array());
     assert!(run(&["ports"]).1.starts_with("INTERFACE"));
+    let (status, out, _) = run(&["ports", "lo"]);
+    assert!(status == 0 && out.starts_with("lo\n  driver") && out.contains("\n  af_packet "), "{out}");
+    let (status, _, err) = run(&["ports", "nosuch0"]);
+    assert!(status == 3 && err.contains("nosuch0") && err.contains("lo"), "{err}");
+}
+
+/// A command in a namespace of its own, as an ordinary user has it; `None` where there are none.
+fn in_a_namespace(script: &str) -> Option<(i32, String, String)> {
+    let path = std::path::Path::new(env!("CARGO_BIN_EXE_squall")).parent().unwrap().display().to_string();
+    let output = Command::new("unshare")
+        .args(["-Urn", "sh", "-c", script])
+        .env("PATH", format!("{path}:{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap()))
+        .stdin(Stdio::null())
+        .output()
+        .ok()?;
+    let outcome = outcome(&output);
+    if outcome.2.contains("unshare") {
+        println!("SKIPPED: no namespace: {}", outcome.2);
+        return None;
+    }
+    Some(outcome)
+}
+
+const VETH: &str = "ip link add a0 type veth peer name b0 && ip link set a0 up && ip link set b0 up && sleep 0.1";
+
+#[test]
+fn a_bare_name_takes_a_kind_and_says_why() {
+    let send = "squall send -p a0 --to b0 --packet eth/ipv4/udp -r 1kpps -n 50 --latency --fail-if 'loss > 0' --json -";
+    let Some((status, out, err)) = in_a_namespace(&format!("{VETH} && {send}")) else { return };
+    assert_eq!(status, 0, "{err}");
+    let report: Value = serde_json::from_str(&out).unwrap();
+    let notes: Vec<&str> = report["notes"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    for (i, name) in ["a0", "b0"].into_iter().enumerate() {
+        let address = report["ports"][i]["address"].as_str().unwrap();
+        assert!(address.ends_with(&format!(":{name}")), "{address}");
+        let taken = format!("{name}: taken as {address}: ");
+        assert!(notes.iter().any(|note| note.starts_with(&taken) && note.len() > taken.len()), "{notes:?}");
+    }
+    // Only sending, with options of one kind and a speed, and without a peer.
+    let script = "ip link add d0 type dummy && ip link set d0 up && squall send -p d0,bypass=0,speed=1Gbps --packet \
+                  eth/ipv4/udp -r 10% -n 20 -q --json -";
+    let Some((status, out, err)) = in_a_namespace(script) else { return };
+    if err.contains("Unknown device type") {
+        println!("SKIPPED: {err}");
+        return;
+    }
+    assert_eq!(status, 0, "{err}");
+    let report: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(report["ports"][0]["address"], "af_packet:d0,bypass=0,speed=1Gbps");
+    assert_eq!(report["ports"][0]["interface"]["tx_packets"], 20);
+    // Down: nothing opens, and the last kind says why.
+    let down = "squall send -p lo --packet eth/ipv4/udp -r 1 -n 1 -q";
+    let Some((status, _, err)) = in_a_namespace(down) else { return };
+    assert!(status == 3 && err.contains("lo is down, try: ip link set lo up"), "{err}");
+}
+
+#[test]
+fn a_probe_measures_what_works_in_a_lab_of_its_own_or_on_a_named_interface() {
+    let Some((status, out, err)) = in_a_namespace("squall ports --probe --time 50ms --json -") else { return };
+    assert_eq!(status, 0, "{err}");
+    assert!(err.contains("in a private lab, veth-a and veth-b"), "{err}");
+    let probe: Value = serde_json::from_str(&out).unwrap();
+    let measured = probe["measured"].as_array().unwrap();
+    let of = |does: &str| -> Vec<&Value> {
+        measured.iter().filter(|m| m["kind"] == "af_packet" && m["does"] == does).collect()
+    };
+    assert_eq!((of("send").len(), of("receive").len()), (2, 2), "{probe:#}");
+    for m in of("send") {
+        // What the one interface sent, the other one has.
+        assert!(m["sent"].as_u64() > Some(0) && m["sent"] == m["received"], "{m:#}");
+    }
+    assert_eq!(probe["bare_name_takes"]["receive"], "af_packet");
+    // On an interface that is named it is told first what is sent, and to whom.
+    let script = format!("{VETH} && squall ports --probe a0 --time 50ms");
+    let Some((status, out, err)) = in_a_namespace(&script) else { return };
+    assert_eq!(status, 0, "{err}");
+    assert!(err.contains("probing on a0") && err.contains("type=0x88b5") && err.contains("own address"), "{err}");
+    assert!(out.contains("af_packet  sends") && !out.contains("receives  "), "{out}");
+}
+
+#[test]
+fn a_probe_stops_when_asked_and_tells_what_it_has() {
+    let script = "squall ports --probe --time 60s & sleep 2; kill -INT $!; wait $!";
+    let start = Instant::now();
+    let Some((status, out, err)) = in_a_namespace(script) else { return };
+    assert!(start.elapsed() < Duration::from_secs(30), "{err}");
+    assert_eq!(status, 0, "{err}");
+    assert!(out.contains("af_packet  sends") && err.contains("stopped"), "{out}{err}");
 }
 
 #[test]

@@ -2,10 +2,11 @@
 
 use std::io;
 
+use squall_port::InterfaceCounters;
 use squall_units::MacAddr;
 
 use crate::{
-    netlink::{Link, Netlink},
+    netlink::{GenericNetlink, Link, Netlink, Xdp},
     sys::Socket,
 };
 
@@ -13,18 +14,32 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterfaceInfo {
     pub name: String,
+    pub index: u32,
     /// `veth`, `virtio_net`, `ixgbe`; empty when the driver does not say.
     pub driver: String,
+    /// Where the hardware sits: `0000:01:00.0`; empty for what has none.
+    pub bus: String,
+    /// Of the hardware; `None` without hardware, or with a single node.
+    pub numa_node: Option<u32>,
     /// Octets of an IP packet; the frame has 14 more.
     pub mtu: u32,
+    /// The most that the driver allows.
+    pub max_mtu: Option<u32>,
     /// `None`: unknown, or a virtual interface, whose speed means nothing (a veth says 10 Gb/s).
     pub speed_bps: Option<u64>,
     pub mac: Option<MacAddr>,
+    /// As the kernel made them; how many the driver uses is for [`Channels`] to say.
     pub tx_queues: u32,
     pub rx_queues: u32,
+    /// `None` where the driver has no such setting.
+    pub channels: Option<Channels>,
+    /// Entries of the table that spreads received flows over queues (RSS); 0: the driver does not.
+    pub rss_entries: u32,
+    pub offloads: Vec<Offload>,
     pub state: InterfaceState,
     pub timestamping: Timestamping,
-    /// Frames start with an Ethernet header: af_packet ports need that.
+    pub xdp: Xdp,
+    /// Frames start with an Ethernet header: ports need that.
     pub ethernet: bool,
 }
 
@@ -36,6 +51,43 @@ pub enum InterfaceState {
     Up,
 }
 
+/// Queues in use, and the most there can be (`ethtool -l`, `ethtool -L`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Channels {
+    pub rx: u32,
+    pub tx: u32,
+    /// Queues for both directions, besides.
+    pub combined: u32,
+    pub max_rx: u32,
+    pub max_tx: u32,
+    pub max_combined: u32,
+}
+
+/// What the driver, or the kernel for it, does to frames on their way (`ethtool -k`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offload {
+    pub name: &'static str,
+    pub on: bool,
+    /// It cannot be switched.
+    pub fixed: bool,
+}
+
+/// Our names, and the kernel's of which one is enough.
+const OFFLOADS: [(&str, &[&str]); 12] = [
+    ("tx_checksum", &["tx-checksum-ip-generic", "tx-checksum-ipv4", "tx-checksum-ipv6"]),
+    ("rx_checksum", &["rx-checksum"]),
+    ("tso", &["tx-tcp-segmentation", "tx-tcp6-segmentation"]),
+    ("udp_segmentation", &["tx-udp-segmentation"]),
+    ("gso", &["tx-generic-segmentation"]),
+    ("gro", &["rx-gro"]),
+    ("hw_gro", &["rx-gro-hw"]),
+    ("lro", &["rx-lro"]),
+    ("tx_vlan", &["tx-vlan-hw-insert"]),
+    ("rx_vlan", &["rx-vlan-hw-parse"]),
+    ("ntuple", &["rx-ntuple-filter"]),
+    ("rx_hash", &["rx-hashing"]),
+];
+
 /// Which instants the driver can stamp.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timestamping {
@@ -43,36 +95,65 @@ pub struct Timestamping {
     pub software_rx: bool,
     pub hardware_tx: bool,
     pub hardware_rx: bool,
+    /// The clock of hardware stamps is /dev/ptpN.
+    pub clock: Option<u32>,
 }
 
 /// All of them, by name.
 pub fn list_interfaces() -> io::Result<Vec<InterfaceInfo>> {
     let ethtool = Ethtool::open()?;
     let mut all: Vec<_> = Netlink::open()?.links()?.iter().map(|link| describe(link, &ethtool)).collect();
+    if let Some(netdev) = GenericNetlink::open("netdev") {
+        all.iter_mut().for_each(|interface| netdev.xdp_features(interface.index, &mut interface.xdp));
+    }
     all.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(all)
 }
 
+/// What an interface has counted since it is there.
+pub fn interface_counters(name: &str) -> io::Result<InterfaceCounters> {
+    let links = Netlink::open()?.links()?;
+    let link = links.into_iter().find(|link| link.name == name);
+    Ok(link.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))?.counters)
+}
+
 pub(crate) fn describe(link: &Link, ethtool: &Ethtool) -> InterfaceInfo {
-    let driver = ethtool.driver(&link.name).unwrap_or_else(|| link.kind.clone());
+    let (driver, bus) = ethtool.driver(&link.name).unwrap_or_default();
+    let driver = if driver.is_empty() { link.kind.clone() } else { driver };
     // Of hardware alone: a kind means that the kernel made the interface up.
     let is_virtual = !link.kind.is_empty() || matches!(driver.as_str(), "tun" | "veth" | "dummy");
     InterfaceInfo {
         name: link.name.clone(),
+        index: link.index,
         driver,
+        numa_node: numa_node(&bus),
+        bus,
         mtu: link.mtu,
+        max_mtu: (link.max_mtu > 0).then_some(link.max_mtu),
         speed_bps: if is_virtual { None } else { ethtool.speed_bps(&link.name) },
         mac: link.mac,
         tx_queues: link.tx_queues,
         rx_queues: link.rx_queues,
+        channels: ethtool.channels(&link.name),
+        rss_entries: ethtool.rss_entries(&link.name).unwrap_or(0),
+        offloads: ethtool.offloads(&link.name).unwrap_or_default(),
         state: match link {
             link if !link.is_up() => InterfaceState::Down,
             link if !link.is_running() => InterfaceState::NoCarrier,
             _ => InterfaceState::Up,
         },
         timestamping: ethtool.timestamping(&link.name).unwrap_or_default(),
+        xdp: link.xdp.clone(),
         ethernet: matches!(link.hardware, libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK),
     }
+}
+
+/// Of a PCI device. Its place in sysfs, unlike that of the interface, is the same in every network namespace.
+fn numa_node(bus: &str) -> Option<u32> {
+    if bus.is_empty() || bus.contains('/') {
+        return None;
+    }
+    std::fs::read_to_string(format!("/sys/bus/pci/devices/{bus}/numa_node")).ok()?.trim().parse().ok()
 }
 
 /// The ethtool ioctl; like netlink, it stays in the namespace it was opened in.
@@ -80,6 +161,13 @@ pub(crate) struct Ethtool(Socket);
 
 // linux/ethtool.h
 const ETHTOOL_GDRVINFO: u32 = 3;
+const ETHTOOL_GSTRINGS: u32 = 0x1b;
+const ETHTOOL_GSSET_INFO: u32 = 0x37;
+const ETHTOOL_GFEATURES: u32 = 0x3a;
+const ETHTOOL_GCHANNELS: u32 = 0x3c;
+const ETHTOOL_GRSSH: u32 = 0x46;
+const ETH_SS_FEATURES: u32 = 4;
+const ETH_GSTRING_LEN: usize = 32;
 const ETHTOOL_GET_TS_INFO: u32 = 0x41;
 const ETHTOOL_GLINKSETTINGS: u32 = 0x4c;
 const SPEED_UNKNOWN: u32 = u32::MAX;
@@ -89,14 +177,67 @@ impl Ethtool {
         Socket::new(libc::AF_INET, libc::SOCK_DGRAM, 0).map(Self)
     }
 
-    fn driver(&self, name: &str) -> Option<String> {
-        // struct ethtool_drvinfo: cmd, driver[32], ... 196 octets.
+    /// Driver and bus.
+    fn driver(&self, name: &str) -> Option<(String, String)> {
+        // struct ethtool_drvinfo: cmd, driver[32], version[32], fw_version[32], bus_info[32], ... 196 octets.
         let mut info = [0; 64];
         info[0] = ETHTOOL_GDRVINFO;
         self.0.ethtool(name, &mut info).ok()?;
-        let octets: Vec<u8> = info[1..9].iter().flat_map(|word| word.to_ne_bytes()).collect();
-        let driver = String::from_utf8_lossy(octets.split(|&c| c == 0).next()?).into_owned();
-        (!driver.is_empty()).then_some(driver)
+        Some((text(&info[1..9]), text(&info[25..33])))
+    }
+
+    fn channels(&self, name: &str) -> Option<Channels> {
+        // struct ethtool_channels: cmd, the most of rx, tx, other, combined, then what there is of each.
+        let mut info = [0; 9];
+        info[0] = ETHTOOL_GCHANNELS;
+        self.0.ethtool(name, &mut info).ok()?;
+        let [_, max_rx, max_tx, _, max_combined, rx, tx, _, combined] = info;
+        Some(Channels { rx, tx, combined, max_rx, max_tx, max_combined })
+    }
+
+    fn rss_entries(&self, name: &str) -> Option<u32> {
+        // struct ethtool_rxfh: cmd, rss_context, indir_size, key_size, ...; sizes of 0 ask for the sizes.
+        let mut info = [0; 8];
+        info[0] = ETHTOOL_GRSSH;
+        self.0.ethtool(name, &mut info).ok()?;
+        Some(info[2])
+    }
+
+    fn offloads(&self, name: &str) -> Option<Vec<Offload>> {
+        let names = self.feature_names(name)?;
+        // struct ethtool_gfeatures: cmd, size, then for each 32 features available, requested, active, never_changed.
+        let blocks = names.len().div_ceil(32);
+        let mut info = vec![0; 2 + 4 * blocks];
+        (info[0], info[1]) = (ETHTOOL_GFEATURES, blocks as u32);
+        self.0.ethtool(name, &mut info).ok()?;
+        let bit = |feature: usize, word: usize| info[2 + feature / 32 * 4 + word] >> (feature % 32) & 1 == 1;
+        let find = |kernels: &[&str]| -> Vec<usize> {
+            kernels.iter().filter_map(|kernel| names.iter().position(|name| name == kernel)).collect()
+        };
+        let offload = |(name, kernels): &(&'static str, &[&str])| {
+            let features = find(kernels);
+            let fixed = features.iter().all(|&f| bit(f, 3) || !bit(f, 0));
+            Offload { name, on: features.iter().any(|&f| bit(f, 2)), fixed }
+        };
+        Some(OFFLOADS.iter().map(offload).collect())
+    }
+
+    /// Of all features that this kernel knows, in the order of their bits.
+    fn feature_names(&self, name: &str) -> Option<Vec<String>> {
+        // struct ethtool_sset_info: cmd, reserved, sset_mask (64 bits), a count for each set asked for.
+        let mask = (1u64 << ETH_SS_FEATURES).to_ne_bytes();
+        let (low, high) = mask.split_at(4);
+        let word = |octets: &[u8]| u32::from_ne_bytes([octets[0], octets[1], octets[2], octets[3]]);
+        let mut info = [ETHTOOL_GSSET_INFO, 0, word(low), word(high), 0];
+        self.0.ethtool(name, &mut info).ok()?;
+        // Some hundred; the answer must fit.
+        let count = usize::try_from(info[4]).ok().filter(|count| *count <= 4096)?;
+        // struct ethtool_gstrings: cmd, string_set, len, len times 32 octets.
+        let words = ETH_GSTRING_LEN / 4;
+        let mut strings = vec![0; 3 + words * count];
+        (strings[0], strings[1], strings[2]) = (ETHTOOL_GSTRINGS, ETH_SS_FEATURES, info[4]);
+        self.0.ethtool(name, &mut strings).ok()?;
+        Some(strings[3..].chunks_exact(words).map(text).collect())
     }
 
     fn speed_bps(&self, name: &str) -> Option<u64> {
@@ -133,6 +274,14 @@ impl Ethtool {
             software_rx: has(libc::SOF_TIMESTAMPING_RX_SOFTWARE),
             hardware_tx: has(libc::SOF_TIMESTAMPING_TX_HARDWARE),
             hardware_rx: has(libc::SOF_TIMESTAMPING_RX_HARDWARE),
+            // -1: none.
+            clock: (info[2] as i32 >= 0).then_some(info[2]),
         })
     }
+}
+
+/// A string of C in words, as the driver filled them in.
+fn text(words: &[u32]) -> String {
+    let octets: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    String::from_utf8_lossy(octets.split(|&c| c == 0).next().unwrap_or_default()).into_owned()
 }

@@ -8,13 +8,18 @@ mod bpf;
 mod interface;
 pub mod lab;
 mod netlink;
+mod permissions;
 mod sys;
 
 use std::io;
 
 use squall_port::{Address, Port};
 
-pub use interface::{InterfaceInfo, InterfaceState, Timestamping, list_interfaces};
+pub use interface::{
+    Channels, InterfaceInfo, InterfaceState, Offload, Timestamping, interface_counters, list_interfaces,
+};
+pub use netlink::{Xdp, XdpFeatures, XdpMode};
+pub use permissions::Permissions;
 
 /// The port at `address`; `None` if its kind is not one of this crate.
 pub fn open(address: &Address) -> io::Result<Option<Box<dyn Port>>> {

@@ -17,6 +17,8 @@ pub struct Link {
     pub name: String,
     pub index: u32,
     pub mtu: u32,
+    /// 0: no limit known.
+    pub max_mtu: u32,
     /// None where the address is not one of 6 octets.
     pub mac: Option<MacAddr>,
     /// `IFF_UP`, `IFF_RUNNING`, ...
@@ -28,6 +30,49 @@ pub struct Link {
     pub tx_queues: u32,
     pub rx_queues: u32,
     pub counters: InterfaceCounters,
+    /// Programs; what the driver can do is for [`GenericNetlink::xdp_features`] to find.
+    pub xdp: Xdp,
+}
+
+/// What the driver can do for XDP, and what is attached.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Xdp {
+    /// `None`: this kernel does not tell (before 6.3).
+    pub features: Option<XdpFeatures>,
+    /// Programs attached: where, and their identifiers (`bpftool prog show id N`).
+    pub programs: Vec<(XdpMode, u32)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum XdpMode {
+    /// In the kernel's general path, on copies.
+    Generic,
+    /// In the driver.
+    Native,
+    Hardware,
+}
+
+/// enum netdev_xdp_act, netdev_xsk_flags and netdev_xdp_rx_metadata (Documentation/netlink/specs/netdev.yaml).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct XdpFeatures {
+    /// Programs run in the driver.
+    pub native: bool,
+    /// They may redirect to other interfaces.
+    pub redirect: bool,
+    /// Others may redirect to this one. Of a veth, only while its peer receives by NAPI (a program there, or GRO).
+    pub redirect_target: bool,
+    /// AF_XDP sockets without copies.
+    pub zero_copy: bool,
+    /// Frames of several buffers (jumbo).
+    pub multi_buffer: bool,
+    pub hardware: bool,
+    /// Instants of sending for AF_XDP sockets.
+    pub tx_timestamp: bool,
+    pub tx_checksum: bool,
+    /// The hardware holds a frame until its instant.
+    pub launch_time: bool,
+    /// Programs can read the instant of arrival.
+    pub rx_timestamp: bool,
 }
 
 impl Link {
@@ -48,6 +93,11 @@ pub struct Netlink(Socket);
 const IFLA_INET6_ADDR_GEN_MODE: u16 = 8;
 const IN6_ADDR_GEN_MODE_NONE: u8 = 1;
 const VETH_INFO_PEER: u16 = 1;
+const IFLA_MAX_MTU: u16 = 51;
+const IFLA_XDP: u16 = 43;
+const IFLA_XDP_DRV_PROG_ID: u16 = 5;
+const IFLA_XDP_SKB_PROG_ID: u16 = 6;
+const IFLA_XDP_HW_PROG_ID: u16 = 7;
 
 const IFINFO_LEN: usize = 16;
 const ATTRIBUTE_TYPE: u16 = 0x3fff;
@@ -118,23 +168,95 @@ impl Netlink {
     }
 
     /// Sends a request and hands each message of the answer, `ifinfomsg` first, to `each`.
-    fn ask(&self, request: Request, mut each: impl FnMut(&[u8])) -> io::Result<()> {
-        self.0.send(&request.finish())?;
-        let mut buffer = vec![0; 1 << 16];
-        loop {
-            let len = self.0.recv(&mut buffer)?;
-            let mut rest = &buffer[..len];
-            while let Some((kind, body, next)) = split_message(rest) {
-                match c_int::from(kind) {
-                    libc::NLMSG_DONE => return Ok(()),
-                    libc::NLMSG_ERROR => {
-                        let code = body.first_chunk().map_or(-libc::EPROTO, |c| i32::from_ne_bytes(*c));
-                        return if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(-code)) };
-                    }
-                    _ => each(body),
-                }
-                rest = next;
+    fn ask(&self, request: Request, each: impl FnMut(&[u8])) -> io::Result<()> {
+        ask(&self.0, request, each)
+    }
+}
+
+/// A family of generic netlink.
+#[derive(Debug)]
+pub struct GenericNetlink {
+    socket: Socket,
+    family: u16,
+}
+
+// linux/genetlink.h, linux/netdev.h
+const GENL_ID_CTRL: u16 = 16;
+const CTRL_CMD_GETFAMILY: u8 = 3;
+const CTRL_ATTR_FAMILY_ID: u16 = 1;
+const CTRL_ATTR_FAMILY_NAME: u16 = 2;
+const NETDEV_CMD_DEV_GET: u8 = 1;
+const NETDEV_A_DEV_IFINDEX: u16 = 1;
+const NETDEV_A_DEV_XDP_FEATURES: u16 = 3;
+const NETDEV_A_DEV_XDP_RX_METADATA_FEATURES: u16 = 5;
+const NETDEV_A_DEV_XSK_FEATURES: u16 = 6;
+const GENERIC_HEADER_LEN: usize = 4;
+
+impl GenericNetlink {
+    /// `None` where this kernel has no such family.
+    pub fn open(family: &str) -> Option<Self> {
+        let socket = Socket::new(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_GENERIC).ok()?;
+        let mut request = Request::generic(GENL_ID_CTRL, CTRL_CMD_GETFAMILY);
+        request.attribute(CTRL_ATTR_FAMILY_NAME, &[family.as_bytes(), &[0]].concat());
+        let mut number = None;
+        ask(&socket, request, |message| {
+            let id = generic_attributes(message).find(|(kind, _)| *kind == CTRL_ATTR_FAMILY_ID);
+            number = id.and_then(|(_, value)| Some(u16::from_ne_bytes(*value.first_chunk()?)));
+        })
+        .ok()?;
+        Some(Self { socket, family: number? })
+    }
+
+    /// Of the family `netdev`: sets `xdp.features`, if the kernel tells.
+    pub fn xdp_features(&self, index: u32, xdp: &mut Xdp) {
+        let mut request = Request::generic(self.family, NETDEV_CMD_DEV_GET);
+        request.attribute(NETDEV_A_DEV_IFINDEX, &index.to_ne_bytes());
+        let _ = ask(&self.socket, request, |message| {
+            let find = |wanted| generic_attributes(message).find(|(kind, _)| *kind == wanted);
+            let flags = |wanted| {
+                find(wanted).and_then(|(_, v)| v.first_chunk()).map_or(0, |c: &[u8; 8]| u64::from_ne_bytes(*c))
+            };
+            if find(NETDEV_A_DEV_XDP_FEATURES).is_some() {
+                let (act, xsk) = (flags(NETDEV_A_DEV_XDP_FEATURES), flags(NETDEV_A_DEV_XSK_FEATURES));
+                let metadata = flags(NETDEV_A_DEV_XDP_RX_METADATA_FEATURES);
+                xdp.features = Some(XdpFeatures {
+                    native: act & 1 != 0,
+                    redirect: act & 2 != 0,
+                    redirect_target: act & 4 != 0,
+                    zero_copy: act & 8 != 0,
+                    hardware: act & 16 != 0,
+                    multi_buffer: act & 32 != 0,
+                    tx_timestamp: xsk & 1 != 0,
+                    tx_checksum: xsk & 2 != 0,
+                    launch_time: xsk & 4 != 0,
+                    rx_timestamp: metadata & 1 != 0,
+                });
             }
+        });
+    }
+}
+
+fn generic_attributes(message: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    attributes(message.get(GENERIC_HEADER_LEN..).unwrap_or_default())
+}
+
+/// Sends a request and hands the body of each message of the answer to `each`.
+fn ask(socket: &Socket, request: Request, mut each: impl FnMut(&[u8])) -> io::Result<()> {
+    socket.send(&request.finish())?;
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        let len = socket.recv(&mut buffer)?;
+        let mut rest = &buffer[..len];
+        while let Some((kind, body, next)) = split_message(rest) {
+            match c_int::from(kind) {
+                libc::NLMSG_DONE => return Ok(()),
+                libc::NLMSG_ERROR => {
+                    let code = body.first_chunk().map_or(-libc::EPROTO, |c| i32::from_ne_bytes(*c));
+                    return if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(-code)) };
+                }
+                _ => each(body),
+            }
+            rest = next;
         }
     }
 }
@@ -184,11 +306,23 @@ impl Link {
                     link.kind = kind.map(|(_, v)| text(v)).unwrap_or_default();
                 }
                 libc::IFLA_STATS64 => link.counters = counters(value),
+                IFLA_MAX_MTU => link.max_mtu = u32_of(value),
+                IFLA_XDP => link.xdp.programs = attributes(value).filter_map(xdp_program).collect(),
                 _ => {}
             }
         }
         Some(link)
     }
+}
+
+fn xdp_program((kind, value): (u16, &[u8])) -> Option<(XdpMode, u32)> {
+    let mode = match kind {
+        IFLA_XDP_DRV_PROG_ID => XdpMode::Native,
+        IFLA_XDP_SKB_PROG_ID => XdpMode::Generic,
+        IFLA_XDP_HW_PROG_ID => XdpMode::Hardware,
+        _ => return None,
+    };
+    Some((mode, u32_of(value)))
 }
 
 /// `struct rtnl_link_stats64`.
@@ -220,10 +354,19 @@ fn ifinfo(index: u32, flags: u32, change: u32) -> [u8; IFINFO_LEN] {
 
 impl Request {
     fn new(kind: u16, flags: c_int, index: u32, ifi_flags: u32, change: u32) -> Self {
+        Self::with_header(kind, flags, &ifinfo(index, ifi_flags, change))
+    }
+
+    fn generic(family: u16, command: u8) -> Self {
+        const VERSION: u8 = 1;
+        Self::with_header(family, libc::NLM_F_ACK, &[command, VERSION, 0, 0])
+    }
+
+    fn with_header(kind: u16, flags: c_int, header: &[u8]) -> Self {
         let mut octets = vec![0; 16];
         octets[4..6].copy_from_slice(&kind.to_ne_bytes());
         octets[6..8].copy_from_slice(&((flags | libc::NLM_F_REQUEST) as u16).to_ne_bytes());
-        octets.extend(ifinfo(index, ifi_flags, change));
+        octets.extend(header);
         Self { octets }
     }
 

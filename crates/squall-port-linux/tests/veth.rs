@@ -310,6 +310,21 @@ fn interfaces_are_listed_with_their_facts() -> Outcome {
     assert_eq!((veth.driver.as_str(), veth.mtu, veth.tx_queues, veth.rx_queues), ("veth", 4000, 3, 3));
     assert_eq!((veth.state, veth.speed_bps), (InterfaceState::Up, None), "the speed of a veth means nothing");
     assert!(veth.mac.is_some() && veth.ethernet && veth.timestamping.software_rx, "{veth:?}");
+    assert_eq!((&veth.bus[..], veth.numa_node, veth.timestamping.clock, veth.rss_entries), ("", None, None, 0));
+    let on = |name| veth.offloads.iter().find(|o| o.name == name).map(|o| o.on);
+    assert_eq!(
+        (on("tx_checksum"), on("tso"), on("gro"), on("rx_vlan")),
+        (Some(true), Some(true), Some(false), Some(true))
+    );
+    if let Some(channels) = veth.channels {
+        assert_eq!((channels.tx, channels.rx, channels.max_tx, channels.max_rx), (3, 3, 3, 3));
+    }
+    // Told by kernels from 6.3 on.
+    if let Some(features) = veth.xdp.features {
+        assert!(features.native && features.redirect && features.multi_buffer && !features.zero_copy, "{features:?}");
+        assert!(!all[0].xdp.features.is_some_and(|lo| lo.native), "{:?}", all[0]);
+    }
+    assert!(veth.xdp.programs.is_empty(), "{veth:?}");
     let facts = port("af_packet:veth-a")?.facts().clone();
     assert_eq!((facts.max_frame, facts.mac, facts.speed_bps), (4018, veth.mac, None));
     Ok(())

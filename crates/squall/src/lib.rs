@@ -27,7 +27,9 @@ mod assemble;
 mod cpus;
 mod error;
 mod host;
+pub mod kinds;
 mod ports;
+pub mod probe;
 pub mod render;
 pub mod report;
 mod session;
@@ -39,7 +41,10 @@ pub use session::{Opened, Planned, Run, Session};
 pub use squall_engine::EngineError;
 pub use squall_plan::{Multiplier, Placement, Plan, PlanPort, PlanStream, PlanWorker, PortLimits, explain};
 pub use squall_port::{Address, PortFacts, Timestamps};
-pub use squall_port_linux::{InterfaceInfo, InterfaceState, lab, list_interfaces};
+pub use squall_port_linux::{
+    Channels, InterfaceInfo, InterfaceState, Offload, Permissions, Timestamping, Xdp, XdpFeatures, XdpMode, lab,
+    list_interfaces,
+};
 pub use squall_profile::{Diagnostic, Diagnostics, Format, Profile, Stream as ProfileStream, schema as profile_schema};
 pub use squall_units as units;
 pub use squall_wire as wire;

@@ -1,42 +1,122 @@
-//! From addresses to ports: the one place that knows every backend.
+//! From addresses to ports, and from bare interface names to addresses.
+
+use std::io;
 
 use squall_plan::PortLimits;
 use squall_port::{Address, Port, PortFacts, Segmentation};
+use squall_port_linux::{InterfaceInfo, Permissions};
 
-use crate::Error;
+use crate::{
+    Error,
+    kinds::{KINDS, Kind, OnInterface, Use, candidates},
+};
 
 /// A port, what a plan has to know of it, and what the user should.
 pub type OpenPort = (Box<dyn Port>, PortLimits, Option<String>);
 
-/// Opens the port at `address`. A bare interface name takes the fastest backend that works there; the note says which.
+/// Opens the port at `address`. A bare interface name takes the fastest kind that works there for what is `wanted`; the
+/// note says which, and why no faster one.
 ///
 /// # Errors
 /// [`Error::Usage`] for an address that says nothing, [`Error::Environment`] for a port that does not open.
-pub fn open(address: &str) -> Result<OpenPort, Error> {
-    let mut parsed: Address = address.parse().map_err(|e: squall_port::AddressError| Error::Usage(e.to_string()))?;
-    let mut note = None;
-    if parsed.kind().is_empty() {
-        let full = format!("af_packet:{address}");
-        note = Some(format!("{address}: taken as {full}, the fastest backend that this build has for an interface"));
-        parsed = full.parse().map_err(|e: squall_port::AddressError| Error::Usage(e.to_string()))?;
+pub fn open(address: &str, wanted: Use) -> Result<OpenPort, Error> {
+    let parsed: Address = address.parse().map_err(usage)?;
+    match parsed.kind() {
+        "" => choose(&parsed, wanted),
+        kind => open_kind(kind_of(address, kind)?, address).map(|(port, limits)| (port, limits, None)),
     }
-    let speed =
-        parsed.take::<squall_units::Rate>("speed", "a rate such as 10Gbps").map_err(|e| Error::Usage(e.to_string()))?;
-    let failed = |error: std::io::Error| match error.kind() {
-        std::io::ErrorKind::InvalidInput => Error::Usage(error.to_string()),
+}
+
+fn usage(error: squall_port::AddressError) -> Error {
+    Error::Usage(error.to_string())
+}
+
+fn kind_of(address: &str, name: &str) -> Result<&'static Kind, Error> {
+    KINDS.iter().find(|kind| kind.name == name).ok_or_else(|| {
+        let known: Vec<_> = KINDS.iter().map(|kind| kind.address).collect();
+        Error::Usage(format!("port address {address:?}: there is no kind {name:?}\n  try {}", known.join(", ")))
+    })
+}
+
+fn open_kind(kind: &Kind, address: &str) -> Result<(Box<dyn Port>, PortLimits), Error> {
+    let mut address: Address = address.parse().map_err(usage)?;
+    let speed = address.take::<squall_units::Rate>("speed", "a rate such as 10Gbps").map_err(usage)?;
+    let opened = (kind.open)(&address).map_err(|error| match error.kind() {
+        io::ErrorKind::InvalidInput => Error::Usage(error.to_string()),
         _ => Error::Environment(error.to_string()),
-    };
-    let port = match squall_port::open(&parsed).map_err(failed)? {
-        Some(port) => port,
-        None => squall_port_linux::open(&parsed).map_err(failed)?.ok_or_else(|| {
-            Error::Usage(format!(
-                "port address {address:?}: there is no kind {:?}\n  try af_packet:IFACE, loop:N, null:, pcap:FILE",
-                parsed.kind()
-            ))
-        })?,
-    };
+    })?;
+    let port = opened.expect("the table of kinds names who opens each");
     let limits = limits(port.facts(), speed.map(|s| s.value() as u64));
-    Ok((port, limits, note))
+    Ok((port, limits))
+}
+
+/// The fastest kind that works on the interface, and why that one. The last, which works most widely, says what is wrong
+/// when none does.
+fn choose(bare: &Address, wanted: Use) -> Result<OpenPort, Error> {
+    let interfaces = squall_port_linux::list_interfaces().unwrap_or_default();
+    let interface = interfaces.iter().find(|i| i.name == bare.name());
+    let rights = Permissions::of_this_process();
+    let mut others = Vec::new();
+    let mut failed = None;
+    for (kind, on) in candidates(wanted) {
+        match open_unasked(kind, on, bare, interface, &rights, wanted) {
+            Ok((port, limits, because)) => {
+                others.extend(OTHERS.iter().map(|(name, why)| format!("{name} not considered ({why})")));
+                let chosen = format!("{bare}: taken as {}: {because}", port.facts().address);
+                return Ok((port, limits, Some([vec![chosen], others].concat().join("; "))));
+            }
+            Err(error) => {
+                others.push(format!("{} not taken: {}", kind.name, one_line(&error)));
+                failed = Some(error);
+            }
+        }
+    }
+    Err(failed.unwrap_or_else(|| Error::Usage(format!("port address {bare}: this build has no kind for interfaces"))))
+}
+
+/// Kinds with ways of their own to name what they stand on.
+const OTHERS: &[(&str, &str)] = &[];
+
+/// The port, and what speaks for it. A kind that nobody named must be able to do what the last one can.
+fn open_unasked(
+    kind: &Kind,
+    on: OnInterface,
+    bare: &Address,
+    interface: Option<&InterfaceInfo>,
+    rights: &Permissions,
+    wanted: Use,
+) -> Result<(Box<dyn Port>, PortLimits, String), Error> {
+    let environment = |why: &str| Error::Environment(why.to_owned());
+    let because = (on.unasked)(wanted).map_err(environment)?;
+    let is_last = candidates(wanted).last().is_some_and(|(last, _)| last.name == kind.name);
+    let address = format!("{}:{bare}", kind.name);
+    if is_last {
+        let (port, limits) = open_kind(kind, &address)?;
+        return Ok((port, limits, because.to_owned()));
+    }
+    let interface = interface.ok_or_else(|| environment("there is no such interface"))?;
+    let how = (on.can)(interface, rights).map_err(|why| environment(&why))?;
+    let (mut trial, limits) = open_kind(kind, &address)?;
+    if wanted != Use::Receive && limits.max_frame < interface.mtu + ETHERNET_HEADER {
+        return Err(environment(&format!(
+            "it sends frames of at most {} octets, the interface {}",
+            limits.max_frame,
+            interface.mtu + ETHERNET_HEADER
+        )));
+    }
+    // Some things only a queue finds out, and when the run starts it is too late for another kind.
+    if wanted != Use::Receive {
+        trial.open_tx(0, limits.max_frame).map_err(|e| environment(&e.to_string()))?;
+    }
+    drop(trial);
+    let (port, limits) = open_kind(kind, &address)?;
+    Ok((port, limits, format!("{because} ({how})")))
+}
+
+const ETHERNET_HEADER: u32 = 14;
+
+fn one_line(error: &Error) -> String {
+    error.to_string().lines().map(str::trim).collect::<Vec<_>>().join(", ")
 }
 
 /// What a plan can go by where the port at `address` does not open: the interface, if it is there.

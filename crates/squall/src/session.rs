@@ -18,6 +18,7 @@ use squall_units::Nanos;
 use crate::{
     Error, assemble,
     cpus::Claim,
+    kinds::Use,
     report::{Report, Sample},
 };
 
@@ -121,7 +122,7 @@ impl Session {
     /// Mistakes in addresses and profile.
     pub fn plan_only(&self) -> Result<Planned, Error> {
         let mut ports = Vec::new();
-        let (mut limits, notes) = self.each_port(|port| match crate::ports::open(&port.address) {
+        let (mut limits, notes) = self.each_port(|port, wanted| match crate::ports::open(&port.address, wanted) {
             Ok((opened, limit, note)) => {
                 ports.push(Some(opened.facts().clone()));
                 Ok((limit, note))
@@ -142,15 +143,24 @@ impl Session {
     /// Limits of all ports, and what the user should know of them.
     fn each_port(
         &self,
-        mut look: impl FnMut(&squall_profile::Port) -> Result<(PortLimits, Option<String>), Error>,
+        mut look: impl FnMut(&squall_profile::Port, Use) -> Result<(PortLimits, Option<String>), Error>,
     ) -> Result<(Vec<PortLimits>, Vec<String>), Error> {
         let (mut limits, mut notes) = (Vec::new(), Vec::new());
-        for port in &self.profile.ports {
-            let (limit, note) = look(port).map_err(|error| self.at_port(error, port))?;
+        for (i, port) in self.profile.ports.iter().enumerate() {
+            let (limit, note) = look(port, self.use_of(i)).map_err(|error| self.at_port(error, port))?;
             limits.push(limit);
             notes.extend(note);
         }
         Ok((limits, notes))
+    }
+
+    /// What port `i` of the profile is wanted for.
+    fn use_of(&self, i: usize) -> Use {
+        match (self.profile.streams.iter().any(|s| s.port == i), self.receive) {
+            (true, true) => Use::Both,
+            (true, false) => Use::Send,
+            (false, _) => Use::Receive,
+        }
     }
 
     /// What the session says about time and receiving; whether time is virtual.
@@ -171,8 +181,8 @@ impl Session {
     /// Mistakes in addresses and profile, ports that do not open.
     pub fn open(self) -> Result<Opened, Error> {
         let mut ports = Vec::new();
-        let (mut limits, notes) = self.each_port(|port| {
-            let (opened, limit, note) = crate::ports::open(&port.address)?;
+        let (mut limits, notes) = self.each_port(|port, wanted| {
+            let (opened, limit, note) = crate::ports::open(&port.address, wanted)?;
             ports.push(opened);
             Ok((limit, note))
         })?;

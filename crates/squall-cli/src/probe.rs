@@ -1,0 +1,169 @@
+//! `squall ports --probe`: how fast each kind of port is, here and now.
+
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+use squall::{
+    Error, InterfaceInfo, Permissions,
+    kinds::{Kind, Use, chosen, on_interface},
+    lab, list_interfaces,
+    probe::{Measured, receive, send, sizes},
+    render::human,
+    units::Nanos,
+};
+
+use crate::{
+    drive::Signals,
+    output,
+    table::{Side, table},
+};
+
+/// What was done with the frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Direction {
+    Send,
+    Receive,
+}
+
+type Row = (Direction, Measured);
+
+/// On `interface`, or in a private lab. Ctrl-C ends it with what was measured so far.
+pub fn probe(interface: Option<&str>, time: Nanos, json: Option<&str>) -> Result<ExitCode, Error> {
+    // First of all: only a process with one thread can enter a user namespace.
+    let (name, peer) = match interface {
+        Some(name) => (name.to_owned(), None),
+        None => {
+            let [a, b] = lab::enter_private(&lab::LabOptions::default())
+                .map_err(|e| Error::Environment(format!("{e}\n  or name an interface: squall ports --probe eth1")))?;
+            (a, Some(b))
+        }
+    };
+    let signals = Signals::catch()?;
+    let found = list_interfaces().map_err(|e| Error::Environment(format!("the interfaces cannot be listed: {e}")))?;
+    let at = crate::ports::find(&name, &found)?;
+    let rights = Permissions::of_this_process();
+    let kinds: Vec<_> = on_interface(at, &rights).collect();
+    eprintln!("{}", announcement(at, peer.as_deref(), kinds.iter().filter(|(_, w)| w.is_ok()).count(), time)?);
+    let mut rows: Vec<Row> = Vec::new();
+    let mut failed: Vec<(&'static str, String)> = Vec::new();
+    let stop = || signals.came();
+    for (kind, works) in &kinds {
+        let outcome = match works {
+            Ok(_) => measure(kind, at, peer.as_deref(), time, &stop, &mut rows),
+            Err(why) => Err(Error::Environment(why.clone())),
+        };
+        if let Err(error) = outcome {
+            failed.push((kind.name, error.to_string()));
+        }
+    }
+    let chosen = [(Use::Send, Direction::Send), (Use::Receive, Direction::Receive)]
+        .map(|(wanted, direction)| (direction, chosen(at, &rights, wanted).map(|kind| kind.name)));
+    if json != Some("-") {
+        output::print(&text(&rows, &failed, &chosen, peer.is_some()));
+    }
+    if let Some(file) = json {
+        output::write_to(file, &format!("{:#}\n", value(at, peer.as_deref(), &rows, &failed, &chosen)))?;
+    }
+    if signals.came() {
+        eprintln!("squall: stopped; what was measured until then is told");
+    }
+    Ok(ExitCode::from(if rows.is_empty() { 3 } else { 0 }))
+}
+
+/// What will be sent, before it is.
+fn announcement(at: &InterfaceInfo, peer: Option<&str>, kinds: usize, time: Nanos) -> Result<String, Error> {
+    let runs = kinds as u64 * 2 * if peer.is_some() { 2 } else { 1 };
+    let length = Nanos(time.0.saturating_mul(runs));
+    let [small, large] = sizes(at);
+    Ok(match peer {
+        Some(peer) => format!("squall: probing in a private lab, {} and {peer}, for about {length}", at.name),
+        None => format!(
+            "squall: probing on {}, for about {length}: frames of {small} and {large} octets as fast as they go,\n  {}: \
+             the interface's own address, which a switch does not pass on, and no IP",
+            at.name,
+            squall::probe::packet(at)?
+        ),
+    })
+}
+
+fn measure(
+    kind: &Kind,
+    at: &InterfaceInfo,
+    peer: Option<&str>,
+    time: Nanos,
+    stop: &dyn Fn() -> bool,
+    rows: &mut Vec<Row>,
+) -> Result<(), Error> {
+    let Some(on) = kind.interface else { return Ok(()) };
+    for size in sizes(at) {
+        if on.send.is_some() && !stop() {
+            rows.push((Direction::Send, send(kind.name, at, peer, size, time, stop)?));
+        }
+        if let (Some(peer), Some(_), false) = (peer, on.receive, stop()) {
+            // Each receiver is measured against the same sender.
+            let sender = format!("af_packet:{}", at.name);
+            rows.push((Direction::Receive, receive(kind.name, &sender, at, peer, size, time, stop)?));
+        }
+    }
+    Ok(())
+}
+
+type Chosen = [(Direction, Option<&'static str>); 2];
+
+fn text(rows: &[Row], failed: &[(&str, String)], chosen: &Chosen, in_lab: bool) -> String {
+    let columns = [
+        ("KIND", Side::Left),
+        ("DOES", Side::Left),
+        ("FRAME", Side::Right),
+        ("SENT", Side::Right),
+        ("RATE", Side::Right),
+        ("L1", Side::Right),
+        ("RECEIVED", Side::Right),
+        ("CPU s/Mpkt", Side::Right),
+        ("", Side::Left),
+    ];
+    let mut rows: Vec<&Row> = rows.iter().collect();
+    rows.sort_by_key(|(direction, m)| (*direction == Direction::Receive, m.size));
+    let row = |(direction, m): &&Row| {
+        let is_chosen = chosen.iter().any(|(d, kind)| d == direction && *kind == Some(m.kind));
+        vec![
+            m.kind.to_owned(),
+            if *direction == Direction::Send { "sends" } else { "receives" }.to_owned(),
+            m.size.to_string(),
+            human::count(m.sent),
+            human::si(m.pps(), "pps"),
+            human::si(m.bps_l1(), "b/s"),
+            m.received.map_or("-".into(), human::count),
+            m.cpu_s_per_mpkt.map_or("-".into(), |s| format!("{s:.2}")),
+            if is_chosen { "by a bare name" } else { "" }.to_owned(),
+        ]
+    };
+    let mut text = table(&columns, &rows.iter().map(row).collect::<Vec<_>>());
+    text += "\nSENT is counted by the interface, CPU is of the whole process, its start included";
+    text += if in_lab {
+        "; where a kind receives, af_packet sends, and RECEIVED is\ncounted by the port, else by the other interface.\n"
+    } else {
+        ".\n"
+    };
+    for (kind, why) in failed {
+        text += &format!("\n{kind} was not measured: {why}\n");
+    }
+    text
+}
+
+fn value(at: &InterfaceInfo, peer: Option<&str>, rows: &[Row], failed: &[(&str, String)], chosen: &Chosen) -> Value {
+    let row = |(direction, m): &Row| {
+        json!({
+            "kind": m.kind, "does": if *direction == Direction::Send { "send" } else { "receive" },
+            "frame_octets": m.size, "seconds": m.seconds, "sent": m.sent, "received": m.received,
+            "pps": m.pps(), "bps_l1": m.bps_l1(), "cpu_s_per_mpkt": m.cpu_s_per_mpkt,
+        })
+    };
+    let failed: Vec<_> = failed.iter().map(|(kind, why)| json!({ "kind": kind, "why": why })).collect();
+    json!({
+        "schema": "squall-probe/1", "interface": at.name, "peer": peer,
+        "measured": rows.iter().map(row).collect::<Vec<_>>(),
+        "not_measured": failed,
+        "bare_name_takes": { "send": chosen[0].1, "receive": chosen[1].1 },
+    })
+}

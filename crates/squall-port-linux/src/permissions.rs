@@ -1,0 +1,131 @@
+//! What this process may do, as /proc tells it: for words about it, not for decisions, which the kernel makes.
+
+use std::fs;
+
+use crate::sys;
+
+/// Of the calling process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Permissions {
+    pub uid: u32,
+    /// Effective capabilities, a bit each (capabilities(7)).
+    pub capabilities: u64,
+    /// In a user namespace that is not the machine's: capabilities hold for what belongs to it (the lab's interfaces),
+    /// and never for the BPF system call.
+    pub user_namespace: bool,
+    /// Memory that may be locked, octets (RLIMIT_MEMLOCK); `None`: no limit.
+    pub memlock: Option<u64>,
+    /// `kernel.unprivileged_bpf_disabled`: 0 is no, 1 and 2 are yes; `None` where the kernel has no BPF.
+    pub unprivileged_bpf_disabled: Option<u8>,
+}
+
+/// linux/capability.h: number and name of each that a port may need.
+pub const CAPABILITIES: [(u8, &str); 6] = [
+    (NET_ADMIN, "CAP_NET_ADMIN"),
+    (NET_RAW, "CAP_NET_RAW"),
+    (14, "CAP_IPC_LOCK"),
+    (SYS_ADMIN, "CAP_SYS_ADMIN"),
+    (38, "CAP_PERFMON"),
+    (BPF, "CAP_BPF"),
+];
+const NET_ADMIN: u8 = 12;
+const NET_RAW: u8 = 13;
+const SYS_ADMIN: u8 = 21;
+const BPF: u8 = 39;
+
+/// include/linux/proc_ns.h: PROC_USER_INIT_INO.
+const MACHINES_USER_NAMESPACE: &str = "user:[4026531837]";
+
+impl Permissions {
+    pub fn of_this_process() -> Self {
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let capabilities = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+        let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
+        let namespace = fs::read_link("/proc/self/ns/user").map(|link| link.to_string_lossy().into_owned());
+        let bpf = fs::read_to_string("/proc/sys/kernel/unprivileged_bpf_disabled");
+        Self {
+            uid: sys::euid(),
+            capabilities: capabilities.and_then(|c| u64::from_str_radix(c.trim(), 16).ok()).unwrap_or(0),
+            user_namespace: namespace.is_ok_and(|name| name != MACHINES_USER_NAMESPACE),
+            memlock: memlock(&limits),
+            unprivileged_bpf_disabled: bpf.ok().and_then(|text| text.trim().parse().ok()),
+        }
+    }
+
+    /// Names of those among [`CAPABILITIES`] that the process has.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        CAPABILITIES.into_iter().filter(|(number, _)| self.has(*number)).map(|(_, name)| name)
+    }
+
+    fn has(&self, capability: u8) -> bool {
+        self.capabilities >> capability & 1 == 1
+    }
+
+    /// Whether packet sockets open, as far as capabilities tell.
+    ///
+    /// # Errors
+    /// What is missing, and what to do.
+    pub fn packet_sockets(&self) -> Result<(), String> {
+        if self.has(NET_RAW) {
+            return Ok(());
+        }
+        Err("needs CAP_NET_RAW; try sudo, or setcap cap_net_raw+ep on the binary, or the private lab: squall lab up"
+            .into())
+    }
+
+    /// Whether XDP programs can be loaded, and attached to interfaces.
+    ///
+    /// # Errors
+    /// What is missing, and what to do.
+    pub fn xdp_programs(&self) -> Result<(), String> {
+        if self.user_namespace {
+            return Err(
+                "needs BPF, which the kernel keeps from user namespaces; try the lab as root: sudo squall lab up"
+                    .into(),
+            );
+        }
+        let bpf = self.has(BPF) || self.has(SYS_ADMIN);
+        let missing: Vec<_> = [(bpf, "CAP_BPF"), (self.has(NET_ADMIN) || self.has(SYS_ADMIN), "CAP_NET_ADMIN")]
+            .into_iter()
+            .filter(|(has, _)| !has)
+            .map(|(_, name)| name)
+            .collect();
+        match missing[..] {
+            [] => Ok(()),
+            _ => Err(format!(
+                "needs {}; try sudo, or setcap cap_net_raw,cap_net_admin,cap_bpf+ep on the binary",
+                missing.join(" and ")
+            )),
+        }
+    }
+}
+
+/// `Max locked memory         8388608              8388608              bytes`: the first is the one that holds.
+fn memlock(limits: &str) -> Option<u64> {
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max locked memory"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capabilities_decide_and_a_user_namespace_forbids_bpf() {
+        let all = Permissions { capabilities: u64::MAX, ..Permissions::default() };
+        assert_eq!((all.packet_sockets(), all.xdp_programs()), (Ok(()), Ok(())));
+        assert_eq!(all.names().count(), CAPABILITIES.len());
+        let lab = Permissions { user_namespace: true, ..all };
+        assert!(lab.packet_sockets().is_ok());
+        assert!(lab.xdp_programs().unwrap_err().contains("user namespaces"));
+        let none = Permissions::default();
+        assert!(none.packet_sockets().unwrap_err().contains("CAP_NET_RAW"));
+        assert!(none.xdp_programs().unwrap_err().contains("CAP_BPF and CAP_NET_ADMIN"));
+    }
+
+    #[test]
+    fn a_limit_is_read_and_none_is_none() {
+        let line = |soft: &str| format!("Max processes 1 1 processes\nMax locked memory         {soft}  9   bytes\n");
+        assert_eq!((memlock(&line("8388608")), memlock(&line("unlimited"))), (Some(8_388_608), None));
+    }
+}
