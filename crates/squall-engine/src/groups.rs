@@ -7,8 +7,9 @@ const NONE: u8 = u8::MAX;
 /// Which stream has which slots.
 #[derive(Debug)]
 pub struct Groups {
-    next: [u8; BATCH],
-    /// (stream, first slot, last slot, slots)
+    /// By a run's first slot: its slots, and the first slot of the group's next run.
+    runs: [(u8, u8); BATCH],
+    /// (stream, first slot, first slot of the last run, slots)
     groups: Vec<(u32, u8, u8, u8)>,
 }
 
@@ -21,7 +22,7 @@ pub struct Membership {
 
 impl Default for Groups {
     fn default() -> Self {
-        Self { next: [NONE; BATCH], groups: Vec::with_capacity(BATCH) }
+        Self { runs: [(0, NONE); BATCH], groups: Vec::with_capacity(BATCH) }
     }
 }
 
@@ -34,19 +35,15 @@ impl Groups {
     /// Slots `first .. first + count` (behind all that were added) are `stream`'s.
     #[inline]
     pub fn add(&mut self, batch: u64, member: &mut Membership, stream: u32, first: usize, count: usize) {
-        let last = first + count - 1;
-        for slot in first..last {
-            self.next[slot] = slot as u8 + 1;
-        }
-        self.next[last] = NONE;
+        self.runs[first] = (count as u8, NONE);
         if member.batch_and_group >> 8 == batch {
             let group = &mut self.groups[usize::from(member.batch_and_group as u8)];
-            self.next[usize::from(group.2)] = first as u8;
-            group.2 = last as u8;
+            self.runs[usize::from(group.2)].1 = first as u8;
+            group.2 = first as u8;
             group.3 += count as u8;
         } else {
             member.batch_and_group = batch << 8 | self.groups.len() as u64;
-            self.groups.push((stream, first as u8, last as u8, count as u8));
+            self.groups.push((stream, first as u8, first as u8, count as u8));
         }
     }
 
@@ -61,13 +58,17 @@ impl Groups {
     pub fn get<'a>(&self, g: usize, list: &'a mut [u8; BATCH]) -> (u32, usize, usize, Option<&'a [u8]>) {
         let (stream, first, last, count) = self.groups[g];
         let (start, n) = (usize::from(first), usize::from(count));
-        if usize::from(last) - start + 1 == n {
+        if usize::from(last - first + self.runs[usize::from(last)].0) == n {
             return (stream, start, n, None);
         }
-        let mut slot = first;
+        let (mut run, mut slot, mut left) = (first, first, self.runs[start].0);
         for place in &mut list[..n] {
+            if left == 0 {
+                run = self.runs[usize::from(run)].1;
+                (slot, left) = (run, self.runs[usize::from(run)].0);
+            }
             *place = slot;
-            slot = self.next[usize::from(slot)];
+            (slot, left) = (slot + 1, left - 1);
         }
         (stream, start, n, Some(&list[..n]))
     }

@@ -80,14 +80,37 @@ pub(crate) struct Transmitter {
 
 /// The batch at hand: filled, and as far as `done` sent.
 struct Hand {
-    /// Frames in a row of one stream: (stream, first slot, slot behind the last).
-    runs: Vec<(u32, usize, usize)>,
-    /// `u64::MAX`: never was due, left as soon as it could.
+    runs: Vec<InRow>,
+    /// See [`Hand::due`]. `u64::MAX`: never was due, left as soon as it could.
     due: [u64; BATCH],
     len: [u32; BATCH],
     prints: [Fingerprint; BATCH],
     filled: usize,
     done: usize,
+}
+
+/// Frames in a row of one stream.
+#[derive(Clone, Copy)]
+struct InRow {
+    stream: u32,
+    /// The first slot, and that behind the last.
+    begin: usize,
+    end: usize,
+    /// Due at equal distances: the first and the last instant say it all.
+    even: bool,
+}
+
+impl Hand {
+    /// When the frame in slot `i` of `row` was due; picoseconds.
+    #[inline]
+    fn due(&self, row: InRow, i: usize) -> u64 {
+        if !row.even || i == row.begin || i + 1 == row.end {
+            return self.due[i];
+        }
+        let (first, last) = (self.due[row.begin], self.due[row.end - 1]);
+        let (part, all) = ((i - row.begin) as u128, (row.end - 1 - row.begin) as u128);
+        first + (u128::from(last - first) * part / all) as u64
+    }
 }
 
 /// A stream, or a worker's share of it. What each frame needs comes first: with thousands of streams, every cache line
@@ -416,7 +439,7 @@ impl Transmitter {
                 }
                 _ => (self.wheel.bound().min(horizon.saturating_add(1)), BATCH),
             };
-            n += s.schedule_run(
+            let (count, even) = s.schedule_run(
                 bound,
                 most_in_a_row.min(most - n),
                 budget,
@@ -425,8 +448,9 @@ impl Transmitter {
                 n,
                 self.clock,
             );
-            self.hand.runs.push((entry.stream, first, n));
-            self.groups.add(self.batch, &mut s.member, entry.stream, first, n - first);
+            n += count;
+            self.hand.runs.push(InRow { stream: entry.stream, begin: first, end: n, even });
+            self.groups.add(self.batch, &mut s.member, entry.stream, first, count);
             Self::go_on(&mut self.senders, &mut self.wheel, i);
         }
         let turns = self.unpaced.len();
@@ -443,7 +467,7 @@ impl Transmitter {
             n += s.schedule_unpaced(at, quota, budget, &mut self.hand, &mut batch.meta[n..], n);
             batch.meta[first..n].iter_mut().for_each(|m| m.due = now);
             if n > first {
-                self.hand.runs.push((stream, first, n));
+                self.hand.runs.push(InRow { stream, begin: first, end: n, even: false });
                 self.groups.add(self.batch, &mut s.member, stream, first, n - first);
             }
             if s.timeline.end() <= at && s.timeline.due().is_some() {
@@ -547,43 +571,50 @@ impl Transmitter {
         let (first, took) = (self.clock.since_start(before).0, self.clock.since_start(after).0);
         let each = (took - first) / sent as u64;
         let virtual_time = self.clock == Clock::Virtual;
+        // When slot `i` had left.
+        let left = |i: usize| first + each * (i + 1 - from) as u64;
         let mut octets_of_all = 0;
         let mut errors = [0; BATCH];
-        let mut i = from;
-        for &(stream, begin, end) in &self.hand.runs {
-            let (begin, end) = (begin.max(from), end.min(to));
+        let mut late = 0;
+        for &row in &self.hand.runs {
+            let (begin, end) = (row.begin.max(from), row.end.min(to));
             if begin >= end {
                 continue;
             }
-            let s = &mut self.senders[stream as usize];
+            let s = &mut self.senders[row.stream as usize];
+            let count = (end - begin) as u64;
             let octets = match s.fixed_len {
                 0 => self.hand.len[begin..end].iter().map(|len| u64::from(len + FCS_LEN)).sum(),
-                len => u64::from(len + FCS_LEN) * (end - begin) as u64,
+                len => u64::from(len + FCS_LEN) * count,
             };
-            let due = &self.hand.due[begin..end];
-            if !virtual_time && due[0] != u64::MAX {
-                let errors = &mut errors[..due.len()];
-                let mut left = first + each * (begin - from) as u64;
-                for (error, due) in errors.iter_mut().zip(due) {
-                    left += each;
-                    *error = left.saturating_sub(*due) / 1000;
-                }
-                if self.shared_errors {
-                    self.counters.departure_error.record_all(errors);
+            let (first_due, last_due) = (self.hand.due(row, begin), self.hand.due(row, end - 1));
+            if !virtual_time && first_due != u64::MAX {
+                let (a, b) = (left(begin), left(end - 1));
+                if !self.shared_errors && row.even && a >= first_due && b >= last_due {
+                    s.departure_error.record_evenly((a - first_due) / 1000, (b - last_due) / 1000, count);
                 } else {
-                    s.departure_error.record_all(errors);
+                    for i in begin..end {
+                        errors[late] = left(i).saturating_sub(self.hand.due(row, i)) / 1000;
+                        late += 1;
+                    }
+                    if !self.shared_errors {
+                        s.departure_error.record_all(&errors[..late]);
+                        late = 0;
+                    }
                 }
             }
-            s.packets += (end - begin) as u64;
+            s.packets += count;
             s.octets += octets;
             octets_of_all += octets;
             if s.first_left.is_none() {
-                s.first_left = Some(if virtual_time { self.clock.instant(Picos(due[0])) } else { before });
+                s.first_left = Some(if virtual_time { self.clock.instant(Picos(first_due)) } else { before });
             }
-            s.last_left = if virtual_time { self.clock.instant(Picos(due[due.len() - 1])) } else { after };
-            i = end - 1;
+            s.last_left = if virtual_time { self.clock.instant(Picos(last_due)) } else { after };
+            self.counters.last = s.last_left;
         }
-        self.counters.last = if virtual_time { self.clock.instant(Picos(self.hand.due[i])) } else { after };
+        if late > 0 {
+            self.counters.departure_error.record_all(&errors[..late]);
+        }
         self.counters.packets += sent as u64;
         self.counters.octets += octets_of_all;
         if let Some(fingerprint) = &mut self.counters.fingerprint {
@@ -593,8 +624,8 @@ impl Transmitter {
 
     /// The stream that slot `i` of the batch at hand belongs to.
     fn sender_of(&mut self, i: usize) -> &mut Sender {
-        let run = self.hand.runs.iter().find(|r| (r.1..r.2).contains(&i));
-        let stream = run.expect("every slot at hand was put into a run").0;
+        let row = self.hand.runs.iter().find(|r| (r.begin..r.end).contains(&i));
+        let stream = row.expect("every slot at hand was put into a row").stream;
         &mut self.senders[stream as usize]
     }
 
@@ -664,7 +695,7 @@ fn walk(timeline: &mut Timeline, sizes: &Sizes, frames: std::ops::Range<u64>) {
 
 impl Sender {
     /// Takes frames in a row as long as they are due before `bound`, the first in any case, at most `most`: lengths and
-    /// due instants go to the batch, from slot `n` on. How many.
+    /// due instants go to the batch, from slot `n` on. How many, and whether at equal distances.
     #[inline]
     #[allow(clippy::too_many_arguments)]
     fn schedule_run(
@@ -676,18 +707,19 @@ impl Sender {
         meta: &mut [TxMeta],
         n: usize,
         clock: Clock,
-    ) -> usize {
+    ) -> (usize, bool) {
+        let first = self.timeline.end().0;
         if let (len @ 1.., u64::MAX, false) = (self.fixed_len, budget.octets, self.walk)
-            && let Some(count) = self.timeline.run(bound, &mut hand.due[n..n + most])
+            && let Some((count, last)) = self.timeline.run(bound, &mut meta[..most], |m, due| {
+                m.len = len;
+                m.due = clock.instant(Picos(due));
+            })
         {
             budget.packets -= if budget.packets == u64::MAX { 0 } else { count as u64 };
             self.next += self.by * count as u64;
-            for (m, due) in meta.iter_mut().zip(&hand.due[n..n + count]) {
-                m.len = len;
-                m.due = clock.instant(Picos(*due));
-            }
+            (hand.due[n], hand.due[n + count - 1]) = (first, last);
             hand.len[n..n + count].fill(len);
-            return count;
+            return (count, true);
         }
         let mut count = 0;
         while let Some(due) = self.timeline.due().filter(|due| count == 0 || (count < most && due.0 < bound)) {
@@ -698,7 +730,7 @@ impl Sender {
             hand.len[n + count] = len;
             count += 1;
         }
-        count
+        (count, false)
     }
 
     /// As [`Sender::schedule_run`], for frames that leave as soon as they can, up to the end of a burst.

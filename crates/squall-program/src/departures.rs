@@ -256,35 +256,62 @@ impl Timeline {
     }
 
     /// Takes consecutive frames of any one length as long as they are due before `bound` (the first in any case) and
-    /// there is room in `out`; their due instants go there. Time must not end meanwhile. `None`: gaps are not even, go frame by frame.
+    /// there is room in `out`; `each` is given a place there and the due instant. Says how many, and when the last of
+    /// them is due. Time must not end meanwhile. `None`: gaps are not even, go frame by frame.
     #[inline]
-    pub fn run(&mut self, bound: u64, out: &mut [u64]) -> Option<usize> {
+    pub fn run<T>(&mut self, bound: u64, out: &mut [T], mut each: impl FnMut(&mut T, u64)) -> Option<(usize, u64)> {
         let Even { whole, rest, den } = self.even;
         if den == 0 {
             return None;
         }
         let most = out.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
-        let (mut due, mut fraction, mut n) = (self.due, self.fraction, 0);
-        for o in &mut out[..most] {
-            *o = due;
-            n += 1;
-            due += whole;
-            fraction += rest;
-            let carry = fraction >= den;
-            fraction -= if carry { den } else { 0 };
-            due += u64::from(carry);
-            if due >= bound {
-                break;
+        let (mut due, mut last, mut n) = (self.due, self.due, 0);
+        if rest == 0 {
+            n = self.before(bound, most);
+            for o in &mut out[..n] {
+                last = due;
+                each(o, due);
+                due += whole;
             }
+        } else {
+            let mut fraction = self.fraction;
+            for o in &mut out[..most] {
+                last = due;
+                each(o, due);
+                n += 1;
+                due += whole;
+                fraction += rest;
+                let carry = fraction >= den;
+                fraction -= if carry { den } else { 0 };
+                due += u64::from(carry);
+                if due >= bound {
+                    break;
+                }
+            }
+            self.fraction = fraction;
         }
-        (self.due, self.fraction) = (due, fraction);
+        self.due = due;
         if self.left != u64::MAX {
             self.left -= n as u64;
             if self.left == 0 {
                 self.next_burst();
             }
         }
-        Some(n)
+        Some((n, last))
+    }
+
+    /// Of gaps in whole picoseconds: how many of the next `most` frames are due before `bound`, the first in any case.
+    #[inline]
+    fn before(&self, bound: u64, most: usize) -> usize {
+        let whole = self.even.whole;
+        // Far behind, or one by one among many streams, there is no need to divide.
+        if most <= 1 || self.due.saturating_add(whole) >= bound {
+            return most.min(1);
+        }
+        if self.due.saturating_add(whole.saturating_mul(most as u64 - 1)) < bound {
+            return most;
+        }
+        (1 + (bound - 1 - self.due) / whole) as usize
     }
 
     /// Takes up to `most` frames of a stream without gaps at the instant `now`; how many the burst had. Only of the
@@ -496,6 +523,32 @@ mod tests {
         t.fraction = 0;
         (0..3).for_each(|_| t.advance(60));
         assert_eq!(t.due, 3_000_001_000_000_000_000);
+    }
+
+    #[test]
+    fn a_run_of_frames_is_due_as_they_are_one_by_one() {
+        for gap in [Gap::from_pps(1_000_000, 1), Gap::from_pps(3_000_000, 1), Gap::from_pps(7, 3)] {
+            let whole = (gap.seconds(0.0) * 1e12) as u64;
+            let mut one =
+                Timeline::new(gap, GapLaw::Constant, Pattern { packets: 500, ..Pattern::CONTINUOUS }, 1, Picos(5));
+            let mut all = one.clone();
+            for k in 0.. {
+                let Some(now) = one.due() else { break };
+                // Before, at and behind a frame, and far away.
+                let bound = now.0 + [0, 1, whole, 3 * whole, 3 * whole + 1, 3 * whole + 2, u64::MAX / 4][k % 7];
+                let mut out = [0; 64];
+                let (n, last) = all.run(bound, &mut out[..1 + k * 5 % 64], |o, due| *o = due).expect("gaps are even");
+                for (j, due) in out[..n].iter().enumerate() {
+                    assert_eq!(one.due(), Some(Picos(*due)), "{gap:?} {k} {j}");
+                    assert!(j == 0 || *due < bound);
+                    one.advance(60);
+                }
+                assert_eq!(last, out[n - 1]);
+                assert!(n == 1 + k * 5 % 64 || one.due().is_none_or(|due| due.0 >= bound), "{gap:?} {k}: {n}");
+                assert_eq!((one.due(), one.end()), (all.due(), all.end()));
+            }
+            assert!(all.due().is_none());
+        }
     }
 
     #[test]
