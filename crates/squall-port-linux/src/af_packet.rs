@@ -26,14 +26,14 @@ use squall_port::{
 use squall_units::Nanos;
 
 use crate::{
-    interface::{Ethtool, describe},
+    interface::{Ethtool, InterfaceInfo, describe},
     netlink::{Link, Netlink},
     sys::{self, Map, Socket},
 };
 
-const ETHERNET_HEADER: u32 = 14;
+pub(crate) const ETHERNET_HEADER: u32 = 14;
 /// The kernel takes a frame that has a VLAN tag when it is so much longer.
-const VLAN_TAG: usize = 4;
+pub(crate) const VLAN_TAG: usize = 4;
 /// Sockets are cheap; the kernel spreads them over the device's queues by CPU.
 const TX_QUEUES: u32 = 64;
 
@@ -50,19 +50,9 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
     a.finish(&["batch", "bypass", "rx_queues", "blocks", "block", "retire"])?;
 
     let netlink = Netlink::open()?;
-    let link = find_link(address, &netlink)?;
-    if !link.is_up() {
-        let name = &link.name;
-        let text = format!("{address}: interface {name} is down, try: ip link set {name} up");
-        return Err(io::Error::new(io::ErrorKind::NetworkDown, text));
-    }
+    let (link, interface) = ethernet_link(address, &netlink)?;
     // A missing permission is told now, not when the run starts.
     packet_socket(address)?;
-    let interface = describe(&link, &Ethtool::open()?);
-    if !interface.ethernet {
-        let text = format!("{address}: {} is no Ethernet interface (ARPHRD {})", link.name, link.hardware);
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-    }
     let facts = PortFacts {
         kind: "af_packet",
         address: address.to_string(),
@@ -87,6 +77,22 @@ struct Options {
     blocks: u32,
     block_octets: u32,
     retire_ms: u32,
+}
+
+/// The interface that `address` names, if frames can be sent there.
+pub(crate) fn ethernet_link(address: &Address, netlink: &Netlink) -> io::Result<(Link, InterfaceInfo)> {
+    let link = find_link(address, netlink)?;
+    if !link.is_up() {
+        let name = &link.name;
+        let text = format!("{address}: interface {name} is down, try: ip link set {name} up");
+        return Err(io::Error::new(io::ErrorKind::NetworkDown, text));
+    }
+    let interface = describe(&link, &Ethtool::open()?);
+    if !interface.ethernet {
+        let text = format!("{address}: {} is no Ethernet interface (ARPHRD {})", link.name, link.hardware);
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
+    Ok((link, interface))
 }
 
 fn find_link(address: &Address, netlink: &Netlink) -> io::Result<Link> {
@@ -281,7 +287,7 @@ impl PacketTx {
             Some(libc::EAGAIN | libc::ENOBUFS | libc::EINTR) => {
                 self.blocked += 1;
                 // Without a carrier the same is said, for ever.
-                if self.blocked.is_multiple_of(64) && !self.is_running() {
+                if self.blocked.is_multiple_of(64) && !self.socket.is_running(&self.interface) {
                     return Err(
                         self.lost(io::ErrorKind::NetworkDown, "the link is down (no carrier, or the peer is down)")
                     );
@@ -304,11 +310,6 @@ impl PacketTx {
 
     fn lost(&self, kind: io::ErrorKind, why: &str) -> SendError {
         SendError::Port(io::Error::new(kind, format!("{}: {why}", self.interface)))
-    }
-
-    fn is_running(&self) -> bool {
-        let flags = self.socket.ifreq(libc::SIOCGIFFLAGS as _, &self.interface, [0; 16]);
-        flags.is_ok_and(|f| c_int::from(i16::from_ne_bytes([f[0], f[1]])) & libc::IFF_RUNNING != 0)
     }
 }
 

@@ -1,8 +1,9 @@
-//! Linux: the [`af_packet`] port, the machine's interfaces, and the private [`lab`].
+//! Linux: the [`af_packet`] and [`af_xdp`] ports, the machine's interfaces, and the private [`lab`].
 //!
 //! In goes an [`Address`] such as `af_packet:eth1`, out comes a [`Port`]; nothing here knows what is in a frame.
 
 pub mod af_packet;
+pub mod af_xdp;
 #[allow(dead_code)]
 mod bpf;
 mod interface;
@@ -25,6 +26,7 @@ pub use permissions::Permissions;
 pub fn open(address: &Address) -> io::Result<Option<Box<dyn Port>>> {
     match address.kind() {
         "af_packet" => af_packet::open(address).map(Some),
+        "af_xdp" => af_xdp::open(address).map(Some),
         _ => Ok(None),
     }
 }

@@ -29,9 +29,17 @@ unsafe impl Plain for libc::tpacket_stats_v3 {}
 // SAFETY: a struct of integers.
 unsafe impl Plain for libc::packet_mreq {}
 // SAFETY: integers.
+unsafe impl Plain for u64 {}
+// SAFETY: a struct of integers.
+unsafe impl Plain for libc::xdp_desc {}
+// SAFETY: a struct of integers.
+unsafe impl Plain for libc::xdp_mmap_offsets {}
+// SAFETY: integers.
 unsafe impl<const N: usize> Plain for [u8; N] {}
 // SAFETY: integers.
 unsafe impl<const N: usize> Plain for [u32; N] {}
+// SAFETY: integers.
+unsafe impl<const N: usize> Plain for [u64; N] {}
 
 #[derive(Debug)]
 pub struct Socket(OwnedFd);
@@ -82,6 +90,42 @@ impl Socket {
         let (address, len): (*const libc::sockaddr_ll, _) = (&address, mem::size_of::<libc::sockaddr_ll>() as u32);
         // SAFETY: `address` is `len` readable octets.
         check(unsafe { libc::bind(self.fd(), address.cast(), len) }).map(drop)
+    }
+
+    /// Binds an AF_XDP socket to a device's queue. `shared`: another socket, whose memory and rings it uses too.
+    pub fn bind_xdp(&self, index: u32, queue: u32, flags: u16, shared: Option<&Socket>) -> io::Result<()> {
+        let address = libc::sockaddr_xdp {
+            sxdp_family: libc::AF_XDP as u16,
+            sxdp_flags: flags,
+            sxdp_ifindex: index,
+            sxdp_queue_id: queue,
+            sxdp_shared_umem_fd: shared.map_or(0, |s| s.fd() as u32),
+        };
+        let (address, len): (*const libc::sockaddr_xdp, _) = (&address, mem::size_of::<libc::sockaddr_xdp>() as u32);
+        // SAFETY: `address` is `len` readable octets.
+        check(unsafe { libc::bind(self.fd(), address.cast(), len) }).map(drop)
+    }
+
+    /// Has the kernel look at the socket's transmit ring; never waits.
+    #[inline]
+    pub fn kick_tx(&self) -> io::Result<()> {
+        let nothing = std::ptr::null();
+        // SAFETY: there is nothing to be read.
+        let sent = unsafe { libc::sendto(self.fd(), nothing, 0, libc::MSG_DONTWAIT, nothing.cast(), 0) };
+        check(sent as c_int).map(drop)
+    }
+
+    /// Has the kernel look at the socket's fill ring, or poll the device; never waits.
+    pub fn kick_rx(&self) -> io::Result<()> {
+        // SAFETY: there is no room to be written to.
+        let got = unsafe { libc::recv(self.fd(), std::ptr::null_mut(), 0, libc::MSG_DONTWAIT) };
+        check(got as c_int).map(drop)
+    }
+
+    /// Whether `interface` is up and there is somebody at the other end.
+    pub fn is_running(&self, interface: &str) -> bool {
+        let flags = self.ifreq(libc::SIOCGIFFLAGS as _, interface, [0; 16]);
+        flags.is_ok_and(|f| c_int::from(i16::from_ne_bytes([f[0], f[1]])) & libc::IFF_RUNNING != 0)
     }
 
     pub fn send(&self, octets: &[u8]) -> io::Result<usize> {
@@ -143,7 +187,8 @@ fn interface_name(name: &str) -> io::Result<[u8; 16]> {
     Ok(padded)
 }
 
-/// Memory shared with the kernel through a socket's ring.
+/// Memory shared with the kernel.
+#[derive(Debug)]
 pub struct Map {
     base: NonNull<u8>,
     len: usize,
@@ -151,12 +196,29 @@ pub struct Map {
 
 // SAFETY: the mapping belongs to the process, not to a thread.
 unsafe impl Send for Map {}
+// SAFETY: gives out addresses only: whoever reads or writes through one has to say why that is sound.
+unsafe impl Sync for Map {}
 
 impl Map {
     pub fn new(socket: &Socket, len: usize) -> io::Result<Self> {
-        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_POPULATE);
+        Self::at_offset(socket, len, 0)
+    }
+
+    /// `offset` says which of the socket's rings.
+    pub fn at_offset(socket: &Socket, len: usize, offset: u64) -> io::Result<Self> {
+        Self::make(len, libc::MAP_SHARED | libc::MAP_POPULATE, socket.fd(), offset as libc::off_t)
+    }
+
+    /// Zeros that belong to no file; `huge`: on pages of 2 MiB, where the machine has set such aside.
+    pub fn anonymous(len: usize, huge: bool) -> io::Result<Self> {
+        let huge = if huge { libc::MAP_HUGETLB | libc::MAP_HUGE_2MB | libc::MAP_POPULATE } else { 0 };
+        Self::make(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | huge, -1, 0)
+    }
+
+    fn make(len: usize, flags: c_int, fd: c_int, offset: libc::off_t) -> io::Result<Self> {
+        let (anywhere, protection) = (std::ptr::null_mut(), libc::PROT_READ | libc::PROT_WRITE);
         // SAFETY: a new mapping at an address of the kernel's choice replaces nothing.
-        let base = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, socket.fd(), 0) };
+        let base = unsafe { libc::mmap(anywhere, len, protection, flags, fd, offset) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }

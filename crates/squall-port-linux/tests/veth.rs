@@ -2,6 +2,8 @@
 //!
 //! Each test is a process of its own, so that it has one thread when it enters its namespaces.
 
+mod af_xdp;
+
 use std::{
     error::Error,
     os::unix::process::CommandExt,
@@ -39,6 +41,24 @@ const TESTS: &[(&str, Test)] = &[
     ("interfaces_are_listed_with_their_facts", interfaces_are_listed_with_their_facts),
     ("a_lab_stays_until_taken_down", a_lab_stays_until_taken_down),
     ("a_lab_is_told_from_another_process_with_its_id", a_lab_is_told_from_another_process_with_its_id),
+    ("af_xdp_conforms", af_xdp::af_xdp_conforms),
+    ("af_xdp_conforms_behind_the_driver_too", af_xdp::af_xdp_conforms_behind_the_driver_too),
+    (
+        "af_xdp_gives_frames_to_a_packet_socket_and_takes_its",
+        af_xdp::af_xdp_gives_frames_to_a_packet_socket_and_takes_its,
+    ),
+    ("af_xdp_sends_and_receives_on_one_queue", af_xdp::af_xdp_sends_and_receives_on_one_queue),
+    ("af_xdp_queues_are_all_received_from", af_xdp::af_xdp_queues_are_all_received_from),
+    ("what_a_full_af_xdp_ring_loses_is_counted", af_xdp::what_a_full_af_xdp_ring_loses_is_counted),
+    ("all_counters_agree_over_af_xdp", af_xdp::all_counters_agree_over_af_xdp),
+    ("af_xdp_lets_pass_what_is_for_the_host", af_xdp::af_xdp_lets_pass_what_is_for_the_host),
+    ("the_host_answers_while_af_xdp_receives", af_xdp::the_host_answers_while_af_xdp_receives),
+    ("af_xdp_killed_leaves_no_program", af_xdp::af_xdp_killed_leaves_no_program),
+    ("af_xdp_without_bpf_sends_only_and_says_so", af_xdp::af_xdp_without_bpf_sends_only_and_says_so),
+    ("af_xdp_tells_a_bad_frame_and_a_link_that_goes_down", af_xdp::af_xdp_tells_a_bad_frame_and_a_link_that_goes_down),
+    ("a_queue_has_one_owner", af_xdp::a_queue_has_one_owner),
+    ("bad_af_xdp_options_are_told", af_xdp::bad_af_xdp_options_are_told),
+    ("the_device_may_be_asked_to_launch_frames", af_xdp::the_device_may_be_asked_to_launch_frames),
 ];
 
 /// uid and gid of nobody.
@@ -48,6 +68,11 @@ fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["--run", name] => return run(name),
+        ["--hold", address] => {
+            let Err(error) = af_xdp::hold(address);
+            eprintln!("{error}");
+            return ExitCode::FAILURE;
+        }
         ["--exec", name, ref argv @ ..] => {
             eprintln!("{}", Lab::exec(name, argv));
             return ExitCode::FAILURE;

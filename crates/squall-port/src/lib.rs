@@ -112,6 +112,10 @@ pub trait Port: Send {
     /// `max_frame`: the largest frame that will be sent, octets without FCS; super-frames included where the port cuts.
     fn open_tx(&mut self, queue: u32, max_frame: u32) -> io::Result<Box<dyn TxQueue>>;
     fn open_rx(&mut self, queue: u32) -> io::Result<Box<dyn RxQueue>>;
+    /// What the user should know of how the port works, since it was opened: what was fallen back to and why.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
     /// What the interface itself has counted, for the audit; `None` where there is no interface.
     fn interface_counters(&self) -> Option<InterfaceCounters> {
         None

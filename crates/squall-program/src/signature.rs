@@ -4,6 +4,8 @@
 //! device under test adds. Big-endian: check (32 bits), stream (16), sequence (32), transmit time (48 bits of
 //! nanoseconds, wraps after 78 hours).
 
+use squall_units::signature_check;
+
 /// Octets of the signature: what UDP over IPv4 leaves free in a frame of 64 is 18.
 pub const LEN: usize = 16;
 
@@ -20,21 +22,13 @@ pub struct Signature {
 const TIME_BITS: u32 = 48;
 const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
 
-/// A hash of everything but the check: foreign octets pass with a chance of 2^-32.
-#[inline]
-fn check(high: u64, low: u64) -> u32 {
-    let mut z = (high & 0xffff_ffff) ^ low.wrapping_mul(0x9fb2_1c65_1e98_df25) ^ 0x5351_5541_4c4c_3031;
-    z = (z ^ (z >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
-    (z >> 32) as u32
-}
-
 impl Signature {
     /// Two big-endian halves.
     #[inline]
     pub fn halves(self) -> (u64, u64) {
         let high = (u64::from(self.stream) << 16) | u64::from(self.sequence >> 16);
         let low = (u64::from(self.sequence & 0xffff) << TIME_BITS) | (self.time & TIME_MASK);
-        ((u64::from(check(high, low)) << 32) | high, low)
+        ((u64::from(signature_check(high, low)) << 32) | high, low)
     }
 
     /// Reads the end of `frame` (octets without FCS); `None` where there is no signature.
@@ -43,7 +37,7 @@ impl Signature {
         let (high, low) = frame.last_chunk::<LEN>()?.split_at(8);
         let high = u64::from_be_bytes(high.try_into().ok()?);
         let low = u64::from_be_bytes(low.try_into().ok()?);
-        if check(high, low) != (high >> 32) as u32 {
+        if signature_check(high, low) != (high >> 32) as u32 {
             return None;
         }
         Some(Self {

@@ -6,12 +6,14 @@
 mod addr;
 mod parse;
 mod rate;
+mod signature;
 mod slot;
 mod time;
 
 pub use addr::MacAddr;
 pub use parse::{UnitError, parse_count, parse_octets};
 pub use rate::{Rate, RateUnit};
+pub use signature::{SIGNATURE_HASH, signature_check};
 pub use slot::{Cut, Offload, Segmentation, TxMeta};
 pub use time::{Nanos, Picos};
 

@@ -1,0 +1,384 @@
+//! `af_xdp:IFACE`: frames through AF_XDP sockets, past the host's network stack, on any Ethernet interface.
+//!
+//! Sends from the memory that is shared with the kernel: a frame is written once, where the driver (zero-copy) or the
+//! kernel (copy mode) finds it. Receives by an XDP program of our own, which is on the interface as long as the port is open
+//! for receiving: by a link, so that the kernel removes it when this process ends, however it ends. The program stamps
+//! each frame that it takes and lets the others pass to the host (docs/guide/ports.md).
+//!
+//! Native where the driver takes a program, else generic; without copying where the driver can, else in copy mode;
+//! [`Port::notes`] tells what was chosen and why.
+
+mod program;
+mod ring;
+mod rx;
+mod tx;
+mod umem;
+
+use std::{
+    collections::BTreeMap,
+    io,
+    sync::{Arc, Weak},
+};
+
+use squall_port::{Address, BATCH, InterfaceCounters, Port, PortFacts, RxQueue, Segmentation, Timestamps, TxQueue};
+
+use self::{
+    program::{Receiving, Take},
+    rx::XdpRx,
+    tx::XdpTx,
+    umem::{Binding, Direction, Layout, Side, TX_HEADROOM, Umem},
+};
+use crate::{
+    af_packet::{ETHERNET_HEADER, VLAN_TAG, ethernet_link},
+    bpf::XdpMode,
+    netlink::{Link, Netlink},
+    sys::Socket,
+};
+
+/// The kernel's limit of a frame in pieces is above.
+const LONGEST_FRAME: u32 = 65_535;
+/// For transmit slots: a few batches of jumbo frames, a ring of short ones.
+const TX_OCTETS: usize = 2 << 20;
+
+const OPTIONS: [&str; 12] = [
+    "queue",
+    "rx_queues",
+    "mode",
+    "zerocopy",
+    "take",
+    "ring",
+    "tx_ring",
+    "batch",
+    "need_wakeup",
+    "busy_poll",
+    "busy_budget",
+    "launch",
+];
+
+pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
+    let mut a = address.clone();
+    let options = Options {
+        queue: a.take("queue", "the number of a queue of the device")?,
+        rx_queues: a.take_in("rx_queues", 0..=256, 1)?,
+        modes: match a.take::<String>("mode", "native or generic")?.as_deref() {
+            None => vec![XdpMode::Native, XdpMode::Generic],
+            Some("native") => vec![XdpMode::Native],
+            Some("generic") => vec![XdpMode::Generic],
+            Some(other) => return Err(a.error(format!("mode={other}, expected native or generic")).into()),
+        },
+        zero_copy: a.take_flag("zerocopy")?,
+        take: a.take("take", Take::EXPECTED)?.unwrap_or_default(),
+        ring: a.take_in("ring", 64..=1 << 20, 16_384)?.next_power_of_two(),
+        tx_ring: a.take_in("tx_ring", BATCH as u32..=1 << 16, 2048)?.next_power_of_two(),
+        batch: a.take_in("batch", 1..=BATCH as u32, BATCH as u32)? as usize,
+        need_wakeup: a.take_flag("need_wakeup")?.unwrap_or(true),
+        busy_poll_us: a.take_in("busy_poll", 0..=1_000_000, 0)?,
+        busy_budget: a.take_in("busy_budget", 1..=65_535, BATCH as u32)?,
+        launch_us: a.take("launch", "microseconds from the due instant to the launch by the device's clock")?,
+    };
+    a.finish(&OPTIONS)?;
+
+    let netlink = Netlink::open()?;
+    let (link, interface) = ethernet_link(address, &netlink)?;
+    // A missing permission is told now, not when the run starts.
+    xdp_socket(address)?;
+    let (rx_device, tx_device) = device_queues(&link);
+    let device_queues = match options.queue {
+        Some(queue) if queue >= rx_device.max(tx_device) => {
+            let most = rx_device.max(tx_device) - 1;
+            return Err(a_queue_too_high(address, queue, most));
+        }
+        Some(queue) => queue..queue + 1,
+        None => 0..rx_device,
+    };
+    let mut notes = Vec::new();
+    let mut rx_queues = options.rx_queues.min(device_queues.len() as u32);
+    let mut loaded = None;
+    if rx_queues > 0 {
+        match Receiving::load(options.take, link.mac, rx_device.max(tx_device)) {
+            Ok(program) => loaded = Some(program),
+            // Sending needs no program.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                notes.push(format!("{}: sends only: {error}", link.name));
+                rx_queues = 0;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    let facts = PortFacts {
+        kind: "af_xdp",
+        address: address.to_string(),
+        max_frame: (link.mtu + ETHERNET_HEADER + VLAN_TAG as u32).min(LONGEST_FRAME),
+        speed_bps: interface.speed_bps,
+        mac: link.mac,
+        tx_queues: if options.queue.is_some() { 1 } else { tx_device },
+        rx_queues,
+        timestamps: Timestamps::Kernel,
+        virtual_time: false,
+        batch: options.batch,
+        segmentation: Segmentation::Engine,
+    };
+    Ok(Box::new(XdpPort {
+        facts,
+        options,
+        link,
+        netlink,
+        device_queues,
+        loaded,
+        receiving: Weak::new(),
+        queues: BTreeMap::new(),
+        zero_copy: None,
+        notes,
+    }))
+}
+
+#[derive(Clone, Debug)]
+struct Options {
+    /// Of the device: the only one used.
+    queue: Option<u32>,
+    /// Our receive queues: each has its share of the device's.
+    rx_queues: u32,
+    modes: Vec<XdpMode>,
+    /// `None`: if the driver can.
+    zero_copy: Option<bool>,
+    take: Take,
+    ring: u32,
+    tx_ring: u32,
+    batch: usize,
+    need_wakeup: bool,
+    busy_poll_us: u32,
+    busy_budget: u32,
+    launch_us: Option<u32>,
+}
+
+fn a_queue_too_high(address: &Address, queue: u32, most: u32) -> io::Error {
+    address.error(format!("queue={queue}, expected at most {most}: the device has no more")).into()
+}
+
+fn xdp_socket(address: &Address) -> io::Result<Socket> {
+    Socket::new(libc::AF_XDP, libc::SOCK_RAW, 0).map_err(|error| match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            format!(
+                "{address}: AF_XDP sockets need CAP_NET_RAW, and CAP_BPF and CAP_NET_ADMIN to receive\n  \
+                 try sudo, or the private lab: squall lab up"
+            ),
+        ),
+        Some(libc::EAFNOSUPPORT) => io::Error::new(
+            io::ErrorKind::Unsupported,
+            format!("{address}: this kernel has no AF_XDP (CONFIG_XDP_SOCKETS)\n  try af_packet"),
+        ),
+        _ => error,
+    })
+}
+
+/// Queues that the device uses, to receive and to send: fewer than the kernel has made room for.
+fn device_queues(link: &Link) -> (u32, u32) {
+    // struct ethtool_channels: cmd, max_rx, max_tx, max_other, max_combined, rx, tx, other, combined.
+    const ETHTOOL_GCHANNELS: u32 = 0x3c;
+    let mut channels = [0u32; 9];
+    channels[0] = ETHTOOL_GCHANNELS;
+    let asked = Socket::new(libc::AF_INET, libc::SOCK_DGRAM, 0).and_then(|s| s.ethtool(&link.name, &mut channels));
+    match asked {
+        Ok(()) => ((channels[5] + channels[8]).max(1), (channels[6] + channels[8]).max(1)),
+        Err(_) => (link.rx_queues.max(1), link.tx_queues.max(1)),
+    }
+}
+
+struct XdpPort {
+    facts: PortFacts,
+    options: Options,
+    link: Link,
+    /// Stays in the namespace of the thread that opened the port.
+    netlink: Netlink,
+    /// Those that are received from.
+    device_queues: std::ops::Range<u32>,
+    /// Not yet on the interface.
+    loaded: Option<Receiving>,
+    /// On the interface as long as a queue is open to receive.
+    receiving: Weak<Receiving>,
+    queues: BTreeMap<u32, DeviceQueue>,
+    /// Once it was tried.
+    zero_copy: Option<bool>,
+    notes: Vec<String>,
+}
+
+/// What is open of a queue of the device.
+struct DeviceQueue {
+    umem: Arc<Umem>,
+    rx: bool,
+    tx: bool,
+}
+
+impl Port for XdpPort {
+    fn facts(&self) -> &PortFacts {
+        &self.facts
+    }
+
+    fn open_tx(&mut self, queue: u32, max_frame: u32) -> io::Result<Box<dyn TxQueue>> {
+        self.facts.check_tx(queue, max_frame)?;
+        let side = self.side(self.options.queue.unwrap_or(queue), Direction::Tx, queue)?;
+        Ok(Box::new(XdpTx::new(side, &self.link.name, self.facts.max_frame, max_frame, &self.options)))
+    }
+
+    fn open_rx(&mut self, queue: u32) -> io::Result<Box<dyn RxQueue>> {
+        if self.facts.rx_queues == 0
+            && let Some(why) = self.notes.first()
+        {
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("{}: {why}", self.facts.address)));
+        }
+        self.facts.check_rx(queue)?;
+        let receiving = self.receiving()?;
+        let ours = self.device_queues.clone().skip(queue as usize).step_by(self.facts.rx_queues as usize);
+        let mut sides = Vec::new();
+        for device_queue in ours {
+            sides.push((device_queue, self.side(device_queue, Direction::Rx, queue)?));
+        }
+        Ok(Box::new(XdpRx::new(sides, self.options.busy_poll_us > 0, receiving)?))
+    }
+
+    fn interface_counters(&self) -> Option<InterfaceCounters> {
+        self.netlink.link(self.link.index).ok().map(|link| link.counters)
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let mut notes = self.notes.clone();
+        let passed = self.receiving.upgrade().map_or(0, |r| r.passed());
+        if passed > 0 {
+            let name = &self.link.name;
+            notes.push(format!("{name}: {passed} frames were for the host and passed on (take=all takes them, too)"));
+        }
+        notes
+    }
+}
+
+impl XdpPort {
+    /// The program, on the interface.
+    fn receiving(&mut self) -> io::Result<Arc<Receiving>> {
+        if let Some(receiving) = self.receiving.upgrade() {
+            return Ok(receiving);
+        }
+        let (link, take) = (&self.link, self.options.take);
+        let mut receiving = match self.loaded.take() {
+            Some(loaded) => loaded,
+            None => Receiving::load(take, link.mac, self.device_queues.end)?,
+        };
+        let told = receiving.attach(&link.name, link.index, &self.options.modes)?;
+        self.notes.extend(told);
+        let receiving = Arc::new(receiving);
+        self.receiving = Arc::downgrade(&receiving);
+        Ok(receiving)
+    }
+
+    /// Our end of a queue of the device; `queue` is its number to the caller.
+    fn side(&mut self, device_queue: u32, direction: Direction, queue: u32) -> io::Result<Side> {
+        let binding = Binding {
+            ifindex: self.link.index,
+            queue: device_queue,
+            need_wakeup: self.options.need_wakeup,
+            busy_poll_us: self.options.busy_poll_us,
+            busy_budget: self.options.busy_budget,
+        };
+        let side = match self.queues.get(&device_queue) {
+            Some(open) if (direction == Direction::Rx && open.rx) || (direction == Direction::Tx && open.tx) => {
+                return Err(self.facts.already_open(queue));
+            }
+            Some(open) => open.umem.second(direction, &binding)?,
+            None => self.first_side(direction, &binding)?,
+        };
+        let open = self.queues.entry(device_queue);
+        let open = open.or_insert_with(|| DeviceQueue { umem: side.umem.clone(), rx: false, tx: false });
+        match direction {
+            Direction::Rx => open.rx = true,
+            Direction::Tx => open.tx = true,
+        }
+        Ok(side)
+    }
+
+    /// The memory for a queue of the device, bound in the best way that it has.
+    fn first_side(&mut self, direction: Direction, binding: &Binding) -> io::Result<Side> {
+        let zero_copy = match self.zero_copy {
+            Some(known) => known,
+            None => self.try_zero_copy(direction, binding)?,
+        };
+        self.zero_copy = Some(zero_copy);
+        let max_frame = self.facts.max_frame as usize;
+        let mut rx_chunks = if self.facts.rx_queues == 0 { 0 } else { self.rx_chunks() };
+        loop {
+            let layout = Layout::new(zero_copy, max_frame, TX_OCTETS, rx_chunks, self.options.tx_ring);
+            let least = layout.tx_stride(max_frame) * BATCH + TX_HEADROOM;
+            let layout = Layout::new(zero_copy, max_frame, least.max(TX_OCTETS), rx_chunks, self.options.tx_ring);
+            match Umem::bind(layout, self.options.launch_us.is_some(), direction, binding) {
+                Ok(side) => {
+                    if rx_chunks > 0 && rx_chunks < self.rx_chunks() {
+                        let octets = layout.octets() >> 10;
+                        let name = &self.link.name;
+                        self.note(format!(
+                            "{name}: ring={rx_chunks}: this user may not lock more memory ({octets} KiB)"
+                        ));
+                    }
+                    if !side.umem.pieces && layout.chunk < max_frame {
+                        let text =
+                            format!("{}: frames of more than {} octets need pieces", self.link.name, layout.chunk);
+                        return Err(io::Error::new(
+                            io::ErrorKind::Unsupported,
+                            format!("{text}, which kernel or driver do not take\n  try af_packet, or a smaller MTU"),
+                        ));
+                    }
+                    return Ok(side);
+                }
+                // RLIMIT_MEMLOCK, or no memory.
+                Err(error) if matches!(error.raw_os_error(), Some(libc::ENOBUFS | libc::ENOMEM)) && rx_chunks > 512 => {
+                    rx_chunks /= 2;
+                }
+                Err(error) => return Err(self.explain(error, binding.queue)),
+            }
+        }
+    }
+
+    /// Chunks to receive into, of each of the device's queues.
+    fn rx_chunks(&self) -> u32 {
+        let queues = self.device_queues.len() as u32;
+        (self.options.ring / queues.next_power_of_two()).max(64).min(self.options.ring)
+    }
+
+    /// Whether the driver can do without copying: by asking it, with little memory.
+    fn try_zero_copy(&mut self, direction: Direction, binding: &Binding) -> io::Result<bool> {
+        if self.options.zero_copy == Some(false) {
+            return Ok(false);
+        }
+        let layout = Layout::new(true, self.facts.max_frame as usize, 64 << 10, 64, self.options.tx_ring);
+        match Umem::bind(layout, false, direction, binding) {
+            Ok(_) => Ok(true),
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Err(self.explain(error, binding.queue)),
+            Err(error) if self.options.zero_copy == Some(true) => {
+                let text = format!("{}: the driver gives no zero-copy: {error}\n  try zerocopy=0", self.link.name);
+                Err(io::Error::new(io::ErrorKind::Unsupported, text))
+            }
+            Err(error) => {
+                self.note(format!("{}: frames are copied, as the driver gives no zero-copy ({error})", self.link.name));
+                Ok(false)
+            }
+        }
+    }
+
+    fn note(&mut self, note: String) {
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
+    }
+
+    fn explain(&self, error: io::Error, queue: u32) -> io::Error {
+        let name = &self.link.name;
+        let text = match error.raw_os_error() {
+            Some(libc::EBUSY) => format!("{name}: another AF_XDP socket has queue {queue}: a queue has one owner"),
+            Some(libc::ENOBUFS | libc::ENOMEM) => {
+                format!(
+                    "{name}: this user may not lock the memory that a ring needs\n  try ulimit -l 65536, or tx_ring=512"
+                )
+            }
+            _ => format!("{name}: AF_XDP on queue {queue}: {error}"),
+        };
+        io::Error::new(error.kind(), text)
+    }
+}

@@ -1,0 +1,298 @@
+//! The XDP program that hands frames to the sockets, stamps them, and lets pass what is not for us.
+
+use std::{io, net::Ipv6Addr, str::FromStr, sync::atomic::Ordering};
+
+use squall_bpf::{Alu, Asm, Cond, Label, MapKind, MapSpec, Object, Reg::*, Size, helper, xdp_action, xdp_md};
+use squall_units::{MacAddr, SIGNATURE_HASH};
+
+use crate::{
+    bpf::{Attached, Kind, MappedArray, Program, XdpMode},
+    sys::Socket,
+};
+
+/// Which frames are ours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Take {
+    /// Those to another station's address, and those with a signature: the host has no use for either.
+    #[default]
+    Test,
+    /// Those with a signature.
+    Signed,
+    /// IPv4 and IPv6 datagrams to this UDP port, in frames without a tag.
+    Udp(u16),
+    /// Every frame.
+    All,
+}
+
+impl Take {
+    pub const EXPECTED: &str = "test, signed, udp/PORT or all";
+}
+
+impl FromStr for Take {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        match text {
+            "test" => Ok(Self::Test),
+            "signed" => Ok(Self::Signed),
+            "all" => Ok(Self::All),
+            _ => text.strip_prefix("udp/").and_then(|port| port.parse().ok()).map(Self::Udp).ok_or(()),
+        }
+    }
+}
+
+/// Octets in front of each frame: its arrival, `CLOCK_MONOTONIC`.
+pub const STAMP: usize = 8;
+
+// Maps of the program, in the order in which they are declared.
+const SOCKETS: usize = 0;
+const COUNTERS: usize = 1;
+/// 64-bit words of the counters.
+const PASSED: usize = 0;
+const UNSTAMPED: usize = 1;
+
+/// The program on the interface, until dropped.
+#[derive(Debug)]
+pub struct Receiving {
+    program: Program,
+    counters: MappedArray,
+    /// Until [`Receiving::attach`]; gone first.
+    attached: Option<Attached>,
+    pub mode: Option<XdpMode>,
+}
+
+impl Receiving {
+    /// Loads the program, for up to `queues` queues of the device, and attaches it to nothing yet.
+    pub fn load(take: Take, mac: Option<MacAddr>, queues: u32) -> io::Result<Self> {
+        let program = Program::load(&assemble(take, mac, queues), Kind::Xdp { frags: true })?;
+        let counters = program.map(COUNTERS).mapped()?;
+        Ok(Self { program, counters, attached: None, mode: None })
+    }
+
+    /// Attaches the program in the first of `modes` that the interface has. What is in the way of the others is told.
+    pub fn attach(&mut self, interface: &str, index: u32, modes: &[XdpMode]) -> io::Result<Vec<String>> {
+        let mut notes = Vec::new();
+        for (i, &mode) in modes.iter().enumerate() {
+            match self.program.attach_xdp(index, mode) {
+                Ok(attached) => {
+                    (self.attached, self.mode) = (Some(attached), Some(mode));
+                    return Ok(notes);
+                }
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST)) => {
+                    let text = format!(
+                        "{interface} has another XDP program\n  \
+                         try: ip link show {interface}; ip link set {interface} xdp off, or end its owner"
+                    );
+                    return Err(io::Error::new(io::ErrorKind::ResourceBusy, text));
+                }
+                Err(error) if i + 1 < modes.len() => {
+                    notes.push(format!("{interface}: generic XDP, as the driver takes no native program ({error})"));
+                }
+                Err(error) => {
+                    let text = format!("{interface}: no {} XDP: {error}", name(mode));
+                    return Err(io::Error::new(error.kind(), text));
+                }
+            }
+        }
+        Ok(notes)
+    }
+
+    /// Frames that arrive on `queue` of the device go to `socket` from now on.
+    pub fn add(&self, queue: u32, socket: &Socket) -> io::Result<()> {
+        self.program.map(SOCKETS).update(&queue.to_ne_bytes(), &socket.fd().to_ne_bytes())
+    }
+
+    /// Frames that arrive on `queue` pass on.
+    pub fn remove(&self, queue: u32) {
+        let _ = self.program.map(SOCKETS).delete(&queue.to_ne_bytes());
+    }
+
+    /// Frames that were left to the host.
+    pub fn passed(&self) -> u64 {
+        self.counters.word(PASSED).load(Ordering::Relaxed)
+    }
+
+    /// The driver leaves no room in front of frames.
+    #[inline]
+    pub fn cannot_stamp(&self) -> bool {
+        self.counters.word(UNSTAMPED).load(Ordering::Relaxed) != 0
+    }
+}
+
+pub fn name(mode: XdpMode) -> &'static str {
+    match mode {
+        XdpMode::Generic => "generic",
+        XdpMode::Native => "native",
+    }
+}
+
+const ETHERNET_HEADER: i32 = 14;
+const ETHERTYPE_AT: i16 = 12;
+const UDP: i32 = 17;
+
+fn assemble(take: Take, mac: Option<MacAddr>, queues: u32) -> Object {
+    let mut a = Asm::new("squall_recv");
+    let map = |name: &str, kind, value_octets, entries, mmap| MapSpec {
+        name: name.into(),
+        kind,
+        key_octets: 4,
+        value_octets,
+        entries,
+        mmap,
+    };
+    let sockets = a.map(map("squall_sockets", MapKind::XskMap, 4, queues, false));
+    let counters = a.map(map("squall_counts", MapKind::Array, 16, 1, true));
+    let (taken, pass, redirect) = (a.label(), a.label(), a.label());
+
+    a.mov(R6, R1);
+    match take {
+        Take::All => {}
+        Take::Signed => is_signed(&mut a, taken, pass),
+        Take::Udp(port) => is_udp(&mut a, port, taken, pass),
+        Take::Test => {
+            let ours = mac.unwrap_or(MacAddr([0; 6])).0;
+            let to_host = a.label();
+            load_frame(&mut a, ETHERNET_HEADER, pass);
+            a.load(Size::U8, R4, R2, 0).jump_if(Cond::Set, R4, 1, to_host);
+            a.load(Size::U32, R4, R2, 0).mov64(R5, u64::from(u32::from_ne_bytes([ours[0], ours[1], ours[2], ours[3]])));
+            a.jump_if(Cond::Ne, R4, R5, taken).load(Size::U16, R4, R2, 4);
+            a.jump_if(Cond::Ne, R4, i32::from(u16::from_ne_bytes([ours[4], ours[5]])), taken);
+            a.bind(to_host);
+            is_signed(&mut a, taken, pass);
+        }
+    }
+
+    a.bind(taken).call(helper::KTIME_GET_NS).mov(R7, R0);
+    let unstamped = a.label();
+    a.mov(R1, R6).mov(R2, -(STAMP as i32)).call(helper::XDP_ADJUST_META).jump_if(Cond::Ne, R0, 0, unstamped);
+    a.load(Size::U32, R2, R6, xdp_md::DATA_META).load(Size::U32, R3, R6, xdp_md::DATA);
+    a.mov(R4, R2).add(R4, STAMP as i32).jump_if(Cond::Gt, R4, R3, redirect);
+    a.store(Size::U64, R2, 0, R7);
+    // Where there is no socket for the queue, the frame passes.
+    a.bind(redirect).load_map(R1, sockets).load(Size::U32, R2, R6, xdp_md::RX_QUEUE_INDEX);
+    a.mov(R3, xdp_action::PASS).call(helper::REDIRECT_MAP).exit();
+    a.bind(unstamped).mov(R1, 1).load_map_value(R2, counters, UNSTAMPED as u32 * 8);
+    a.atomic_add(Size::U64, R2, 0, R1).jump(redirect);
+    if take != Take::All {
+        a.bind(pass).mov(R1, 1).load_map_value(R2, counters, PASSED as u32 * 8);
+        a.atomic_add(Size::U64, R2, 0, R1).mov(R0, xdp_action::PASS).exit();
+    }
+    a.finish()
+}
+
+/// R2 is the frame, of which `octets` are there; else to `short`.
+fn load_frame(a: &mut Asm, octets: i32, short: Label) {
+    a.load(Size::U32, R2, R6, xdp_md::DATA).load(Size::U32, R3, R6, xdp_md::DATA_END);
+    a.mov(R4, R2).add(R4, octets).jump_if(Cond::Gt, R4, R3, short);
+}
+
+/// As `Signature::read` of squall-program has it. By a helper, because the end of a frame may be in another buffer.
+fn is_signed(a: &mut Asm, signed: Label, unsigned: Label) {
+    const LEN: i32 = 16;
+    let [of_low, constant, of_all] = SIGNATURE_HASH;
+    a.mov(R1, R6).call(helper::XDP_GET_BUFF_LEN).jump_if(Cond::Lt, R0, ETHERNET_HEADER + LEN, unsigned);
+    a.mov(R2, R0).add(R2, -LEN).mov(R1, R6).mov(R3, R10).add(R3, -LEN).mov(R4, LEN);
+    a.call(helper::XDP_LOAD_BYTES).jump_if(Cond::Ne, R0, 0, unsigned);
+    a.load(Size::U64, R2, R10, -LEN as i16).to_big_endian(R2, 64);
+    a.load(Size::U64, R3, R10, -LEN as i16 + 8).to_big_endian(R3, 64);
+    a.mov64(R4, of_low).mul(R3, R4).mov64(R4, constant).xor(R3, R4).alu32(Alu::Mov, R4, R2).xor(R3, R4);
+    a.mov(R4, R3).shift_right(R4, 32).xor(R3, R4).mov64(R4, of_all).mul(R3, R4).shift_right(R3, 32);
+    a.shift_right(R2, 32).jump_if(Cond::Eq, R2, R3, signed).jump(unsigned);
+}
+
+fn is_udp(a: &mut Asm, port: u16, udp: Label, other: Label) {
+    const UDP_HEADER: i32 = 8;
+    let (ipv6, wanted) = (a.label(), i32::from(port.to_be()));
+    let ethertype = |t: u16| i32::from(t.to_be());
+    load_frame(a, ETHERNET_HEADER + 20 + UDP_HEADER, other);
+    a.load(Size::U16, R4, R2, ETHERTYPE_AT).jump_if(Cond::Eq, R4, ethertype(0x86dd), ipv6);
+    a.jump_if(Cond::Ne, R4, ethertype(0x0800), other);
+    a.load(Size::U8, R4, R2, 14 + 9).jump_if(Cond::Ne, R4, UDP, other);
+    // Only the first fragment has ports.
+    a.load(Size::U16, R4, R2, 14 + 6).jump_if(Cond::Set, R4, i32::from(0x1fffu16.to_be()), other);
+    a.load(Size::U8, R4, R2, 14).and(R4, 15).shift_left(R4, 2).add(R2, R4);
+    a.mov(R4, R2).add(R4, ETHERNET_HEADER + UDP_HEADER).jump_if(Cond::Gt, R4, R3, other);
+    a.load(Size::U16, R4, R2, 14 + 2).jump_if(Cond::Eq, R4, wanted, udp).jump(other);
+    a.bind(ipv6);
+    load_frame(a, ETHERNET_HEADER + size_of::<Ipv6Addr>() as i32 * 2 + 8 + UDP_HEADER, other);
+    a.load(Size::U8, R4, R2, 14 + 6).jump_if(Cond::Ne, R4, UDP, other);
+    a.load(Size::U16, R4, R2, 14 + 40 + 2).jump_if(Cond::Eq, R4, wanted, udp).jump(other);
+}
+
+#[cfg(test)]
+mod tests {
+    use squall_units::signature_check;
+
+    use super::*;
+
+    const HOST: MacAddr = MacAddr([2, 0, 0, 0, 0, 0x0b]);
+
+    /// Whether the program wants `frame`; there are no sockets, so that all pass in the end.
+    fn takes(receiving: &Receiving, frame: &[u8]) -> bool {
+        let before = receiving.passed();
+        assert_eq!(receiving.program.run_once(frame).expect("the kernel runs it"), xdp_action::PASS as u32);
+        receiving.passed() == before
+    }
+
+    fn frame(to: [u8; 6], len: usize) -> Vec<u8> {
+        let mut octets = vec![0; len];
+        octets[..6].copy_from_slice(&to);
+        octets[12..15].copy_from_slice(&[8, 0, 0x45]);
+        octets[23] = 17;
+        octets[36..38].copy_from_slice(&5002u16.to_be_bytes());
+        octets
+    }
+
+    fn sign(mut octets: Vec<u8>) -> Vec<u8> {
+        let (high, low) = (0x0001_0007_u64, 0x1234_5678_9abc_def0_u64);
+        let at = octets.len() - 16;
+        octets[at..at + 8].copy_from_slice(&(u64::from(signature_check(high, low)) << 32 | high).to_be_bytes());
+        octets[at + 8..].copy_from_slice(&low.to_be_bytes());
+        octets
+    }
+
+    #[test]
+    fn what_is_for_the_host_passes() {
+        let other = [2, 0, 0, 0, 0, 0x0c];
+        let broadcast = [0xff; 6];
+        let load = |take| Receiving::load(take, Some(HOST), 4);
+        let test = match load(Take::Test) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return println!("SKIPPED: {error}"),
+            loaded => loaded.unwrap(),
+        };
+        for len in [60, 64, 61, 1514] {
+            assert!(takes(&test, &frame(other, len)), "to another station");
+            for host in [HOST.0, broadcast, [0x33, 0x33, 0, 0, 0, 1]] {
+                assert!(!takes(&test, &frame(host, len)), "to the host");
+                assert!(takes(&test, &sign(frame(host, len))), "signed");
+            }
+        }
+        let signed = load(Take::Signed).unwrap();
+        assert!(takes(&signed, &sign(frame(HOST.0, 60))) && !takes(&signed, &frame(other, 60)));
+        let mut altered = sign(frame(HOST.0, 60));
+        altered[59] ^= 1;
+        assert!(!takes(&signed, &altered));
+        let udp = load(Take::Udp(5002)).unwrap();
+        assert!(takes(&udp, &frame(HOST.0, 60)));
+        let mut elsewhere = frame(HOST.0, 60);
+        elsewhere[37] ^= 1;
+        assert!(!takes(&udp, &elsewhere));
+        let mut with_option = frame(HOST.0, 64);
+        with_option[14] = 0x46;
+        assert!(!takes(&udp, &with_option));
+        with_option[40..42].copy_from_slice(&5002u16.to_be_bytes());
+        assert!(takes(&udp, &with_option));
+        let mut ipv6 = frame(HOST.0, 70);
+        ipv6[12..14].copy_from_slice(&[0x86, 0xdd]);
+        (ipv6[20], ipv6[56], ipv6[57]) = (17, 0x13, 0x8a);
+        assert!(takes(&udp, &ipv6) && !takes(&udp, &ipv6[..61]));
+        let all = load(Take::All).unwrap();
+        assert!(takes(&all, &frame(HOST.0, 60)));
+    }
+
+    #[test]
+    fn filters_are_read() {
+        assert_eq!("udp/53".parse(), Ok(Take::Udp(53)));
+        assert!(["", "udp", "udp/", "udp/70000", "everything"].iter().all(|t| t.parse::<Take>().is_err()));
+    }
+}

@@ -1,0 +1,477 @@
+//! Sending: frames are written where they lie, and named in the transmit ring.
+//!
+//! Where the kernel copies, it does so inside of our system call, one frame after the other, and says how far it came: a
+//! frame is taken when the kernel has consumed its descriptor. A frame that the driver dropped (EBUSY) is offered again,
+//! as one that found the queue full; what was not consumed is ours still, and is withdrawn when the caller forgets it.
+//! Without copying the driver takes descriptors at its own pace: what is in the ring is taken.
+
+use std::{io, time::Duration};
+
+use libc::xdp_desc;
+use squall_port::{BATCH, SendError, TxBatch, TxMeta, TxQueue, monotonic};
+use squall_units::Nanos;
+
+use super::umem::{Side, TX_HEADROOM, TX_METADATA};
+use crate::{af_packet::ETHERNET_HEADER, sys};
+
+/// A frame that the driver drops for so long is not one that only waits for room.
+const PATIENCE: Nanos = Nanos(10_000_000);
+/// `XDP_MAX_TX_SKB_BUDGET`: frames that one system call may take, since Linux 6.17; 32 before.
+const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9;
+/// `XDP_TXMD_FLAGS_LAUNCH_TIME`
+const LAUNCH_TIME: u64 = 1 << 2;
+/// What the kernel skips: there is no such option.
+const WITHDRAWN: xdp_desc = xdp_desc { addr: 0, len: 0, options: u32::MAX };
+
+pub struct XdpTx {
+    side: Side,
+    interface: String,
+    max_frame: u32,
+    batch: usize,
+    need_wakeup: bool,
+    /// Added to the due instant, for the device to launch the frame by its clock; `None`: at once.
+    launch: Option<i64>,
+    slots: Slots,
+    /// Slots `next..next + lent` are lent and not sent.
+    next: usize,
+    lent: usize,
+    /// Where the kernel is in the ring; ahead of its word when it has consumed a frame that was dropped.
+    consumed: u32,
+    /// How far the ring is written.
+    written: u32,
+    /// Where each frame of the batch at hand ends in the ring.
+    ends: Vec<u32>,
+    /// Calls in a row that found the queue full.
+    blocked: u32,
+    /// Since when the driver drops the next frame.
+    dropped_since: Option<Nanos>,
+}
+
+/// Transmit slots in groups of a batch. The kernel has a slot until all descriptors that named it have completed, which
+/// they may do in any order.
+struct Slots {
+    start: usize,
+    stride: usize,
+    meta: Vec<TxMeta>,
+    /// Descriptors that have not completed, of each slot.
+    pending: Vec<u8>,
+    /// A bit for each slot, set when it is ours; a group is one word.
+    free: Vec<u64>,
+}
+
+impl Slots {
+    fn new(count: usize, stride: usize) -> Self {
+        Self {
+            start: TX_HEADROOM,
+            stride,
+            meta: vec![TxMeta::default(); count],
+            pending: vec![0; count],
+            free: vec![u64::MAX; count / BATCH],
+        }
+    }
+
+    /// The first run of `want` free slots within a group, or else the longest: what was used last is in the cache.
+    fn find(&self, want: usize) -> (usize, usize) {
+        let mut best = (0, 0);
+        for (group, &free) in self.free.iter().enumerate() {
+            let (mut bits, mut at) = (free, 0);
+            while bits != 0 {
+                let skip = bits.trailing_zeros();
+                let run = (bits >> skip).trailing_ones();
+                if run as usize > best.1 {
+                    best = (group * BATCH + at + skip as usize, run as usize);
+                    if best.1 >= want {
+                        return (best.0, want);
+                    }
+                }
+                bits = bits.checked_shr(skip + run).unwrap_or(0);
+                at += (skip + run) as usize;
+            }
+        }
+        best
+    }
+
+    fn take(&mut self, slot: usize, descriptors: u8) {
+        self.pending[slot] += descriptors;
+        self.free[slot / BATCH] &= !(1 << (slot % BATCH));
+    }
+
+    fn give_back(&mut self, address: u64) {
+        let slot = (address as usize - self.start) / self.stride;
+        self.pending[slot] -= 1;
+        if self.pending[slot] == 0 {
+            self.free[slot / BATCH] |= 1 << (slot % BATCH);
+        }
+    }
+
+    fn address(&self, slot: usize) -> usize {
+        self.start + slot * self.stride
+    }
+}
+
+impl XdpTx {
+    pub fn new(side: Side, interface: &str, port_max: u32, max_frame: u32, options: &super::Options) -> Self {
+        let layout = side.umem.layout;
+        let stride = layout.tx_stride(max_frame as usize);
+        let room = (layout.tx_octets - TX_HEADROOM) / stride;
+        let count = room.min(layout.tx_ring as usize) / BATCH * BATCH;
+        assert!(count > 0, "the memory was made for a batch of the longest frames");
+        // Frames of one call leave together; older kernels take 32 and are asked again.
+        let _ = side.socket().set(libc::SOL_XDP, XDP_MAX_TX_SKB_BUDGET, layout.tx_ring);
+        // Room for a few batches of jumbo frames; the kernel clips it to net.core.wmem_max.
+        let _ = side.socket().set(libc::SOL_SOCKET, libc::SO_SNDBUF, 4 << 20);
+        let (consumed, written) = (side.ring.consumer(), side.ring.producer());
+        Self {
+            interface: interface.to_owned(),
+            max_frame: port_max,
+            batch: options.batch,
+            need_wakeup: options.need_wakeup,
+            launch: options.launch_us.map(|us| i64::from(us) * 1000 + tai_offset()),
+            slots: Slots::new(count, stride),
+            next: 0,
+            lent: 0,
+            consumed,
+            written,
+            ends: Vec::with_capacity(BATCH),
+            blocked: 0,
+            dropped_since: None,
+            side,
+        }
+    }
+
+    /// Takes back the slots that have completed.
+    fn reap(&mut self) {
+        let completion = &self.side.addresses;
+        let (from, to) = (completion.consumer(), completion.producer());
+        if from == to {
+            return;
+        }
+        let mut at = from;
+        while at != to {
+            self.slots.give_back(completion.get(at));
+            at = at.wrapping_add(1);
+        }
+        completion.consume(to);
+    }
+
+    fn copies(&self) -> bool {
+        !self.side.umem.layout.zero_copy
+    }
+
+    /// Writes descriptors of frames `next..next + n` from where the kernel is on: as many as the ring has room for, and
+    /// none from a frame on that cannot be sent. Says how many.
+    fn write(&mut self, n: usize, from: u32) -> usize {
+        let layout = self.side.umem.layout;
+        let room = self.side.ring.size();
+        let kernel = self.side.ring.consumer();
+        self.ends.clear();
+        let mut at = from;
+        for slot in self.next..self.next + n {
+            let meta = self.slots.meta[slot];
+            if meta.len > self.max_frame || meta.len < ETHERNET_HEADER {
+                break;
+            }
+            let (mut address, mut left) = (self.slots.address(slot), meta.len as usize);
+            let first = at;
+            let metadata = if self.launch.is_some() { libc::XDP_TX_METADATA } else { 0 };
+            while left > 0 {
+                if at.wrapping_sub(kernel) >= room {
+                    at = first;
+                    break;
+                }
+                let piece = layout.piece(address, left);
+                let more = if left > piece { libc::XDP_PKT_CONTD } else { 0 };
+                let with = if at == first { metadata } else { 0 };
+                self.side.ring.set(at, xdp_desc { addr: address as u64, len: piece as u32, options: more | with });
+                at = at.wrapping_add(1);
+                (address, left) = (address + piece, left - piece);
+            }
+            if left > 0 {
+                break;
+            }
+            if let Some(offset) = self.launch {
+                self.write_metadata(slot, meta.due.0.wrapping_add_signed(offset));
+            }
+            self.ends.push(at);
+        }
+        // What an earlier call left in the ring and is not wanted now.
+        let end = at;
+        while is_before(at, self.written) {
+            self.side.ring.set(at, WITHDRAWN);
+            at = at.wrapping_add(1);
+        }
+        if is_before(self.written, end) {
+            self.written = end;
+            self.side.ring.produce(end);
+        }
+        self.ends.len()
+    }
+
+    fn write_metadata(&mut self, slot: usize, launch: u64) {
+        let at = self.side.umem.memory.at(self.slots.address(slot) - TX_METADATA, TX_METADATA);
+        let metadata = [LAUNCH_TIME, 0, launch];
+        // SAFETY: 24 octets of the headroom in front of the slot, which is lent to nobody else than this queue.
+        unsafe { at.as_ptr().cast::<[u64; 3]>().write_unaligned(metadata) };
+    }
+
+    /// The frames in the ring that were not consumed are not sent any more.
+    fn withdraw(&mut self) {
+        if self.copies() && self.consumed != self.written {
+            self.write(0, self.consumed);
+        }
+    }
+
+    fn send_copied(&mut self, n: usize) -> Result<usize, SendError> {
+        let n = n.min(self.lent);
+        let mut taken = 0;
+        while taken < n {
+            let frames = self.write((n - taken).min(self.batch), self.consumed);
+            if frames == 0 {
+                return if taken > 0 { Ok(taken) } else { Err(self.refuse()) };
+            }
+            let (sent, outcome) = self.kick_copied();
+            taken += sent;
+            if sent > 0 {
+                (self.blocked, self.dropped_since) = (0, None);
+            }
+            match outcome {
+                Outcome::Done => {}
+                _ if taken > 0 => break,
+                outcome => return self.blocked(outcome).map(|()| 0),
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Lets the kernel consume the frames at `ends`; how many left, and why not all.
+    fn kick_copied(&mut self) -> (usize, Outcome) {
+        let frames = self.ends.len();
+        let mut gone = 0;
+        loop {
+            let result = self.side.socket().kick_tx();
+            let kernel = self.side.ring.consumer();
+            let before = self.consumed;
+            if is_before(self.consumed, kernel) {
+                self.consumed = kernel;
+            }
+            let code = result.as_ref().err().and_then(io::Error::raw_os_error);
+            let dropped = code == Some(libc::EBUSY);
+            if dropped && self.consumed == before {
+                // The first frame of the call was consumed, which the kernel tells by its next word only.
+                self.consumed = self.ends[gone];
+            }
+            let first = gone;
+            while gone < frames && !is_before(self.consumed, self.ends[gone]) {
+                let start = if gone == 0 { None } else { Some(self.ends[gone - 1]) };
+                self.slots.take(self.next + gone, self.descriptors(gone, start));
+                gone += 1;
+            }
+            let outcome = match code {
+                None | Some(libc::EAGAIN | libc::ENOBUFS | libc::EINTR | libc::ENOMEM) if gone == frames => {
+                    Outcome::Done
+                }
+                // The budget of a call is used up, or there was no memory for the next.
+                None | Some(libc::EAGAIN | libc::ENOBUFS | libc::EINTR | libc::ENOMEM) if gone > first => continue,
+                None | Some(libc::EAGAIN | libc::ENOBUFS | libc::EINTR | libc::ENOMEM) => Outcome::Full,
+                // The last that was consumed: it is offered again.
+                Some(libc::EBUSY) => {
+                    gone = gone.saturating_sub(1);
+                    Outcome::Dropped
+                }
+                _ => Outcome::Lost(result.err().unwrap_or_else(|| io::Error::other("unknown"))),
+            };
+            self.next += gone;
+            self.lent -= gone;
+            return (gone, outcome);
+        }
+    }
+
+    /// How many descriptors frame `i` of the batch at hand has; `start` is where it begins in the ring, of the first
+    /// found from its length.
+    fn descriptors(&self, i: usize, start: Option<u32>) -> u8 {
+        match start {
+            Some(start) => self.ends[i].wrapping_sub(start) as u8,
+            None => {
+                let layout = self.side.umem.layout;
+                let (mut at, mut left) = (self.slots.address(self.next), self.slots.meta[self.next].len as usize);
+                let mut n = 0;
+                while left > 0 {
+                    let piece = layout.piece(at, left);
+                    (at, left, n) = (at + piece, left - piece, n + 1);
+                }
+                n
+            }
+        }
+    }
+
+    fn send_in_place(&mut self, n: usize) -> Result<usize, SendError> {
+        if n == 0 {
+            return Ok(0);
+        }
+        let frames = self.write(n, self.written);
+        self.consumed = self.side.ring.consumer();
+        for i in 0..frames {
+            let start = if i == 0 { None } else { Some(self.ends[i - 1]) };
+            self.slots.take(self.next + i, self.descriptors(i, start));
+        }
+        let kicked =
+            if !self.need_wakeup || self.side.ring.needs_wakeup() { self.side.socket().kick_tx() } else { Ok(()) };
+        // Before the outcome of the call: what is in the ring is the driver's.
+        let is_bad = frames == 0 && self.is_bad(self.next);
+        self.next += frames;
+        self.lent -= frames;
+        let outcome = match kicked.as_ref().err().and_then(io::Error::raw_os_error) {
+            None | Some(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS | libc::EINTR) => Outcome::Full,
+            Some(_) => Outcome::Lost(kicked.err().unwrap_or_else(|| io::Error::other("unknown"))),
+        };
+        match outcome {
+            _ if is_bad => Err(self.refuse()),
+            Outcome::Lost(_) => self.blocked(outcome).map(|()| frames),
+            _ if frames > 0 => {
+                self.blocked = 0;
+                Ok(frames)
+            }
+            full => self.blocked(full).map(|()| 0),
+        }
+    }
+
+    fn is_bad(&self, slot: usize) -> bool {
+        !(ETHERNET_HEADER..=self.max_frame).contains(&self.slots.meta[slot].len)
+    }
+
+    /// The next frame cannot be sent: its turn is over.
+    fn refuse(&mut self) -> SendError {
+        let short = self.slots.meta[self.next].len < ETHERNET_HEADER;
+        self.next += 1;
+        self.lent -= 1;
+        SendError::Frame(if short { "too_short" } else { "too_long" })
+    }
+
+    /// None was taken: whether to try again.
+    fn blocked(&mut self, outcome: Outcome) -> Result<(), SendError> {
+        self.blocked += 1;
+        match outcome {
+            Outcome::Lost(error) => {
+                return Err(match error.raw_os_error() {
+                    Some(libc::ENETDOWN) => self.lost(io::ErrorKind::NetworkDown, "the interface was taken down"),
+                    Some(libc::ENXIO | libc::ENODEV) => self.lost(io::ErrorKind::NotFound, "the interface is gone"),
+                    _ => SendError::Port(error),
+                });
+            }
+            Outcome::Dropped => {
+                let now = monotonic();
+                let since = *self.dropped_since.get_or_insert(now);
+                if now.saturating_sub(since) > PATIENCE && self.side.socket().is_running(&self.interface) {
+                    self.dropped_since = None;
+                    self.next += 1;
+                    self.lent -= 1;
+                    return Err(SendError::Frame("dropped_by_driver"));
+                }
+            }
+            Outcome::Full | Outcome::Done => {}
+        }
+        // Without a carrier the same is said, for ever.
+        if self.blocked.is_multiple_of(64) && !self.side.socket().is_running(&self.interface) {
+            return Err(self.lost(io::ErrorKind::NetworkDown, "the link is down (no carrier, or the peer is down)"));
+        }
+        Ok(())
+    }
+
+    fn lost(&self, kind: io::ErrorKind, why: &str) -> SendError {
+        SendError::Port(io::Error::new(kind, format!("{}: {why}", self.interface)))
+    }
+}
+
+/// Why the kernel stopped.
+#[derive(Debug)]
+enum Outcome {
+    Done,
+    Full,
+    Dropped,
+    Lost(io::Error),
+}
+
+impl TxQueue for XdpTx {
+    fn lend(&mut self, want: usize) -> TxBatch<'_> {
+        self.withdraw();
+        self.reap();
+        let want = want.min(BATCH);
+        let (first, n) = self.slots.find(want);
+        (self.next, self.lent) = (first, n.min(want));
+        if self.lent == 0 {
+            return TxBatch::empty();
+        }
+        let octets = self.lent * self.slots.stride;
+        let at = self.side.umem.memory.at(self.slots.address(first), octets);
+        // SAFETY: slots that are free: the kernel has no descriptor of them, and they are lent once at a time, as the
+        // batch borrows the queue. The receiving side has the memory behind all slots.
+        let base = unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), octets) };
+        TxBatch { base, stride: self.slots.stride, meta: &mut self.slots.meta[first..first + self.lent] }
+    }
+
+    fn send(&mut self, n: usize) -> Result<usize, SendError> {
+        assert!(n <= self.lent, "more frames sent than lent");
+        if self.copies() { self.send_copied(n) } else { self.send_in_place(n) }
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        self.withdraw();
+        for _ in 0..1000 {
+            self.reap();
+            if self.slots.free.iter().all(|group| *group == u64::MAX) {
+                return Ok(());
+            }
+            if !self.copies() {
+                let _ = self.side.socket().kick_tx();
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let text = format!("{}: frames still wait in the driver after 1 s", self.interface);
+        Err(io::Error::new(io::ErrorKind::TimedOut, text))
+    }
+}
+
+/// Of two indices that are less than 2^31 apart.
+#[inline]
+fn is_before(a: u32, b: u32) -> bool {
+    (a.wrapping_sub(b) as i32) < 0
+}
+
+/// What makes `CLOCK_MONOTONIC` the clock that devices launch by, ns.
+fn tai_offset() -> i64 {
+    sys::clock(libc::CLOCK_TAI) - sys::clock(libc::CLOCK_MONOTONIC)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_is_lent_again_only_when_all_that_named_it_has_completed() {
+        let mut slots = Slots::new(128, 192);
+        assert_eq!(slots.find(64), (0, 64));
+        for slot in 0..64 {
+            slots.take(slot, 1);
+        }
+        assert_eq!(slots.find(64), (64, 64), "the next group");
+        for slot in 64..128 {
+            slots.take(slot, if slot == 70 { 2 } else { 1 });
+        }
+        assert_eq!(slots.find(1).1, 0, "none is free");
+        // Out of order.
+        for slot in [70, 72, 71, 9] {
+            let address = slots.address(slot) as u64;
+            slots.give_back(address);
+        }
+        assert_eq!(slots.find(64), (71, 2), "the longest run");
+        assert_eq!(slots.find(1), (9, 1), "the first run that is long enough");
+        let address = slots.address(70) as u64;
+        slots.give_back(address + 20);
+        assert_eq!(slots.find(64), (70, 3));
+    }
+
+    #[test]
+    fn indices_wrap() {
+        assert!(is_before(u32::MAX, 0) && !is_before(0, u32::MAX) && !is_before(5, 5));
+    }
+}

@@ -1,0 +1,392 @@
+//! af_xdp over a veth pair. Without the right to load programs the other end receives by packet sockets.
+
+use std::{
+    convert::Infallible,
+    error::Error,
+    io::{BufRead, BufReader, Write},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use squall_port::{
+    Port, SendError,
+    conformance::{Bench, check},
+};
+use squall_port_linux::lab::{self, LabOptions};
+use squall_units::{Nanos, signature_check};
+
+use crate::{Outcome, enter, port, receive, send};
+
+/// Room for the most frames that are sent before anybody looks.
+const RING: &str = ",ring=32768";
+
+/// The receiving end: `af_xdp` with `options` where programs may be loaded.
+fn receiver(options: &str) -> String {
+    let may = port("af_xdp:veth-b").is_ok_and(|port| port.facts().rx_queues > 0);
+    if may { format!("af_xdp:veth-b{options}") } else { "af_packet:veth-b".into() }
+}
+
+/// Whether this user may receive; says so if not.
+fn may_receive(test: &str) -> std::io::Result<bool> {
+    let may = port("af_xdp:veth-b")?.facts().rx_queues > 0;
+    if !may {
+        println!("SKIPPED: {test}: needs the right to load BPF programs");
+    }
+    Ok(may)
+}
+
+pub fn af_xdp_conforms() -> Outcome {
+    enter()?;
+    let b = receiver(RING);
+    let open = &mut || Ok((port("af_xdp:veth-a")?, Some(port(&b)?)));
+    check(Bench { open, stored: false });
+    Ok(())
+}
+
+pub fn af_xdp_conforms_behind_the_driver_too() -> Outcome {
+    lab::enter_private(&LabOptions { mtu: 1500, queues: 1 })?;
+    let b = receiver(&format!(",mode=generic,take=all{RING}"));
+    let open = &mut || Ok((port("af_xdp:veth-a,batch=7,tx_ring=64,need_wakeup=0,rx_queues=0")?, Some(port(&b)?)));
+    check(Bench { open, stored: false });
+    Ok(())
+}
+
+pub fn af_xdp_gives_frames_to_a_packet_socket_and_takes_its() -> Outcome {
+    enter()?;
+    let open = &mut || Ok((port("af_xdp:veth-a,zerocopy=0")?, Some(port("af_packet:veth-b")?)));
+    check(Bench { open, stored: false });
+    let b = receiver(RING);
+    let open = &mut || Ok((port("af_packet:veth-a")?, Some(port(&b)?)));
+    check(Bench { open, stored: false });
+    Ok(())
+}
+
+pub fn af_xdp_sends_and_receives_on_one_queue() -> Outcome {
+    enter()?;
+    if !may_receive("af_xdp_sends_and_receives_on_one_queue")? {
+        return Ok(());
+    }
+    for rx_first in [true, false] {
+        let (mut a, mut b) = (port("af_xdp:veth-a")?, port("af_xdp:veth-b")?);
+        let open = |p: &mut Box<dyn Port>| -> std::io::Result<_> {
+            if rx_first {
+                let rx = p.open_rx(0)?;
+                return Ok((p.open_tx(0, 60)?, rx));
+            }
+            Ok((p.open_tx(0, 60)?, p.open_rx(0)?))
+        };
+        let ((mut a_tx, mut a_rx), (mut b_tx, mut b_rx)) = (open(&mut a)?, open(&mut b)?);
+        assert!(a.open_tx(0, 60).is_err() && a.open_rx(0).is_err(), "each is open already");
+        for _ in 0..20 {
+            send(&mut *a_tx, 500)?;
+            send(&mut *b_tx, 300)?;
+            assert!(receive(&mut *b_rx)?.into_iter().eq(0..500));
+            assert!(receive(&mut *a_rx)?.into_iter().eq(0..300));
+        }
+        a_tx.finish()?;
+        // One direction goes, the other stays.
+        drop(a_rx);
+        drop(b_tx);
+        send(&mut *a_tx, 500)?;
+        assert!(receive(&mut *b_rx)?.into_iter().eq(0..500));
+    }
+    Ok(())
+}
+
+pub fn af_xdp_queues_are_all_received_from() -> Outcome {
+    lab::enter_private(&LabOptions { mtu: 1500, queues: 3 })?;
+    if !may_receive("af_xdp_queues_are_all_received_from")? {
+        return Ok(());
+    }
+    for rx_queues in [1, 2] {
+        let (mut a, mut b) =
+            (port("af_xdp:veth-a,rx_queues=0")?, port(&format!("af_xdp:veth-b,rx_queues={rx_queues}"))?);
+        assert_eq!((a.facts().tx_queues, b.facts().rx_queues), (3, rx_queues));
+        let mut rx = (0..rx_queues).map(|q| b.open_rx(q)).collect::<Result<Vec<_>, _>>()?;
+        for queue in 0..3 {
+            let mut tx = a.open_tx(queue, 60)?;
+            send(&mut *tx, 1000)?;
+            let mut all: Vec<u32> = Vec::new();
+            for rx in &mut rx {
+                all.extend(receive(&mut **rx)?);
+            }
+            all.sort_unstable();
+            assert!(all.into_iter().eq(0..1000), "queue {queue} of {rx_queues}");
+        }
+    }
+    Ok(())
+}
+
+pub fn what_a_full_af_xdp_ring_loses_is_counted() -> Outcome {
+    enter()?;
+    if !may_receive("what_a_full_af_xdp_ring_loses_is_counted")? {
+        return Ok(());
+    }
+    for mode in ["native", "generic"] {
+        let (mut a, mut b) = (port("af_xdp:veth-a")?, port(&format!("af_xdp:veth-b,ring=256,mode={mode}"))?);
+        let mut rx = b.open_rx(0)?;
+        send(&mut *a.open_tx(0, 60)?, 20_000)?;
+        let received = receive(&mut *rx)?;
+        assert!(received.into_iter().eq(0..256), "what came first is there");
+        let drops = rx.drops();
+        assert_eq!(drops.iter().map(|d| d.1).sum::<u64>(), 20_000 - 256, "{drops:?}");
+        assert_eq!(rx.drops(), drops, "counts are not forgotten when read");
+    }
+    Ok(())
+}
+
+pub fn all_counters_agree_over_af_xdp() -> Outcome {
+    enter()?;
+    let (mut a, mut b) = (port("af_xdp:veth-a")?, port(&receiver(""))?);
+    let (mut tx, mut rx) = (a.open_tx(0, 60)?, b.open_rx(0)?);
+    let received = std::thread::scope(|scope| {
+        let receiver = scope.spawn(|| -> std::io::Result<Vec<u32>> {
+            let (mut numbers, patience) = (Vec::new(), Instant::now() + Duration::from_secs(60));
+            while numbers.last() != Some(&299_999) && Instant::now() < patience {
+                numbers.extend(receive(&mut *rx)?);
+            }
+            Ok(numbers)
+        });
+        let outcome = send(&mut *tx, 300_000);
+        outcome.map(|()| receiver.join().expect("the receiver does not panic"))
+    })??;
+    tx.finish()?;
+    let lost: u64 = rx.drops().iter().map(|d| d.1).sum();
+    assert!(received.is_sorted(), "in order");
+    assert_eq!(received.len() as u64 + lost, 300_000, "{:?}", rx.drops());
+    let (tx, rx) = (a.interface_counters().expect("veth counts"), b.interface_counters().expect("veth counts"));
+    // A veth whose peer has a native program counts octets behind the Ethernet header.
+    let octets = [46, 60].map(|len| 300_000 * len);
+    assert!(tx.tx_packets == 300_000 && octets.contains(&tx.tx_octets), "{tx:?}");
+    assert!(rx.rx_packets == 300_000 && octets.contains(&rx.rx_octets), "{rx:?}");
+    Ok(())
+}
+
+pub fn af_xdp_lets_pass_what_is_for_the_host() -> Outcome {
+    enter()?;
+    if !may_receive("af_xdp_lets_pass_what_is_for_the_host")? {
+        return Ok(());
+    }
+    for mode in ["native", "generic"] {
+        let (mut a, mut b, mut host) =
+            (port("af_packet:veth-a")?, port(&format!("af_xdp:veth-b,mode={mode}"))?, port("af_packet:veth-b")?);
+        let (mut tx, mut rx, mut host_rx) = (a.open_tx(0, 60)?, b.open_rx(0)?, host.open_rx(0)?);
+        let own = b.facts().mac.expect("veth has one").0;
+        let broadcast = [0xff; 6];
+        let other = [2, 9, 9, 9, 9, 9];
+        let cases = [(own, false, false), (broadcast, false, false), (own, true, true), (other, false, true)];
+        for (to, signed, ours) in cases {
+            let mut batch = tx.lend(1);
+            let frame = batch.frame(0, 60, Nanos::ZERO);
+            frame.fill(0);
+            frame[..6].copy_from_slice(&to);
+            frame[12..14].copy_from_slice(&[0x88, 0xb5]);
+            if signed {
+                let (high, low): (u64, u64) = (3, 7 << 40);
+                frame[44..52].copy_from_slice(&(u64::from(signature_check(high, low)) << 32 | high).to_be_bytes());
+                frame[52..].copy_from_slice(&low.to_be_bytes());
+            }
+            assert_eq!(tx.send(1)?, 1);
+            let (at_us, at_host) = (receive(&mut *rx)?.len(), receive(&mut *host_rx)?.len());
+            assert_eq!((at_us, at_host), (usize::from(ours), usize::from(!ours)), "{to:?}, signed {signed}, {mode}");
+        }
+        let notes = b.notes().join("\n");
+        assert!(notes.contains("2 frames were for the host"), "{notes}");
+    }
+    Ok(())
+}
+
+fn run(command: &str) -> Result<String, Box<dyn Error>> {
+    let output = Command::new("sh").args(["-c", command]).output()?;
+    if !output.status.success() {
+        return Err(format!("{command}: {}", String::from_utf8_lossy(&output.stderr)).into());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Opens the port at `address` to receive, says "ready", and holds it until killed.
+pub fn hold(address: &str) -> Result<Infallible, Box<dyn Error>> {
+    let mut port = port(address)?;
+    let mut rx = port.open_rx(0)?;
+    println!("ready");
+    loop {
+        rx.receive()?;
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Killed when dropped: a test that fails leaves no process behind.
+struct Holder(Child);
+
+impl Holder {
+    fn start(command: &mut Command) -> Result<(Self, BufReader<std::process::ChildStdout>), Box<dyn Error>> {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let output = BufReader::new(child.stdout.take().expect("it was asked for"));
+        Ok((Self(child), output))
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn expect_line(output: &mut impl BufRead, wanted: &str) -> Outcome {
+    let mut line = String::new();
+    output.read_line(&mut line)?;
+    if line.trim() == wanted {
+        return Ok(());
+    }
+    let mut rest = String::new();
+    std::io::Read::read_to_string(output, &mut rest)?;
+    Err(format!("{wanted:?} did not come, but {line}{rest}").into())
+}
+
+pub fn the_host_answers_while_af_xdp_receives() -> Outcome {
+    enter()?;
+    if !may_receive("the_host_answers_while_af_xdp_receives")? {
+        return Ok(());
+    }
+    if run("command -v ip && command -v unshare").is_err() {
+        println!("SKIPPED: the_host_answers_while_af_xdp_receives: needs ip and unshare");
+        return Ok(());
+    }
+    // The other end in a namespace of its own, so that the kernel does not answer itself.
+    let ourselves = std::env::current_exe()?;
+    let script =
+        "echo up; read go; ip addr add 10.99.0.2/24 dev veth-b; ip link set veth-b arp on up; exec \"$0\" --hold $1";
+    for mode in ["native", "generic"] {
+        let mut command = Command::new("unshare");
+        command.args(["-n", "sh", "-c", script]).arg(&ourselves).arg(format!("af_xdp:veth-b,mode={mode}"));
+        let (mut holder, mut output) = Holder::start(&mut command)?;
+        expect_line(&mut output, "up")?;
+        run(&format!("ip link set veth-b netns {}", holder.0.id()))?;
+        holder.0.stdin.as_mut().expect("it was asked for").write_all(b"go\n")?;
+        expect_line(&mut output, "ready")?;
+        run("ip link set veth-a arp on up; ip addr replace 10.99.0.1/24 dev veth-a")?;
+        // Nobody listens on the port, which the host can only tell if ARP and TCP reach it.
+        let refused = std::net::TcpStream::connect_timeout(&"10.99.0.2:9".parse()?, Duration::from_secs(3));
+        assert_eq!(refused.expect_err("nobody listens").kind(), std::io::ErrorKind::ConnectionRefused, "{mode}");
+        drop(holder);
+        // The namespace has gone, and both interfaces with it.
+        let patience = Instant::now() + Duration::from_secs(5);
+        while run("ip link show veth-a").is_ok() && Instant::now() < patience {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        run("ip link add veth-a type veth peer name veth-b && ip link set veth-a up && ip link set veth-b up")?;
+    }
+    Ok(())
+}
+
+pub fn af_xdp_killed_leaves_no_program() -> Outcome {
+    enter()?;
+    if !may_receive("af_xdp_killed_leaves_no_program")? {
+        return Ok(());
+    }
+    let program = || run("ip link show veth-b").map(|said| said.contains("xdp"));
+    for mode in ["native", "generic"] {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["--hold", &format!("af_xdp:veth-b,take=all,mode={mode}")]);
+        let (holder, mut output) = Holder::start(&mut command)?;
+        expect_line(&mut output, "ready")?;
+        assert!(program()?, "the program is on the interface");
+        let second = port("af_xdp:veth-b")?.open_rx(0).err().expect("another process has it").to_string();
+        assert!(second.contains("another XDP program"), "{second}");
+        // SIGKILL.
+        drop(holder);
+        let patience = Instant::now() + Duration::from_secs(5);
+        while program()? && Instant::now() < patience {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(!program()?, "the program went with the process");
+        let (mut a, mut host) = (port("af_packet:veth-a")?, port("af_packet:veth-b")?);
+        let mut rx = host.open_rx(0)?;
+        send(&mut *a.open_tx(0, 60)?, 100)?;
+        assert_eq!(receive(&mut *rx)?.len(), 100, "the host has its frames again");
+    }
+    Ok(())
+}
+
+pub fn af_xdp_without_bpf_sends_only_and_says_so() -> Outcome {
+    enter()?;
+    let mut a = port("af_xdp:veth-a")?;
+    if a.facts().rx_queues > 0 {
+        println!(
+            "af_xdp_without_bpf_sends_only_and_says_so: this user may load programs; nobody, who may not, is next"
+        );
+        return Ok(());
+    }
+    let mut b = port("af_packet:veth-b")?;
+    let mut rx = b.open_rx(0)?;
+    send(&mut *a.open_tx(0, 60)?, 1000)?;
+    assert!(receive(&mut *rx)?.into_iter().eq(0..1000));
+    let error = a.open_rx(0).err().expect("no program, no receiving");
+    assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
+    for text in [error.to_string(), a.notes().join("\n")] {
+        assert!(text.contains("sends only") && text.contains("CAP_BPF"), "{text}");
+    }
+    Ok(())
+}
+
+pub fn af_xdp_tells_a_bad_frame_and_a_link_that_goes_down() -> Outcome {
+    enter()?;
+    let mut a = port("af_xdp:veth-a")?;
+    let max_frame = a.facts().max_frame;
+    let mut tx = a.open_tx(0, max_frame)?;
+    let mut batch = tx.lend(3);
+    batch.frame(0, 13, Nanos::ZERO);
+    batch.frame(1, max_frame as usize, Nanos::ZERO).fill(0x55);
+    assert!(matches!(tx.send(2), Err(SendError::Frame("too_short"))));
+    assert_eq!(tx.send(1)?, 1);
+    assert_eq!(a.interface_counters().expect("veth counts").tx_packets, 1);
+    lab::set_down("veth-b")?;
+    let lost = (0..100_000).find_map(|_| send(&mut *tx, 1).err()).expect("nothing can leave");
+    assert!(matches!(&lost, SendError::Port(e) if e.kind() == std::io::ErrorKind::NetworkDown), "{lost}");
+    assert!(lost.to_string().contains("veth-a"), "{lost}");
+    Ok(())
+}
+
+pub fn a_queue_has_one_owner() -> Outcome {
+    enter()?;
+    let (mut one, mut two) = (port("af_xdp:veth-a,rx_queues=0")?, port("af_xdp:veth-a,rx_queues=0")?);
+    let tx = one.open_tx(0, 60)?;
+    let error = two.open_tx(0, 60).err().expect("it is taken").to_string();
+    assert!(error.contains("another AF_XDP socket has queue 0"), "{error}");
+    drop((tx, one));
+    two.open_tx(0, 60)?;
+    Ok(())
+}
+
+pub fn bad_af_xdp_options_are_told() -> Outcome {
+    enter()?;
+    for (address, wanted) in [
+        ("af_xdp:veth-a,mode=fast", "mode=fast, expected native or generic"),
+        ("af_xdp:veth-a,take=some", "take=some, expected test, signed, udp/PORT or all"),
+        ("af_xdp:veth-a,queue=7", "queue=7, expected at most 0"),
+        ("af_xdp:veth-a,blocks=7", "unknown option blocks"),
+        ("af_xdp:veht-a", "did you mean veth-a?"),
+    ] {
+        let error = port(address).err().expect("a mistake").to_string();
+        assert!(error.contains(wanted), "{error}");
+    }
+    let error = port("af_xdp:veth-a,zerocopy=1,rx_queues=0")?.open_tx(0, 60).err().expect("veth copies").to_string();
+    assert!(error.contains("no zero-copy") && error.contains("zerocopy=0"), "{error}");
+    let mut port = port("af_xdp:veth-a,rx_queues=0")?;
+    port.open_tx(0, 60)?;
+    let notes = port.notes().join("\n");
+    assert!(notes.contains("frames are copied"), "{notes}");
+    Ok(())
+}
+
+pub fn the_device_may_be_asked_to_launch_frames() -> Outcome {
+    enter()?;
+    // A veth does not care, but the kernel reads the request, and would refuse a wrong one.
+    let (mut a, mut b) = (port("af_xdp:veth-a,launch=200,rx_queues=0")?, port("af_packet:veth-b")?);
+    let (mut tx, mut rx) = (a.open_tx(0, 60)?, b.open_rx(0)?);
+    send(&mut *tx, 1000)?;
+    tx.finish()?;
+    assert!(receive(&mut *rx)?.into_iter().eq(0..1000));
+    Ok(())
+}
