@@ -1,11 +1,14 @@
 //! The counter matrix: every kind of port, every mode, several rates. What was sent is what the interface counted and
-//! what was received; where something is lost, a counter says how much and why.
+//! what was received; where something is lost, a counter says how much and why. And the golden profiles: the frames of
+//! tests/golden arrive over every kind of port, in real time, as they do on paper.
 //!
 //! Each test is a process of its own, so that it has one thread when it enters a private network.
 
 use std::{
     collections::BTreeMap,
     error::Error,
+    fs,
+    path::Path,
     process::{Command, ExitCode},
     time::Duration,
 };
@@ -17,16 +20,58 @@ type Outcome = Result<(), Box<dyn Error>>;
 type Test = fn() -> Outcome;
 
 const TESTS: &[(&str, Test)] = &[
-    ("null_takes_what_is_due", || matrix("null:")),
-    ("a_loop_delivers_what_it_takes", || matrix("loop:matrix")),
-    ("a_loop_on_virtual_time_does_so_exactly", || matrix("loop:matrix,virtual")),
-    ("a_capture_has_what_was_sent", || matrix("pcap:")),
-    ("af_packet_counts_what_the_interface_counts", || matrix("af_packet:")),
+    ("null_takes_what_is_due", || matrix(&NULL)),
+    ("a_loop_delivers_what_it_takes", || matrix(&LOOP)),
+    ("a_loop_on_virtual_time_does_so_exactly", || matrix(&VIRTUAL_LOOP)),
+    ("a_capture_has_what_was_sent", || matrix(&PCAP)),
+    ("af_packet_counts_what_the_interface_counts", || matrix(&AF_PACKET)),
+    ("golden_frames_arrive_over_a_loop", || golden(&LOOP)),
+    ("golden_frames_arrive_in_a_capture", || golden(&PCAP)),
+    ("golden_frames_arrive_over_af_packet", || golden(&AF_PACKET)),
     ("what_a_loop_loses_on_purpose_is_explained", faults),
     ("a_full_receiver_over_af_packet_is_named", a_full_receiver_over_af_packet_is_named),
     ("a_run_stops_at_its_packets_octets_or_duration", stops),
     ("two_ports_share_a_count_in_the_order_of_time", two_ports_share_a_count_in_the_order_of_time),
 ];
+
+/// A way from a sender to a receiver: a row of the matrix.
+struct Link {
+    sender: &'static str,
+    /// `None`: frames go nowhere, or into a file.
+    receiver: Option<&'static str>,
+    /// Between the two interfaces of a private lab.
+    lab: bool,
+}
+
+const NULL: Link = Link { sender: "null:", receiver: None, lab: false };
+const LOOP: Link = Link { sender: "loop:matrix", receiver: Some("loop:matrix"), lab: false };
+const VIRTUAL_LOOP: Link = Link { sender: "loop:matrix,virtual", receiver: Some("loop:matrix,virtual"), lab: false };
+/// Completed by the file's name.
+const PCAP: Link = Link { sender: "pcap:", receiver: None, lab: false };
+const AF_PACKET: Link = Link { sender: "af_packet:veth-a", receiver: Some("af_packet:veth-b"), lab: true };
+
+impl Link {
+    /// Enters the lab, where there is one, and gives the sender's address.
+    fn enter(&self) -> Result<String, Box<dyn Error>> {
+        if self.lab {
+            squall::lab::enter_private(&squall::lab::LabOptions::default())?;
+        }
+        let file = std::env::temp_dir().join(format!("squall-counters-{}.pcap", std::process::id()));
+        Ok(if self.is_file() { format!("pcap:{}", file.display()) } else { self.sender.to_owned() })
+    }
+
+    fn is_file(&self) -> bool {
+        self.sender == PCAP.sender
+    }
+}
+
+/// What is in the file that was written at `address`, which is then removed.
+fn read_back(address: &str) -> Result<Report, Box<dyn Error>> {
+    let listened = Session::listen([("A", format!("{address},read"))]);
+    let read = run_session(Session { virtual_time: Some(true), linger: Duration::ZERO, ..listened })?;
+    fs::remove_file(address.trim_start_matches("pcap:"))?;
+    Ok(read)
+}
 
 /// (name, what stands in the stream, frames at 100 pps, 10 kpps and max); 0: as many as the time allows.
 const MODES: [(&str, [u64; 3]); 4] = [
@@ -37,37 +82,82 @@ const MODES: [(&str, [u64; 3]); 4] = [
 ];
 const RATES: [&str; 3] = ["100 pps", "10 kpps", "max"];
 
-fn matrix(kind: &str) -> Outcome {
-    if kind == "af_packet:" {
-        squall::lab::enter_private(&squall::lab::LabOptions::default())?;
-    }
-    let temporary = std::env::temp_dir().join(format!("squall-counters-{}.pcap", std::process::id()));
+fn matrix(link: &Link) -> Outcome {
+    let sender = link.enter()?;
     for (mode, counts) in MODES {
         for (rate, count) in RATES.into_iter().zip(counts) {
-            let address = match kind {
-                "pcap:" => format!("pcap:{}", temporary.display()),
-                "af_packet:" => "af_packet:veth-a".into(),
-                other => other.into(),
-            };
-            let (sender, receiver) = match kind {
-                "af_packet:" => (address, Some("af_packet:veth-b".to_owned())),
-                "null:" | "pcap:" => (address, None),
-                _ => (address.clone(), Some(address)),
-            };
             let name = format!("{sender}, {mode}, {rate}");
-            let report = run(&profile(mode, rate, count, &sender, receiver.as_deref()), None)?;
-            check(&report, &name, count, receiver.is_some())?;
-            if kind == "pcap:" {
-                let listened = Session::listen([("A", format!("{sender},read"))]);
-                let read = run_session(Session { virtual_time: Some(true), linger: Duration::ZERO, ..listened })?;
+            let report = run(&profile(mode, rate, count, &sender, link.receiver), None)?;
+            check(&report, &name, count, link.receiver.is_some())?;
+            if link.is_file() {
+                let read = read_back(&sender)?;
                 let (tx, rx) = (&report.ports[0].tx, &read.ports[0].rx);
                 same(&name, "frames in the file", (rx.packets, rx.octets), (tx.packets, tx.octets))?;
                 same(&name, "their octets", &rx.fingerprint, &tx.fingerprint)?;
             }
         }
     }
-    let _ = std::fs::remove_file(temporary);
     Ok(())
+}
+
+/// The frames of each golden profile, received at the end of the link, are those that it sends into nothing on virtual
+/// time. Signatures hold the instant, which is another each time: without them the frames must be the same, with them
+/// what is received must be what was sent.
+fn golden(link: &Link) -> Outcome {
+    let sender = link.enter()?;
+    let folder = fs::canonicalize(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden"))?;
+    let mut profiles: Vec<_> = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?;
+    profiles.retain(|path| path.extension().is_some_and(|suffix| suffix == "toml"));
+    profiles.sort();
+    same("tests/golden", "profiles are there", profiles.len() >= 12, true)?;
+    for path in profiles {
+        let name = format!("{}, {sender}", path.file_name().unwrap_or_default().display());
+        let signed = Profile::load(&path)?;
+        let mut bare = signed.clone();
+        bare.streams.iter_mut().for_each(|stream| stream.latency = false);
+        if bare != signed {
+            let report = run_golden(link, &sender, &signed)?;
+            check_golden(&name, &report, None)?;
+        }
+        let mut on_paper = bare.clone();
+        on_paper.ports[0].address = "null:virtual".into();
+        let on_paper = run_session(Session { virtual_time: Some(true), ..Session::new(on_paper) })?;
+        check_golden(&name, &run_golden(link, &sender, &bare)?, Some(&on_paper))?;
+    }
+    Ok(())
+}
+
+/// The sending port's report, with what was received at the other end.
+fn run_golden(link: &Link, sender: &str, profile: &Profile) -> Result<Report, Box<dyn Error>> {
+    let mut profile = profile.clone();
+    profile.ports[0].address = sender.to_owned();
+    if let Some(receiver) = link.receiver {
+        let mut other = profile.ports[0].clone();
+        (other.name, other.address) = ("receiver".into(), receiver.into());
+        profile.ports.push(other);
+    }
+    let mut report = run_session(Session::new(profile))?;
+    if link.is_file() {
+        report.ports[0].rx = read_back(sender)?.ports[0].rx.clone();
+    }
+    Ok(report)
+}
+
+fn check_golden(name: &str, report: &Report, on_paper: Option<&Report>) -> Outcome {
+    let (tx, rx) = (&report.ports[0].tx, &report.ports.last().ok_or("no port")?.rx);
+    same(name, "not sent", tx.not_sent.values().sum::<u64>(), 0)?;
+    same(name, "received", (rx.packets, rx.octets), (tx.packets, tx.octets))?;
+    same(name, "fingerprint", &rx.fingerprint, &tx.fingerprint)?;
+    for (stream, seen) in report.streams.iter().filter_map(|s| Some((s, s.rx.as_ref()?))) {
+        let of = format!("{name}, stream {}", stream.name);
+        let found = (seen.packets, seen.lost, seen.duplicates, seen.reordered);
+        same(&of, "received, lost, duplicates, reordered", found, (stream.tx_packets, 0, 0, 0))?;
+    }
+    let Some(on_paper) = on_paper else { return Ok(()) };
+    let counts =
+        |r: &Report| -> Vec<_> { r.streams.iter().map(|s| (s.name.clone(), s.tx_packets, s.tx_octets)).collect() };
+    same(name, "frames of each stream", counts(report), counts(on_paper))?;
+    same(name, "fingerprint on paper", &rx.fingerprint, &on_paper.ports[0].tx.fingerprint)
 }
 
 fn profile(mode: &str, rate: &str, count: u64, sender: &str, receiver: Option<&str>) -> String {
