@@ -13,7 +13,7 @@ use std::{
         fs::{DirBuilderExt, MetadataExt},
         process::CommandExt,
     },
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::Command,
     time::{Duration, Instant},
 };
@@ -147,19 +147,12 @@ impl Lab {
             let problem = format!("is up already (process {}), try squall lab down {name}", lab.pid);
             return Err(LabError::Name { name: name.into(), problem });
         }
-        let directory = state_directory()?;
-        let pid = start_holder(options)?;
+        let pid = start_holder(options, &state_directory()?.join(file_name(name)))?;
         let start_time = start_time(pid).ok_or_else(|| LabError::Io {
             what: "the process that holds the lab".into(),
             source: io::ErrorKind::NotFound.into(),
         })?;
-        let lab = Self { name: name.into(), pid, start_time };
-        let saved = fs::write(directory.join(file_name(name)), format!("{pid} {start_time}\n"));
-        if let Err(error) = saved {
-            lab.end();
-            return Err(io_error(format!("state in {}", directory.display()))(error));
-        }
-        Ok(lab)
+        Ok(Self { name: name.into(), pid, start_time })
     }
 
     /// The lab of that name, if it is up.
@@ -259,14 +252,19 @@ fn show_own_sysfs() {
     }
 }
 
-/// Forks the process that holds the namespaces, and waits until the links are there.
-fn start_holder(options: &LabOptions) -> Result<u32, LabError> {
+/// Forks the process that holds the namespaces, and waits until the links are there. It notes itself in `state`: who
+/// started it may be killed at any moment, and a lab without a name would stay for ever.
+fn start_holder(options: &LabOptions, state: &Path) -> Result<u32, LabError> {
     let (mut reader, mut writer) = io::pipe().map_err(io_error("pipe"))?;
     match sys::fork().map_err(io_error("fork"))? {
         0 => {
             drop(reader);
             sys::become_daemon("squall-lab");
-            let outcome = enter_private(options);
+            let outcome = enter_private(options).and_then(|_| {
+                let pid = std::process::id();
+                let text = format!("{pid} {}\n", start_time(pid).unwrap_or(0));
+                fs::write(state, text).map_err(io_error(format!("state in {}", state.display())))
+            });
             let text = outcome.as_ref().err().map(ToString::to_string).unwrap_or_default();
             let told = writer.write_all(text.as_bytes());
             drop(writer);

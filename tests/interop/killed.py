@@ -1,0 +1,252 @@
+#!/usr/bin/env python3
+"""kill -9 at any moment leaves nothing behind: interfaces (flags, promiscuity, addresses, XDP programs, offloads), BPF
+programs, maps and links, huge pages and their files, shared memory, namespaces and processes are as before; and what was
+killed starts again at once. Every kind of port of this build that works on a veth pair here, sending, receiving and both,
+and kinds with devices of their own; the demo, the probe and labs. Needs root; a kind that does not work says why."""
+
+import json
+import os
+import pathlib
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+ROUNDS = int(os.environ.get("ROUNDS", "4"))
+SEED = int(os.environ.get("SEED", str(time.time_ns() % 1_000_000)))
+# A kernel frees what a process held after a grace period.
+PATIENCE_S = 10
+PACKET = ["--packet", "eth/ipv4/udp(dport=9)", "--size", "64"]
+NAMESPACE = f"sq-killed-{os.getpid()}"
+
+
+class Failed(Exception):
+    pass
+
+
+def run(*argv, **options):
+    return subprocess.run([str(a) for a in argv], capture_output=True, text=True, timeout=60, **options)
+
+
+def inside(*argv):
+    """A command in the namespace of the test."""
+    return ["ip", "netns", "exec", NAMESPACE, *[str(a) for a in argv]]
+
+
+def interfaces():
+    links = {}
+    for link in json.loads(run(*inside("ip", "-j", "-d", "addr")).stdout):
+        keep = "mtu flags operstate promiscuity allmulti qdisc xdp group addr_info gso_max_size num_tx_queues"
+        links[link["ifname"]] = {key: link.get(key) for key in keep.split()}
+        links[link["ifname"]]["offloads"] = run(*inside("ethtool", "-k", link["ifname"])).stdout
+        links[link["ifname"]]["channels"] = run(*inside("ethtool", "-l", link["ifname"])).stdout
+    return links
+
+
+def bpf():
+    """Identifiers of each kind; those that others on this machine load come and go, too."""
+    found = {}
+    if shutil.which("bpftool"):
+        for kind in ["prog", "map", "link"]:
+            listed = run("bpftool", "-j", kind, "show").stdout
+            found[kind] = {o["id"]: o.get("name", "") for o in json.loads(listed or "[]") if isinstance(o, dict)}
+    return found
+
+
+def files(*patterns):
+    return sorted(str(path) for pattern in patterns for path in pathlib.Path("/").glob(pattern.lstrip("/")))
+
+
+def huge_pages():
+    memory = pathlib.Path("/proc/meminfo").read_text()
+    mounts = re.findall(r"^hugetlbfs (\S+)", pathlib.Path("/proc/mounts").read_text(), re.MULTILINE)
+    counts = re.findall(r"^(HugePages_\w+|Hugetlb): +(\d+)", memory, re.MULTILINE)
+    return {"counts": counts, "files": files(*[f"{mount}/*" for mount in mounts])}
+
+
+def processes(state):
+    """Those of ours, known by their environment, that are still there: (number, network namespace, name)."""
+    found = []
+    for entry in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            environment = (entry / "environ").read_bytes()
+            if f"XDG_RUNTIME_DIR={state}".encode() in environment.split(b"\0"):
+                found.append((int(entry.name), os.readlink(entry / "ns/net"), (entry / "comm").read_text().strip()))
+        except OSError:
+            continue
+    return [process for process in found if process[0] != os.getpid()]
+
+
+def snapshot(state):
+    return {
+        "interfaces": interfaces(),
+        "bpf": bpf(),
+        "huge pages": huge_pages(),
+        "shared memory": files("/dev/shm/*"),
+        "namespaces with names": files("/run/netns/*sq-*", "/run/netns/*squall*"),
+        "processes": processes(state),
+    }
+
+
+def left_behind(before, state):
+    """What is not as it was, after the kernel has had its time; None if nothing is."""
+    until, wait = time.monotonic() + PATIENCE_S, 0.02
+    while True:
+        now = snapshot(state)
+        differences = [
+            f"{what}: {before[what]}\n  now {now[what]}" for what in before if what != "bpf" and before[what] != now[what]
+        ]
+        # Less than before is somebody else's doing.
+        for kind, objects in now["bpf"].items():
+            new = {number: name for number, name in objects.items() if number not in before["bpf"][kind]}
+            if new:
+                differences.append(f"bpf {kind}: {new} are new")
+        if not differences or time.monotonic() > until:
+            return "\n  ".join(differences) or None
+        time.sleep(wait)
+        wait = min(wait * 1.5, 0.5)
+
+
+def rows(squall):
+    """(name, command, what runs beside it to keep it busy)"""
+    listed = json.loads(run(*inside(squall, "ports", "b0", "--json", "-")).stdout)
+    send = lambda address, *more: [squall, "send", "-p", address, *PACKET, "-r", "100kpps", "-q", *more]  # noqa: E731
+    for kind, why in listed["interfaces"][0]["why_not"].items():
+        print(f"SKIPPED: {kind}: {' '.join(why.split())}")
+    for kind in listed["interfaces"][0]["ports"]:
+        yield f"{kind} sends", inside(*send(f"{kind}:a0")), None
+        yield f"{kind} receives", inside(squall, "recv", "-p", f"{kind}:b0", "-q"), inside(*send("af_packet:a0"))
+        yield f"{kind} does both", inside(*send(f"{kind}:a0", "--to", f"{kind}:b0", "--latency")), None
+    if any(kind["kind"] == "dpdk" for kind in listed["kinds"]):
+        for device in ["net_null0", "net_ring0", "net_af_packet0;iface=a0", "net_tap0;iface=sqtap0"]:
+            yield f"dpdk {device}", inside(*send(f"dpdk:vdev={device}")), None
+    yield "a bare name", inside(*send("a0")), None
+    yield "demo", [squall, "demo", "-d", "60s", "-q", "--report", "/dev/null"], None
+    yield "probe", [squall, "ports", "--probe"], None
+    yield "probe of an interface", inside(squall, "ports", "--probe", "a0"), None
+
+
+def kill_at(command, after_s, environment):
+    """Starts a command and kills it; what it said if it ended before by itself."""
+    process = subprocess.Popen(
+        [str(word) for word in command], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        _, said = process.communicate(timeout=after_s)
+        return said or f"exit status {process.returncode}"
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        return None
+
+
+def moments():
+    """Some while it starts, some in full run."""
+    chance = random.Random(SEED)
+    for i in range(ROUNDS):
+        yield chance.uniform(0.002, 0.12) if i % 2 == 0 else chance.uniform(0.12, 0.9)
+
+
+def check(name, command, beside, state, environment):
+    before = snapshot(state)
+    for after_s in moments():
+        busy = subprocess.Popen(beside, env=environment, stderr=subprocess.DEVNULL) if beside else None
+        try:
+            said = kill_at(command, after_s, environment)
+        finally:
+            if busy:
+                busy.kill()
+                busy.wait()
+        if said is not None:
+            print(f"SKIPPED: {name}: it ended by itself: {' '.join(said.split())}")
+            return False
+        left = left_behind(before, state)
+        if left:
+            raise Failed(f"{name}, killed after {after_s * 1000:.0f} ms (SEED={SEED}):\n  {left}")
+    return True
+
+
+def works_after(squall):
+    """A run on what was left is whole."""
+    both = ["-p", "af_packet:a0", "--to", "af_packet:b0", "--latency"]
+    done = run(*inside(squall, "send", *both, *PACKET, "-r", "10kpps", "-n", 1000, "--json", "-", "-q"))
+    if done.returncode != 0 or json.loads(done.stdout)["streams"][0]["rx"]["packets"] != 1000:
+        raise Failed(f"a run afterwards: {done.stdout}{done.stderr}")
+
+
+def sees(state):
+    """Whether a difference would show at all."""
+    before = snapshot(state)
+    subprocess.run(inside("ip", "link", "set", "a0", "promisc", "on"), check=True)
+    different = snapshot(state)["interfaces"] != before["interfaces"]
+    subprocess.run(inside("ip", "link", "set", "a0", "promisc", "off"), check=True)
+    if not different:
+        raise Failed("an interface that was left promiscuous does not show: this test proves nothing")
+
+
+def labs(squall, state, environment):
+    """A lab is up with its name or not at all, whenever its maker is killed; and stays when a user of it is."""
+    before = snapshot(state)
+    for after_s in moments():
+        process = subprocess.Popen([squall, "lab", "up", "killed"], env=environment, stdout=subprocess.DEVNULL)
+        time.sleep(after_s / 20)
+        process.kill()
+        process.wait()
+        # Whoever held it goes on and makes the lab, or never began.
+        time.sleep(0.3)
+        up = "killed" in run(squall, "lab", "list", env=environment).stdout
+        if up:
+            in_lab = [squall, "lab", "exec", "killed", "--", squall, "send", "-p", "veth-a", "--to", "veth-b"]
+            kill_at([*in_lab, *PACKET, "-r", "10kpps", "-q"], after_s, environment)
+            listed = run(squall, "lab", "exec", "killed", "--", squall, "ports", env=environment)
+            if "veth-b" not in listed.stdout:
+                raise Failed(f"a lab after one in it was killed: {listed.stdout}{listed.stderr}")
+            down = run(squall, "lab", "down", "killed", env=environment)
+            if down.returncode != 0:
+                raise Failed(f"lab down: {down.stderr}")
+        left = left_behind(before, state)
+        if left:
+            raise Failed(f"lab up, killed after {after_s * 50:.1f} ms (SEED={SEED}):\n  {left}")
+    if files(f"{state}/squall/lab-*"):
+        raise Failed(f"{files(f'{state}/squall/lab-*')} were left")
+
+
+def main():
+    squall = os.path.abspath(os.environ.get("SQUALL", "target/debug/squall"))
+    for tool in ["ip", "ethtool"]:
+        if not shutil.which(tool):
+            print(f"SKIPPED: needs {tool}")
+            return
+    made = run("ip", "netns", "add", NAMESPACE)
+    if made.returncode != 0:
+        print(f"SKIPPED: needs root: {made.stderr.strip()}")
+        return
+    try:
+        with tempfile.TemporaryDirectory(prefix="squall-killed-") as state:
+            # As labs do it: nothing but what the test sends.
+            for step in [
+                "ip link set lo up",
+                "ip link add a0 type veth peer name b0",
+                "ip link set a0 up",
+                "ip link set b0 up",
+            ]:
+                subprocess.run(inside("sh", "-c", f"sysctl -qw net.ipv6.conf.all.disable_ipv6=1; {step}"), check=True)
+            time.sleep(0.3)
+            environment = {**os.environ, "XDG_RUNTIME_DIR": state}
+            sees(state)
+            tried = [check(name, command, beside, state, environment) for name, command, beside in rows(squall)]
+            labs(squall, state, environment)
+            works_after(squall)
+            print(f"{sum(tried)} ways to run, each killed {ROUNDS} times (SEED={SEED}), left nothing behind")
+    except Failed as failed:
+        print(f"FAILED: {failed}")
+        sys.exit(1)
+    finally:
+        run("ip", "netns", "del", NAMESPACE)
+
+
+if __name__ == "__main__":
+    main()
