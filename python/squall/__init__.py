@@ -26,6 +26,7 @@ from ._report import (
     PortReport,
     PortSample,
     PortSeries,
+    Reason,
     Report,
     RxReport,
     Sample,
@@ -36,6 +37,7 @@ from ._report import (
     StreamSeries,
     TxReport,
     Verdict,
+    WorkerReport,
 )
 from ._session import Interrupted, Run, Session, run, send
 from ._values import ByName
@@ -62,6 +64,7 @@ __all__ = [
     "PortSeries",
     "Profile",
     "ProfileError",
+    "Reason",
     "Report",
     "Run",
     "RxReport",
@@ -77,6 +80,7 @@ __all__ = [
     "UnknownStream",
     "Vary",
     "Verdict",
+    "WorkerReport",
     "__version__",
     "run",
     "send",

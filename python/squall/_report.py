@@ -26,6 +26,7 @@ __all__ = [
     "PortReport",
     "PortSample",
     "PortSeries",
+    "Reason",
     "Report",
     "RxReport",
     "Sample",
@@ -36,6 +37,7 @@ __all__ = [
     "StreamSeries",
     "TxReport",
     "Verdict",
+    "WorkerReport",
 ]
 
 Counts = npt.NDArray[np.uint64]
@@ -55,6 +57,26 @@ class Host:
 
 
 @dataclass(frozen=True)
+class Reason:
+    """Why a run is not valid.
+
+    Attributes
+    ----------
+    code : str
+        ``generator-bound``, ``port-bound``, ``port-refused``, ``port-lost``, ``receiver-bound``, ``counters-differ`` or
+        ``clocks-differ``.
+    text : str
+        What it is about, with figures.
+    """
+
+    code: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.text}"
+
+
+@dataclass(frozen=True)
 class Verdict:
     """The generator's audit of itself.
 
@@ -62,12 +84,12 @@ class Verdict:
     ----------
     valid : bool
         It kept to its schedule, and no counter disagrees with another.
-    reasons : tuple of str
-        Why not: ``generator-bound: ...``, ``counters differ: ...``.
+    reasons : tuple of Reason
+        Why not.
     """
 
     valid: bool
-    reasons: tuple[str, ...]
+    reasons: tuple[Reason, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,6 +178,8 @@ class TxReport:
         Frames that were due and did not leave, by reason.
     blocked_s : float
         Time during which the port took no frames though some were due.
+    sending_s : float
+        Time in which the port was taking frames: copies and system calls. Of several workers, that of the busiest.
     departure_error_ns : Distribution or None
         Actual minus due instant of departure, over all streams.
     fingerprint : str or None
@@ -170,6 +194,7 @@ class TxReport:
     errors: int
     not_sent: dict[str, int]
     blocked_s: float
+    sending_s: float
     departure_error_ns: Distribution | None
     fingerprint: str | None
 
@@ -376,6 +401,16 @@ class Cpu:
 
 
 @dataclass(frozen=True)
+class WorkerReport:
+    """What one thread did; ``cpu`` is the CPU that it was bound to, None where the system moved it as it liked."""
+
+    cpu: int | None
+    cpu_s: float
+    tx_packets: int
+    rx_packets: int
+
+
+@dataclass(frozen=True)
 class Memory:
     """``peak_rss_octets``: the most memory that the process ever had."""
 
@@ -444,6 +479,8 @@ class Report:
         By name or index: ``report.ports["A"].tx.packets``.
     streams : ByName of StreamReport
         By name or index: ``report.streams["web"].rx.latency_ns.p99``.
+    workers : tuple of WorkerReport
+        The threads that sent and received.
     notes : tuple of str
         What the user should know: a fallback taken, a rate clamped.
 
@@ -468,6 +505,7 @@ class Report:
     verdict: Verdict
     ports: ByName[PortReport]
     streams: Streams[StreamReport]
+    workers: tuple[WorkerReport, ...]
     cpu: Cpu
     memory: Memory
     notes: tuple[str, ...]
@@ -551,7 +589,7 @@ class Report:
             return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
         sent = sum(port.tx.packets for port in self.ports)
-        verdict = "valid" if self.verdict.valid else "NOT valid: " + "; ".join(self.verdict.reasons)
+        verdict = "valid" if self.verdict.valid else "NOT valid: " + "; ".join(map(str, self.verdict.reasons))
         counts = [some(len(self.ports), "port"), some(len(self.streams), "stream"), some(sent, "packet") + " sent"]
         return f"<squall.Report: {', '.join(counts)}, {verdict}>"
 

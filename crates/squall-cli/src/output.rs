@@ -7,7 +7,10 @@ use std::{
     process::ExitCode,
 };
 
-use squall::{Error, render, report::Report};
+use squall::{
+    Error, render,
+    report::{ReasonCode, Report},
+};
 
 use crate::args::Output;
 
@@ -46,7 +49,7 @@ impl Output {
         let violations: Vec<String> = self.fail_if.iter().flat_map(|criterion| criterion.check(report)).collect();
         violations.iter().for_each(|violation| eprintln!("squall: failed: {violation}"));
         // A run that lost its port on the way was not done, whatever was counted until then.
-        let lost = report.verdict.reasons.iter().any(|reason| reason.starts_with("port lost"));
+        let lost = report.verdict.has(ReasonCode::PortLost);
         Ok(ExitCode::from(if lost { 3 } else { u8::from(!violations.is_empty()) }))
     }
 }

@@ -117,7 +117,7 @@ fn a_profile_comes_from_standard_input_too_and_its_ports_can_be_put_elsewhere() 
 fn a_count_ends_the_run_on_the_frame_and_owes_nothing() {
     let report = report(&["send", "-p", "null:", "--packet", "eth/ipv4/udp", "-r", "200kpps", "-n", "5000"]);
     assert_eq!(report["ports"][0]["tx"]["packets"], 5000);
-    assert_eq!(report["verdict"]["valid"], true, "{}", report["verdict"]);
+    assert_eq!(report["ports"][0]["tx"]["not_sent"], serde_json::json!({}));
 }
 
 #[test]

@@ -527,6 +527,7 @@ impl Transmitter {
         match self.queue.send(wanted) {
             Ok(sent) => {
                 let after = watch.now();
+                self.counters.sending = self.counters.sending + after.saturating_sub(before);
                 self.account_blocked(before, sent < wanted);
                 self.credit(sent, before, after);
                 sent > 0

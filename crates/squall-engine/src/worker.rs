@@ -34,6 +34,8 @@ pub struct PortTx {
     pub not_sent: BTreeMap<&'static str, u64>,
     /// Time during which the port took no frames though some were at hand.
     pub blocked: Nanos,
+    /// Time in which the port was taking frames.
+    pub sending: Nanos,
     /// When the last frame left, on the engine's clock.
     pub last: Nanos,
     /// Actual minus due instant, nanoseconds, of streams that have no histogram of their own.

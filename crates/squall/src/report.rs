@@ -2,7 +2,7 @@
 
 pub mod fail_if;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -28,6 +28,8 @@ pub struct Report {
     pub verdict: Verdict,
     pub ports: Vec<PortReport>,
     pub streams: Vec<StreamReport>,
+    /// The threads that sent and received.
+    pub workers: Vec<WorkerReport>,
     pub series: Vec<Sample>,
     pub cpu: Cpu,
     pub memory: Memory,
@@ -49,8 +51,62 @@ pub struct Host {
 pub struct Verdict {
     /// The generator kept to its schedule and no counter disagrees with another.
     pub valid: bool,
-    /// `generator-bound: ...`, `counters differ: ...`
-    pub reasons: Vec<String>,
+    /// Why not.
+    pub reasons: Vec<Reason>,
+}
+
+/// Why a run is not valid: `generator-bound: stream "web": ...`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Reason {
+    pub code: ReasonCode,
+    /// What it is about, with figures.
+    pub text: String,
+}
+
+/// Who is to blame, for programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReasonCode {
+    /// Frames left late or not at all, and the port was free: the CPU was the limit.
+    GeneratorBound,
+    /// Frames left late or not at all while the port was full or taking frames.
+    PortBound,
+    /// The port refused frames, each with a reason.
+    PortRefused,
+    /// The port or its interface went away.
+    PortLost,
+    /// Frames came and were dropped before they were read.
+    ReceiverBound,
+    /// The interface counted other than this process did.
+    CountersDiffer,
+    /// Frames arrived before they were sent.
+    ClocksDiffer,
+}
+
+impl fmt::Display for ReasonCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::GeneratorBound => "generator-bound",
+            Self::PortBound => "port-bound",
+            Self::PortRefused => "port-refused",
+            Self::PortLost => "port-lost",
+            Self::ReceiverBound => "receiver-bound",
+            Self::CountersDiffer => "counters-differ",
+            Self::ClocksDiffer => "clocks-differ",
+        })
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.code, self.text)
+    }
+}
+
+impl Verdict {
+    pub fn has(&self, code: ReasonCode) -> bool {
+        self.reasons.iter().any(|reason| reason.code == code)
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -78,6 +134,8 @@ pub struct TxReport {
     pub not_sent: BTreeMap<String, u64>,
     /// Time during which the port took no frames though some were due.
     pub blocked_s: f64,
+    /// Time in which the port was taking frames: copies and system calls. Of several workers, that of the busiest.
+    pub sending_s: f64,
     /// Actual minus due instant of departure, over all streams.
     pub departure_error_ns: Option<Distribution>,
     /// Order-independent hash over all frames' octets, hexadecimal; only when asked for.
@@ -224,6 +282,16 @@ pub struct Cpu {
     pub system_s: f64,
     /// CPU seconds per million frames sent and received.
     pub per_mpkt_s: Option<f64>,
+}
+
+/// What one thread did.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct WorkerReport {
+    /// The CPU that it was bound to; absent where the system moved it as it liked.
+    pub cpu: Option<u32>,
+    pub cpu_s: f64,
+    pub tx_packets: u64,
+    pub rx_packets: u64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

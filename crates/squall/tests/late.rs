@@ -1,6 +1,16 @@
 //! Runs that cannot keep to their schedule.
 
-use squall::{Format, Profile, Session};
+use std::time::{Duration, Instant};
+
+use squall::{
+    Format, Profile, Session,
+    report::{ReasonCode, Report},
+};
+
+fn run(profile: &str) -> Report {
+    let profile = Profile::parse(profile, "late", Format::Toml).unwrap();
+    Session::new(profile).open().unwrap().start().unwrap().finish().unwrap()
+}
 
 #[test]
 fn who_falls_behind_still_sends_what_was_due_in_time_and_nothing_that_was_not() {
@@ -15,8 +25,54 @@ fn who_falls_behind_still_sends_what_was_due_in_time_and_nothing_that_was_not() 
         packet = "eth/ipv4/tcp"
         rate = "100 Mpps"
     "#;
-    let profile = Profile::parse(profile, "late", Format::Toml).unwrap();
-    let report = Session::new(profile).open().unwrap().start().unwrap().finish().unwrap();
+    let report = run(profile);
     let sent: Vec<u64> = report.streams.iter().map(|s| s.tx_packets).collect();
     assert_eq!(sent, [500_000, 500_000]);
+}
+
+/// What is asked for is more than any machine sends in ten times the time.
+#[test]
+fn a_run_that_cannot_keep_its_rate_is_not_longer_and_accounts_for_what_is_missing() {
+    let begun = Instant::now();
+    let report = run(
+        "duration = \"200 ms\"\nports = { A = \"null:\" }\n[[stream]]\npacket = \"eth/ipv4/udp\"\nrate = \"5 Gpps\"\n",
+    );
+    // 20 ms ahead, 100 ms behind, 200 ms of listening; the rest is for a machine that is busy elsewhere.
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    assert!(report.duration_s < 0.5, "{} s", report.duration_s);
+    let tx = &report.ports[0].tx;
+    assert_eq!(tx.packets + tx.not_sent["late"], 1_000_000_000);
+    assert!(report.verdict.has(ReasonCode::GeneratorBound), "{:?}", report.verdict);
+}
+
+#[test]
+fn a_run_as_fast_as_the_port_goes_ends_on_time_too() {
+    let report = run(
+        "duration = \"200 ms\"\nports = { A = \"null:\" }\n[[stream]]\npacket = \"eth/ipv4/udp\"\nrate = \"max\"\n",
+    );
+    assert!(report.duration_s < 0.4, "{} s", report.duration_s);
+    assert!(report.verdict.valid, "{:?}", report.verdict);
+}
+
+#[test]
+fn a_port_that_takes_no_more_is_named_as_the_limit() {
+    // The second port of the link receives nothing until its ring of a frame is read, which every other call refuses.
+    let report = run(
+        "duration = \"200 ms\"\n[ports]\nA = \"loop:full-port,full=0.99,ring=1\"\n[[stream]]\npacket = \"eth/ipv4/udp\"\nrate = \"5 Gpps\"\n",
+    );
+    assert!(report.verdict.has(ReasonCode::PortBound), "{:?} {:?}", report.verdict, report.ports[0].tx);
+    assert!(!report.verdict.has(ReasonCode::GeneratorBound), "{:?}", report.verdict);
+}
+
+#[test]
+fn a_stream_that_never_started_is_told() {
+    let stream = |name: &str, more: &str| {
+        format!("[[stream]]\nname = \"{name}\"\npacket = \"eth/ipv4/udp\"\nrate = \"1 kpps\"\n{more}\n")
+    };
+    let text = "duration = \"10 ms\"\nports = { A = \"null:virtual\" }\n".to_owned()
+        + &stream("first", "mode = { burst = 11 }\nnext = \"second\"")
+        + &stream("second", "self_start = false");
+    let report = run(&text);
+    assert!(report.verdict.valid);
+    assert_eq!(report.notes, ["stream \"second\" never started: \"first\", which leads to it, did not end"]);
 }

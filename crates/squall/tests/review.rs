@@ -170,7 +170,7 @@ fn bursts_in_time_are_kept_at_any_rate() {
 fn a_schedule_that_had_to_be_stretched_is_not_kept() {
     let text = String::from("duration = \"200 ms\"\n") + &stream("one", "10 Gpps", "late = \"stretch\"");
     let report = run(profile("null:", &text));
-    assert!(report.verdict.reasons.iter().any(|r| r.contains("stretched")), "{:?}", report.verdict);
+    assert!(report.verdict.reasons.iter().any(|r| r.text.contains("stretched")), "{:?}", report.verdict);
 }
 
 #[test]

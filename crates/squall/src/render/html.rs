@@ -61,7 +61,7 @@ fn header(report: &Report, page: &mut String) {
         *page += "<p>The generator kept to its schedule and the counters agree.</p>";
     } else {
         *page += "<ul>";
-        verdict.reasons.iter().for_each(|r| *page += &format!("<li>{}</li>", escape(r)));
+        verdict.reasons.iter().for_each(|r| *page += &format!("<li>{}</li>", escape(&r.to_string())));
         *page += "</ul>";
     }
     *page += &format!("</div>\n<pre class=\"command\">{}</pre>\n<dl class=\"facts\">", escape(&report.command));
@@ -514,7 +514,7 @@ mod tests {
         report.ports[0].name = evil.into();
         report.notes = vec![evil.into()];
         report.command = evil.into();
-        report.verdict.reasons = vec![evil.into()];
+        report.verdict.reasons[0].text = evil.into();
         report.host.name = evil.into();
         let page = html(&report);
         assert!(!page.contains("<script>alert") && !page.contains("<!--"));

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::report::{
-    Cpu, Distribution, Host, InterfaceReport, Memory, PortReport, PortSample, Report, RxReport, SCHEMA, Sample,
-    StreamReport, StreamRx, StreamSample, TxReport, Verdict,
+    Cpu, Distribution, Host, InterfaceReport, Memory, PortReport, PortSample, Reason, ReasonCode, Report, RxReport,
+    SCHEMA, Sample, StreamReport, StreamRx, StreamSample, TxReport, Verdict, WorkerReport,
 };
 
 const SECONDS: u32 = 30;
@@ -42,8 +42,14 @@ pub fn report(streams: usize) -> Report {
         verdict: Verdict {
             valid: false,
             reasons: vec![
-                "generator-bound: stream \"imix a→b\" left at 98.7 % of its rate from 20.0 s to 21.5 s".into(),
-                format!("counters differ: port A sent {sent}, interface veth-a counted {}", sent + 3),
+                Reason {
+                    code: ReasonCode::GeneratorBound,
+                    text: "stream \"imix a→b\": one frame in a hundred left 12.4 ms late or more".into(),
+                },
+                Reason {
+                    code: ReasonCode::CountersDiffer,
+                    text: format!("port A took {sent} frames, its interface sent {}", sent.saturating_sub(3)),
+                },
             ],
         },
         ports: vec![
@@ -51,6 +57,7 @@ pub fn report(streams: usize) -> Report {
             port("B", "af_packet:veth-b", 0, sent - lost, lost, 0),
         ],
         streams,
+        workers: vec![WorkerReport { cpu: Some(0), cpu_s: 29.9, tx_packets: sent, rx_packets: sent - lost }],
         series,
         cpu: Cpu { user_s: 11.2, system_s: 24.9, per_mpkt_s: Some(1.03) },
         memory: Memory { peak_rss_octets: 48_300_000 },
@@ -77,6 +84,7 @@ fn port(name: &str, address: &str, sent: u64, received: u64, dropped: u64, surpl
             errors: 0,
             not_sent: reasons(if sent > 0 { &[("late", 1250), ("ring full", 12)] } else { &[] }),
             blocked_s: if sent > 0 { 0.0312 } else { 0.0 },
+            sending_s: if sent > 0 { 11.9 } else { 0.0 },
             departure_error_ns: None,
             fingerprint: (sent > 0).then(|| "9f86d081884c7d659a2feaa0c55ad015".into()),
         },

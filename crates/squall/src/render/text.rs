@@ -216,7 +216,7 @@ fn verdict(report: &Report, width: usize, color: bool, out: &mut Vec<String>) {
         out.push(Style::Bad.paint("NOT VALID", color));
     }
     for reason in &verdict.reasons {
-        out.extend(wrap(reason, width - 2, 2).iter().map(|line| format!("  {line}")));
+        out.extend(wrap(&reason.to_string(), width - 2, 2).iter().map(|line| format!("  {line}")));
     }
 }
 
