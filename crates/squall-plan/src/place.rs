@@ -138,7 +138,8 @@ mod tests {
 
     fn limits(node: Option<u32>, rx_queues: u32, paired_queues: bool) -> PortLimits {
         let (max_frame, speed_bps, tx_queues, virtual_time) = (1514, None, 64, false);
-        PortLimits { max_frame, speed_bps, tx_queues, rx_queues, paired_queues, node, virtual_time }
+        let segmentation = squall_units::Segmentation::Engine;
+        PortLimits { max_frame, speed_bps, tx_queues, rx_queues, paired_queues, node, virtual_time, segmentation }
     }
 
     fn cpus_of(workers: usize, node: Option<u32>, cpus: &[Cpu]) -> Vec<Option<u32>> {
