@@ -120,6 +120,10 @@ pub trait Port: Send {
     fn interface_counters(&self) -> Option<InterfaceCounters> {
         None
     }
+    /// What the user should know of how the port runs, in a line.
+    fn note(&self) -> Option<&str> {
+        None
+    }
 }
 
 /// The interface's own counters (`/sys/class/net/*/statistics`), absolute.

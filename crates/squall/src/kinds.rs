@@ -72,6 +72,14 @@ pub const KINDS: &[Kind] = &[
         }),
     },
     Kind {
+        name: "dpdk",
+        address: "dpdk:DEVICE",
+        what: "what DPDK has a driver for: a NIC by PCI address, or vdev=NAME",
+        needs: "DPDK and its shim (make dpdk); a NIC bound to vfio-pci",
+        open: squall_port_dpdk::open,
+        interface: None,
+    },
+    Kind {
         name: "loop",
         address: "loop:NAME",
         what: "a link in memory; two ports of one name are its ends",

@@ -23,7 +23,11 @@ pub fn open(address: &str, wanted: Use) -> Result<OpenPort, Error> {
     let parsed: Address = address.parse().map_err(usage)?;
     match parsed.kind() {
         "" => choose(&parsed, wanted),
-        kind => open_kind(kind_of(address, kind)?, address).map(|(port, limits)| (port, limits, None)),
+        kind => {
+            let (port, limits) = open_kind(kind_of(address, kind)?, address)?;
+            let note = port.note().map(str::to_owned);
+            Ok((port, limits, note))
+        }
     }
 }
 

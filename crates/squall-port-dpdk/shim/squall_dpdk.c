@@ -1,0 +1,865 @@
+/* DPDK behind a table of plain functions (squall_dpdk.h), for the dpdk port of squall to load at run time.
+ *
+ * DPDK's fast path is inline functions over structures that change from release to release: they are compiled here,
+ * against the release at hand (22.11 or newer), and nowhere else. Nothing here knows what is in a frame. */
+
+#define _GNU_SOURCE
+#include "squall_dpdk.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <rte_dev.h>
+#include <rte_eal.h>
+#include <rte_errno.h>
+#include <rte_ethdev.h>
+#include <rte_lcore.h>
+#include <rte_log.h>
+#include <rte_malloc.h>
+#include <rte_mbuf.h>
+#include <rte_mbuf_dyn.h>
+#include <rte_mempool.h>
+#include <rte_memzone.h>
+#include <rte_prefetch.h>
+#include <rte_version.h>
+
+#if RTE_VERSION < RTE_VERSION_NUM(22, 11, 0, 0)
+#error "DPDK 22.11 or newer is needed"
+#endif
+
+#define CACHE_LINE 64u
+/* Ethernet header and two VLAN tags, on top of an MTU. */
+#define HEADERS (RTE_ETHER_HDR_LEN + 2 * 4)
+#define SHORTEST RTE_ETHER_HDR_LEN
+
+#define UP(n, to) (((n) + (to) - 1) / (to) * (to))
+
+/* ---- What DPDK says ---- */
+
+/* The last lines logged: enough for the reason of a failure. */
+static struct {
+	pthread_mutex_t lock;
+	size_t used;
+	char text[4096];
+} logged = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static ssize_t log_write(void *cookie, const char *text, size_t len)
+{
+	const size_t room = sizeof(logged.text);
+	size_t take = len < room ? len : room;
+
+	(void)cookie;
+	pthread_mutex_lock(&logged.lock);
+	if (logged.used + take > room) {
+		size_t forget = logged.used + take - room;
+
+		memmove(logged.text, logged.text + forget, logged.used - forget);
+		logged.used -= forget;
+	}
+	memcpy(logged.text + logged.used, text + (len - take), take);
+	logged.used += take;
+	pthread_mutex_unlock(&logged.lock);
+	return (ssize_t)len;
+}
+
+static void sq_log(char *to, size_t room)
+{
+	pthread_mutex_lock(&logged.lock);
+	size_t take = logged.used < room - 1 ? logged.used : room - 1;
+
+	memcpy(to, logged.text + (logged.used - take), take);
+	to[take] = 0;
+	logged.used = 0;
+	pthread_mutex_unlock(&logged.lock);
+}
+
+/* ---- The EAL ---- */
+
+static int sq_hugepages_fit(uint64_t octets)
+{
+	/* What /sys counts as free may be out of reach of this container; mapping reserves pages, and touches none. */
+	void *at = mmap(NULL, octets, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
+
+	if (at == MAP_FAILED)
+		return 0;
+	munmap(at, octets);
+	return 1;
+}
+
+static int sq_start(int argc, char **argv)
+{
+	struct sigaction before[NSIG];
+	cpu_set_t cpus;
+	int outcome;
+	FILE *log = fopencookie(NULL, "w", (cookie_io_functions_t){ .write = log_write });
+
+	if (log == NULL)
+		return -ENOMEM;
+	setvbuf(log, NULL, _IOLBF, 0);
+	rte_openlog_stream(log);
+
+	for (int signal = 1; signal < NSIG; signal++)
+		sigaction(signal, NULL, &before[signal]);
+	pthread_getaffinity_np(pthread_self(), sizeof(cpus), &cpus);
+	outcome = rte_eal_init(argc, argv) < 0 ? (rte_errno != 0 ? -rte_errno : -EINVAL) : 0;
+	/* The EAL takes this thread for its main one and pins it. */
+	pthread_setaffinity_np(pthread_self(), sizeof(cpus), &cpus);
+	for (int signal = 1; signal < NSIG; signal++)
+		sigaction(signal, &before[signal], NULL);
+	/* Made in any case, and empty: without shared configuration nothing is kept in it. */
+	rmdir(rte_eal_get_runtime_dir());
+	return outcome;
+}
+
+/* A thread with a number of its own has a cache in each mempool; without, each mbuf costs an atomic operation. The
+ * numbers are few (RTE_MAX_LCORE): a thread that ends gives its own back. */
+static pthread_key_t thread_end;
+static pthread_once_t thread_end_once = PTHREAD_ONCE_INIT;
+
+static void unregister(void *unused)
+{
+	(void)unused;
+	rte_thread_unregister();
+}
+
+static void make_thread_end(void)
+{
+	pthread_key_create(&thread_end, unregister);
+}
+
+static void register_thread(void)
+{
+	if (rte_lcore_id() != LCORE_ID_ANY || rte_thread_register() != 0)
+		return;
+	pthread_once(&thread_end_once, make_thread_end);
+	pthread_setspecific(thread_end, &thread_end);
+}
+
+/* ---- Mempools that outlive their queue ---- */
+
+/* A frame on its way to another port (net_ring hands mbufs over) keeps its pool. Such a pool waits here, and goes when
+ * its last mbuf has come home. */
+static struct {
+	pthread_mutex_t lock;
+	unsigned int count;
+	struct rte_mempool *pools[256];
+} waiting = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static void free_pool(struct rte_mempool *pool)
+{
+	unsigned int kept = 0;
+
+	pthread_mutex_lock(&waiting.lock);
+	/* Beyond so many a pool is left to the end of the process. */
+	if (pool != NULL && waiting.count < RTE_DIM(waiting.pools))
+		waiting.pools[waiting.count++] = pool;
+	for (unsigned int i = 0; i < waiting.count; i++) {
+		if (rte_mempool_avail_count(waiting.pools[i]) == waiting.pools[i]->size)
+			rte_mempool_free(waiting.pools[i]);
+		else
+			waiting.pools[kept++] = waiting.pools[i];
+	}
+	waiting.count = kept;
+	pthread_mutex_unlock(&waiting.lock);
+}
+
+/* Names of pools and memory zones are the process's. */
+static void name_of(char *name, size_t room, const char *what)
+{
+	static atomic_uint next;
+
+	snprintf(name, room, "sq_%s_%u", what, atomic_fetch_add(&next, 1));
+}
+
+/* ---- Devices ---- */
+
+static struct {
+	uint16_t rx_queues;
+	uint32_t mtu;
+	uint32_t use;
+	uint32_t tx_descriptors;
+	struct rte_mempool *rx_pools[RTE_MAX_QUEUES_PER_PORT];
+} devices[RTE_MAX_ETHPORTS];
+
+static int rx_ticks_at = -1, tx_ticks_at = -1;
+static uint64_t rx_ticks_flag, tx_ticks_flag;
+
+static int find_port(const char *name, uint16_t *port)
+{
+	uint16_t candidate;
+
+	if (rte_eth_dev_get_port_by_name(name, port) == 0)
+		return 0;
+	RTE_ETH_FOREACH_DEV(candidate) {
+		struct rte_eth_dev_info info;
+
+		if (rte_eth_dev_info_get(candidate, &info) == 0 && info.device != NULL &&
+		    strcmp(rte_dev_name(info.device), name) == 0) {
+			*port = candidate;
+			return 0;
+		}
+	}
+	return -ENODEV;
+}
+
+static int sq_attach(const char *bus, const char *name, const char *arguments, uint16_t *port)
+{
+	int outcome;
+
+	free_pool(NULL);
+	if (find_port(name, port) == 0)
+		return -EEXIST;
+	outcome = rte_eal_hotplug_add(bus, name, arguments);
+	if (outcome == 0) {
+		outcome = find_port(name, port);
+		if (outcome != 0)
+			rte_eal_hotplug_remove(bus, name);
+	}
+	return outcome;
+}
+
+static int sq_link(uint16_t port, uint32_t *speed_mbps)
+{
+	struct rte_eth_link link;
+	int outcome = rte_eth_link_get_nowait(port, &link);
+
+	if (outcome != 0)
+		return outcome;
+	*speed_mbps = link.link_speed == RTE_ETH_SPEED_NUM_UNKNOWN ? 0 : link.link_speed;
+	return link.link_status == RTE_ETH_LINK_UP;
+}
+
+static int sq_read_clock(uint16_t port, uint64_t *ticks)
+{
+	return rte_eth_read_clock(port, ticks);
+}
+
+static int sq_describe(uint16_t port, struct sq_device *device)
+{
+	struct rte_eth_dev_info info;
+	struct rte_ether_addr mac;
+	uint64_t ticks;
+	int outcome = rte_eth_dev_info_get(port, &info);
+
+	if (outcome != 0)
+		return outcome;
+	memset(device, 0, sizeof(*device));
+	snprintf(device->driver, sizeof(device->driver), "%s", info.driver_name);
+	if (rte_eth_macaddr_get(port, &mac) == 0 && !rte_is_zero_ether_addr(&mac)) {
+		memcpy(device->mac, mac.addr_bytes, sizeof(device->mac));
+		device->has_mac = 1;
+	}
+	device->link_up = sq_link(port, &device->speed_mbps) == 1;
+	device->min_mtu = info.min_mtu;
+	device->max_mtu = info.max_mtu;
+	device->max_tx_queues = info.max_tx_queues;
+	device->max_rx_queues = info.max_rx_queues;
+	device->socket = rte_eth_dev_socket_id(port);
+	if (info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_TIMESTAMP)
+		device->offers |= SQ_RX_TIMESTAMP;
+	if (info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_SEND_ON_TIMESTAMP)
+		device->offers |= SQ_TX_LAUNCH;
+	if (info.flow_type_rss_offloads != 0)
+		device->offers |= SQ_RSS;
+	if (info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_SCATTER)
+		device->offers |= SQ_MULTI_SEGS;
+	if (rte_eth_read_clock(port, &ticks) == 0)
+		device->offers |= SQ_CLOCK;
+	return 0;
+}
+
+static int setup_rx_queue(uint16_t port, uint16_t queue, const struct sq_config *config, uint32_t descriptors,
+                          struct rte_eth_rxconf conf)
+{
+	char name[RTE_MEMPOOL_NAMESIZE];
+	int socket = rte_eth_dev_socket_id(port);
+	/* What the device holds, a batch in our hands, and what a thread's cache hides from the others. af_xdp fills its
+	 * rings from the pool, and copies what is sent into mbufs of it. */
+	const uint32_t cache = 256;
+	uint32_t count = config->mbufs != 0 ? config->mbufs : 4 * descriptors + SQ_BATCH + 2 * cache;
+	/* A whole frame in one mbuf, so that drivers which cannot chain them do not lose it. The usual room of 2 KiB is
+	 * what drivers are best at. */
+	uint32_t room = UP((uint32_t)(config->mtu + HEADERS + RTE_ETHER_CRC_LEN), 1024u);
+	struct rte_mempool *pool;
+
+	if (room < 2048)
+		room = 2048;
+	if (room > UINT16_MAX - RTE_PKTMBUF_HEADROOM)
+		room = UINT16_MAX - RTE_PKTMBUF_HEADROOM;
+	name_of(name, sizeof(name), "rx");
+	pool = rte_pktmbuf_pool_create(name, count, cache, 0, (uint16_t)(room + RTE_PKTMBUF_HEADROOM), socket);
+	if (pool == NULL)
+		return -rte_errno;
+	devices[port].rx_pools[queue] = pool;
+	return rte_eth_rx_queue_setup(port, queue, (uint16_t)descriptors, socket, &conf, pool);
+}
+
+static void free_rx_pools(uint16_t port)
+{
+	for (unsigned int queue = 0; queue < devices[port].rx_queues; queue++) {
+		if (devices[port].rx_pools[queue] != NULL)
+			free_pool(devices[port].rx_pools[queue]);
+		devices[port].rx_pools[queue] = NULL;
+	}
+}
+
+static int sq_configure(uint16_t port, struct sq_config *config)
+{
+	struct rte_eth_conf conf = { .rxmode = { .mtu = config->mtu } };
+	struct rte_eth_dev_info info;
+	struct rte_eth_txconf tx_conf;
+	struct rte_eth_rxconf rx_conf;
+	uint16_t rx_descriptors, tx_descriptors;
+	int outcome = rte_eth_dev_info_get(port, &info);
+
+	if (outcome != 0)
+		return outcome;
+	if (config->use & SQ_RSS) {
+		conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
+		conf.rx_adv_conf.rss_conf.rss_hf =
+			info.flow_type_rss_offloads & (RTE_ETH_RSS_IP | RTE_ETH_RSS_TCP | RTE_ETH_RSS_UDP);
+	}
+	if (config->use & SQ_MULTI_SEGS)
+		conf.rxmode.offloads |= RTE_ETH_RX_OFFLOAD_SCATTER;
+	if (config->use & SQ_RX_TIMESTAMP) {
+		conf.rxmode.offloads |= RTE_ETH_RX_OFFLOAD_TIMESTAMP;
+		outcome = rte_mbuf_dyn_rx_timestamp_register(&rx_ticks_at, &rx_ticks_flag);
+	}
+	if (outcome == 0 && (config->use & SQ_TX_LAUNCH)) {
+		conf.txmode.offloads |= RTE_ETH_TX_OFFLOAD_SEND_ON_TIMESTAMP;
+		outcome = rte_mbuf_dyn_tx_timestamp_register(&tx_ticks_at, &tx_ticks_flag);
+	}
+	if (outcome != 0)
+		return outcome;
+
+	outcome = rte_eth_dev_configure(port, (uint16_t)config->rx_queues, (uint16_t)config->tx_queues, &conf);
+	if (outcome != 0)
+		return outcome;
+	/* Some drivers know of MTUs but not when configured. That others refuse is no fault: they have no limit. */
+	rte_eth_dev_set_mtu(port, (uint16_t)config->mtu);
+
+	if (config->tx_descriptors == 0)
+		config->tx_descriptors = info.default_txportconf.ring_size != 0 ? info.default_txportconf.ring_size : 1024;
+	if (config->rx_descriptors == 0)
+		config->rx_descriptors = info.default_rxportconf.ring_size != 0 ? info.default_rxportconf.ring_size : 1024;
+	tx_descriptors = (uint16_t)config->tx_descriptors;
+	rx_descriptors = (uint16_t)config->rx_descriptors;
+	outcome = rte_eth_dev_adjust_nb_rx_tx_desc(port, &rx_descriptors, &tx_descriptors);
+	if (outcome != 0)
+		return outcome;
+	config->tx_descriptors = tx_descriptors;
+	config->rx_descriptors = rx_descriptors;
+	devices[port].mtu = config->mtu;
+	devices[port].use = config->use;
+	devices[port].rx_queues = (uint16_t)config->rx_queues;
+	devices[port].tx_descriptors = tx_descriptors;
+
+	/* Receive queues first: af_xdp sends through memory of theirs. */
+	rx_conf = info.default_rxconf;
+	rx_conf.offloads = conf.rxmode.offloads;
+	for (uint16_t queue = 0; outcome == 0 && queue < config->rx_queues; queue++)
+		outcome = setup_rx_queue(port, queue, config, rx_descriptors, rx_conf);
+	tx_conf = info.default_txconf;
+	tx_conf.offloads = conf.txmode.offloads;
+	for (uint16_t queue = 0; outcome == 0 && queue < config->tx_queues; queue++)
+		outcome = rte_eth_tx_queue_setup(port, queue, tx_descriptors, rte_eth_dev_socket_id(port), &tx_conf);
+	if (outcome == 0)
+		outcome = rte_eth_dev_start(port);
+	if (outcome == 0) {
+		/* As on every port; devices without filters say that they cannot. */
+		rte_eth_promiscuous_enable(port);
+		rte_eth_stats_reset(port);
+	}
+	return outcome;
+}
+
+static int sq_counters(uint16_t port, struct sq_counters *counters)
+{
+	struct rte_eth_stats stats;
+	int outcome = rte_eth_stats_get(port, &stats);
+
+	if (outcome != 0)
+		return outcome;
+	*counters = (struct sq_counters){
+		.tx_packets = stats.opackets, .tx_octets = stats.obytes, .tx_errors = stats.oerrors,
+		.rx_packets = stats.ipackets, .rx_octets = stats.ibytes, .rx_missed = stats.imissed,
+		.rx_no_mbuf = stats.rx_nombuf, .rx_errors = stats.ierrors,
+	};
+	return 0;
+}
+
+static int sq_detach(uint16_t port)
+{
+	struct rte_eth_dev_info info;
+	struct rte_device *device = NULL;
+
+	if (rte_eth_dev_info_get(port, &info) == 0)
+		device = info.device;
+	rte_eth_dev_stop(port);
+	rte_eth_dev_close(port);
+	free_rx_pools(port);
+	memset(&devices[port], 0, sizeof(devices[port]));
+	return device != NULL ? rte_dev_remove(device) : 0;
+}
+
+/* ---- Transmit ----
+ *
+ * The frames of a queue lie beside each other, so that a program fills a batch in one go, and each has an mbuf of its own
+ * for good. A slot is ours while its mbuf's reference count is 0 and the device's while it is 1: the mbufs are from a
+ * mempool whose `enqueue`, which is what freeing an mbuf comes down to, sets the count back to 0. So a frame costs no
+ * allocation and no atomic operation, whoever frees it, in whatever thread, one by one or in bulk. */
+
+struct sq_tx {
+	uint16_t port, queue;
+	uint8_t registered;
+	uint32_t max_frame;
+	/* A ring of slots: `held` from `oldest` on are the device's, then come those that may be lent. */
+	uint32_t count, oldest, next, held;
+	uint32_t use;
+	struct rte_mempool *pool;
+	struct rte_mbuf *mbufs[];
+};
+
+/* The 8 octets from `data_off` on: data_off, refcnt, nb_segs, port. */
+typedef uint64_t __attribute__((may_alias)) first_fields;
+static_assert(offsetof(struct rte_mbuf, refcnt) == offsetof(struct rte_mbuf, data_off) + 2, "mbuf layout");
+static_assert(offsetof(struct rte_mbuf, nb_segs) == offsetof(struct rte_mbuf, data_off) + 4, "mbuf layout");
+static_assert(offsetof(struct rte_mbuf, port) == offsetof(struct rte_mbuf, data_off) + 6, "mbuf layout");
+
+static int slots_alloc(struct rte_mempool *pool)
+{
+	(void)pool;
+	return 0;
+}
+
+static void slots_free(struct rte_mempool *pool)
+{
+	(void)pool;
+}
+
+static int slots_enqueue(struct rte_mempool *pool, void *const *objects, unsigned int n)
+{
+	(void)pool;
+	for (unsigned int i = 0; i < n; i++) {
+		struct rte_mbuf *mbuf = objects[i];
+
+		__atomic_store_n((uint16_t *)&mbuf->refcnt, 0, __ATOMIC_RELEASE);
+	}
+	return 0;
+}
+
+static int slots_dequeue(struct rte_mempool *pool, void **objects, unsigned int n)
+{
+	/* A driver that wants mbufs of the pool that a frame came from has to do without. */
+	(void)pool;
+	(void)objects;
+	(void)n;
+	return -ENOBUFS;
+}
+
+static inline int is_free(const struct rte_mbuf *mbuf)
+{
+	return __atomic_load_n((const uint16_t *)&mbuf->refcnt, __ATOMIC_ACQUIRE) == 0;
+}
+
+static void count_free(struct rte_mempool *pool, void *free, void *object, unsigned int index)
+{
+	(void)pool;
+	(void)index;
+	*(unsigned int *)free += (unsigned int)is_free(object);
+}
+
+static unsigned int slots_count(const struct rte_mempool *pool)
+{
+	unsigned int free = 0;
+
+	rte_mempool_obj_iter((struct rte_mempool *)(uintptr_t)pool, count_free, &free);
+	return free;
+}
+
+/* All mbufs first, then all frames: in one chunk, so that who maps a pool's memory for a device maps the frames. */
+static int slots_populate(struct rte_mempool *pool, unsigned int max, void *at, rte_iova_t iova, size_t len,
+                          rte_mempool_populate_obj_cb_t *add, void *argument)
+{
+	size_t size = pool->header_size + pool->elt_size + pool->trailer_size;
+
+	if (max * size > len)
+		return -ENOMEM;
+	for (unsigned int i = 0; i < max; i++) {
+		size_t offset = i * size + pool->header_size;
+
+		add(pool, argument, (char *)at + offset, iova == RTE_BAD_IOVA ? RTE_BAD_IOVA : iova + offset);
+	}
+	return (int)max;
+}
+
+static const struct rte_mempool_ops slots_ops = {
+	.name = "squall_slots",
+	.alloc = slots_alloc,
+	.free = slots_free,
+	.enqueue = slots_enqueue,
+	.dequeue = slots_dequeue,
+	.get_count = slots_count,
+	.populate = slots_populate,
+};
+RTE_MEMPOOL_REGISTER_OPS(slots_ops)
+
+static void free_memzone(struct rte_mempool_memhdr *chunk, void *zone)
+{
+	(void)chunk;
+	rte_memzone_free(zone);
+}
+
+/* An odd number of cache lines, as squall_port::stride() has it, with the headroom that drivers want before a frame. */
+static uint32_t stride_of(uint32_t max_frame)
+{
+	uint32_t lines = (RTE_PKTMBUF_HEADROOM + max_frame + CACHE_LINE - 1) / CACHE_LINE;
+
+	return (lines | 1) * CACHE_LINE;
+}
+
+/* The mempool of `count` slots; the first frame is at `*frames`. */
+static int make_slots(uint16_t port, uint32_t count, uint32_t max_frame, struct rte_mempool **made, char **frames,
+                      rte_iova_t *frames_iova)
+{
+	struct rte_pktmbuf_pool_private private = { .mbuf_data_room_size = (uint16_t)(RTE_PKTMBUF_HEADROOM + max_frame) };
+	int socket = rte_eth_dev_socket_id(port);
+	char name[RTE_MEMPOOL_NAMESIZE];
+	const struct rte_memzone *zone;
+	struct rte_mempool *pool;
+	size_t mbufs, all;
+	int outcome;
+
+	name_of(name, sizeof(name), "tx");
+	pool = rte_mempool_create_empty(name, count, sizeof(struct rte_mbuf), 0, sizeof(private), socket,
+	                                RTE_MEMPOOL_F_NO_SPREAD);
+	if (pool == NULL)
+		return -rte_errno;
+	outcome = rte_mempool_set_ops_byname(pool, slots_ops.name, NULL);
+	if (outcome != 0)
+		goto free;
+	rte_pktmbuf_pool_init(pool, &private);
+
+	mbufs = UP((size_t)count * (pool->header_size + pool->elt_size + pool->trailer_size), (size_t)CACHE_LINE);
+	all = mbufs + RTE_PKTMBUF_HEADROOM + (size_t)count * stride_of(max_frame);
+	zone = rte_memzone_reserve_aligned(name, all, socket, RTE_MEMZONE_IOVA_CONTIG, RTE_MEMPOOL_ALIGN);
+	if (zone == NULL) {
+		outcome = -rte_errno;
+		goto free;
+	}
+	memset(zone->addr, 0, all);
+	outcome = rte_mempool_populate_iova(pool, zone->addr, zone->iova, all, free_memzone, (void *)(uintptr_t)zone);
+	if (outcome < 0) {
+		rte_memzone_free(zone);
+		goto free;
+	}
+	*made = pool;
+	*frames = (char *)zone->addr + mbufs + RTE_PKTMBUF_HEADROOM;
+	*frames_iova = zone->iova == RTE_BAD_IOVA ? RTE_BAD_IOVA : zone->iova + mbufs + RTE_PKTMBUF_HEADROOM;
+	return 0;
+free:
+	rte_mempool_free(pool);
+	return outcome;
+}
+
+static void collect(struct rte_mempool *pool, void *next, void *object, unsigned int index)
+{
+	(void)pool;
+	(*(struct rte_mbuf ***)next)[index] = object;
+}
+
+static int sq_tx_open(uint16_t port, uint16_t queue, uint32_t max_frame, uint32_t use, struct sq_tx **opened,
+                      struct sq_slots *slots)
+{
+	/* More than the device can hold: a driver that looks for finished frames only when its ring is full gets it full. */
+	uint32_t count = UP(devices[port].tx_descriptors, SQ_BATCH) + 4 * SQ_BATCH;
+	uint32_t stride = stride_of(max_frame);
+	struct rte_mbuf **mbufs;
+	struct sq_tx *tx;
+	rte_iova_t iova = RTE_BAD_IOVA;
+	char *frames = NULL;
+	int outcome;
+
+	free_pool(NULL);
+	if (RTE_PKTMBUF_HEADROOM + max_frame > UINT16_MAX)
+		return -EMSGSIZE;
+	tx = calloc(1, sizeof(*tx) + count * sizeof(tx->mbufs[0]));
+	if (tx == NULL)
+		return -ENOMEM;
+	tx->port = port;
+	tx->queue = queue;
+	tx->max_frame = max_frame;
+	tx->count = count;
+	tx->use = use;
+	outcome = make_slots(port, count, max_frame, &tx->pool, &frames, &iova);
+	if (outcome != 0) {
+		free(tx);
+		return outcome;
+	}
+	mbufs = tx->mbufs;
+	rte_mempool_obj_iter(tx->pool, collect, &mbufs);
+	for (uint32_t i = 0; i < count; i++) {
+		size_t offset = (size_t)i * stride;
+		struct rte_mbuf *mbuf = tx->mbufs[i];
+
+		/* The headroom is the tail of the slot before, which no frame reaches. */
+		mbuf->buf_addr = frames + offset - RTE_PKTMBUF_HEADROOM;
+		rte_mbuf_iova_set(mbuf, iova == RTE_BAD_IOVA ? 0 : iova + offset - RTE_PKTMBUF_HEADROOM);
+		mbuf->buf_len = (uint16_t)(RTE_PKTMBUF_HEADROOM + max_frame);
+		mbuf->pool = tx->pool;
+	}
+	*slots = (struct sq_slots){ .base = (uint8_t *)frames, .stride = stride, .count = count };
+	*opened = tx;
+	return 0;
+}
+
+static inline uint32_t after(const struct sq_tx *tx, uint32_t i)
+{
+	return i + 1 == tx->count ? 0 : i + 1;
+}
+
+static inline void take_back(struct sq_tx *tx)
+{
+	while (tx->held > 0 && is_free(tx->mbufs[tx->oldest])) {
+		tx->oldest = after(tx, tx->oldest);
+		tx->held--;
+	}
+}
+
+static uint32_t sq_tx_lend(struct sq_tx *tx, uint32_t want, uint32_t *first)
+{
+	uint32_t room;
+
+	take_back(tx);
+	/* With nothing under way start from the front: slots used a moment ago are in the cache. */
+	if (tx->held == 0)
+		tx->next = tx->oldest = 0;
+	room = tx->count - tx->held;
+	if (room > tx->count - tx->next)
+		room = tx->count - tx->next;
+	*first = tx->next;
+	return want < room ? want : room;
+}
+
+/* How many of the next `n` frames have a good length; `*bad` says what the first other one lacks. */
+static inline uint32_t fill_mbufs(struct sq_tx *tx, uint32_t n, const uint32_t *lengths, size_t step, int *bad)
+{
+	const first_fields fields = (uint64_t)RTE_PKTMBUF_HEADROOM | (uint64_t)1 << 16 | (uint64_t)1 << 32 |
+	                            (uint64_t)tx->port << 48;
+
+	for (uint32_t i = 0; i < n; i++) {
+		struct rte_mbuf *mbuf = tx->mbufs[tx->next + i];
+		uint32_t len = *(const uint32_t *)((const char *)lengths + i * step);
+
+		if (unlikely(len > tx->max_frame || len < SHORTEST)) {
+			*bad = len < SHORTEST ? SQ_TOO_SHORT : SQ_TOO_LONG;
+			return i;
+		}
+		*(first_fields *)&mbuf->data_off = fields;
+		mbuf->ol_flags = 0;
+		mbuf->pkt_len = len;
+		mbuf->data_len = (uint16_t)len;
+	}
+	return n;
+}
+
+static void set_launch(struct sq_tx *tx, uint32_t n, const uint64_t *dues, size_t step, const struct sq_clock *clock)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		struct rte_mbuf *mbuf = tx->mbufs[tx->next + i];
+		int64_t due = (int64_t) * (const uint64_t *)((const char *)dues + i * step);
+		int64_t ticks = clock->ticks + (int64_t)((double)(due - clock->monotonic_ns) * clock->ticks_per_ns);
+
+		*RTE_MBUF_DYNFIELD(mbuf, tx_ticks_at, uint64_t *) = (uint64_t)ticks;
+		mbuf->ol_flags |= tx_ticks_flag;
+	}
+}
+
+static inline void pass(struct sq_tx *tx, uint32_t n)
+{
+	tx->next += n;
+	if (tx->next == tx->count)
+		tx->next = 0;
+}
+
+static int sq_tx_send(struct sq_tx *tx, uint32_t n, const uint32_t *lengths, const uint64_t *dues, size_t step,
+                      const struct sq_clock *clock)
+{
+	int bad = 0;
+	uint32_t sent;
+
+	if (n == 0)
+		return 0;
+	if (unlikely(!tx->registered)) {
+		register_thread();
+		tx->registered = 1;
+	}
+	n = fill_mbufs(tx, n, lengths, step, &bad);
+	if (unlikely(n == 0)) {
+		/* The slot is skipped and free: it counts as held until it is the oldest. */
+		pass(tx, 1);
+		tx->held++;
+		return bad;
+	}
+	if (tx->use & SQ_TX_LAUNCH)
+		set_launch(tx, n, dues, step, clock);
+	sent = rte_eth_tx_burst(tx->port, tx->queue, &tx->mbufs[tx->next], (uint16_t)n);
+	for (uint32_t i = sent; i < n; i++)
+		*(uint16_t *)&tx->mbufs[tx->next + i]->refcnt = 0;
+	pass(tx, sent);
+	tx->held += sent;
+	return (int)sent;
+}
+
+static uint32_t sq_tx_held(struct sq_tx *tx)
+{
+	rte_eth_tx_done_cleanup(tx->port, tx->queue, 0);
+	take_back(tx);
+	return tx->held;
+}
+
+static void sq_tx_close(struct sq_tx *tx)
+{
+	free_pool(tx->pool);
+	free(tx);
+}
+
+/* ---- Receive ---- */
+
+struct sq_rx {
+	uint16_t port, queue;
+	uint8_t registered;
+};
+
+static int sq_rx_open(uint16_t port, uint16_t queue, struct sq_rx **opened)
+{
+	*opened = calloc(1, sizeof(**opened));
+	if (*opened == NULL)
+		return -ENOMEM;
+	(*opened)->port = port;
+	(*opened)->queue = queue;
+	return 0;
+}
+
+/* Copies a frame of one or more mbufs, at most `room` octets of it; how many. */
+static uint32_t copy_frame(const struct rte_mbuf *mbuf, uint8_t *to, uint32_t room)
+{
+	uint32_t len = 0;
+
+	for (; mbuf != NULL; mbuf = mbuf->next) {
+		uint32_t part = mbuf->data_len < room - len ? mbuf->data_len : room - len;
+
+		memcpy(to + len, rte_pktmbuf_mtod(mbuf, const void *), part);
+		len += part;
+	}
+	return len;
+}
+
+/* Puts back the VLAN tag that some drivers take off unasked; they all mean 802.1Q. */
+static uint32_t put_tag_back(const struct rte_mbuf *mbuf, uint8_t *frame, uint32_t len, uint32_t room)
+{
+	const uint8_t tag[4] = { 0x81, 0x00, (uint8_t)(mbuf->vlan_tci >> 8), (uint8_t)mbuf->vlan_tci };
+
+	if (len < 12)
+		return len;
+	if (len + 4 > room)
+		len = room - 4;
+	memmove(frame + 16, frame + 12, len - 12);
+	memcpy(frame + 12, tag, 4);
+	return len + 4;
+}
+
+static uint32_t sq_rx_receive(struct sq_rx *rx, uint8_t *to, uint32_t room, struct sq_frame *frames, uint64_t *now)
+{
+	struct rte_mbuf *mbufs[SQ_BATCH];
+	struct timespec time;
+	uint64_t offset = 0;
+	uint16_t n;
+
+	if (unlikely(!rx->registered)) {
+		register_thread();
+		rx->registered = 1;
+	}
+	n = rte_eth_rx_burst(rx->port, rx->queue, mbufs, SQ_BATCH);
+	if (n == 0)
+		return 0;
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	*now = (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+
+	for (uint16_t i = 0; i < n; i++)
+		rte_prefetch0(rte_pktmbuf_mtod(mbufs[i], const void *));
+	for (uint16_t i = 0; i < n; i++) {
+		const struct rte_mbuf *mbuf = mbufs[i];
+		uint32_t len, wire_len = mbuf->pkt_len;
+
+		if (likely(mbuf->nb_segs == 1 && mbuf->data_len <= CACHE_LINE && mbuf->data_off + CACHE_LINE <= mbuf->buf_len)) {
+			/* A length the compiler knows: four moves. */
+			memcpy(to + offset, rte_pktmbuf_mtod(mbuf, const void *), CACHE_LINE);
+			len = mbuf->data_len;
+		} else {
+			len = copy_frame(mbuf, to + offset, room);
+		}
+		if (unlikely(mbuf->ol_flags & RTE_MBUF_F_RX_VLAN_STRIPPED)) {
+			len = put_tag_back(mbuf, to + offset, len, room);
+			wire_len += 4;
+		}
+		frames[i] = (struct sq_frame){ .offset = offset, .len = len, .wire_len = wire_len };
+		if (rx_ticks_flag != 0 && (mbuf->ol_flags & rx_ticks_flag))
+			frames[i].ticks = *RTE_MBUF_DYNFIELD(mbuf, rx_ticks_at, const uint64_t *);
+		offset += UP(len, CACHE_LINE);
+	}
+	rte_pktmbuf_free_bulk(mbufs, n);
+	return n;
+}
+
+static void sq_rx_close(struct sq_rx *rx)
+{
+	free(rx);
+}
+
+/* ---- The table ---- */
+
+uint32_t squall_dpdk_abi(void)
+{
+	return SQ_ABI;
+}
+
+const struct sq_api *squall_dpdk_api(uint32_t abi)
+{
+	static struct sq_api api = {
+		.abi = SQ_ABI,
+		.built_for = RTE_VER_PREFIX " " RTE_STR(RTE_VER_YEAR) "." RTE_STR(RTE_VER_MONTH) "." RTE_STR(RTE_VER_MINOR),
+		.hugepages_fit = sq_hugepages_fit,
+		.start = sq_start,
+		.log = sq_log,
+		.attach = sq_attach,
+		.describe = sq_describe,
+		.configure = sq_configure,
+		.link = sq_link,
+		.counters = sq_counters,
+		.read_clock = sq_read_clock,
+		.detach = sq_detach,
+		.tx_open = sq_tx_open,
+		.tx_lend = sq_tx_lend,
+		.tx_send = sq_tx_send,
+		.tx_held = sq_tx_held,
+		.tx_close = sq_tx_close,
+		.rx_open = sq_rx_open,
+		.rx_receive = sq_rx_receive,
+		.rx_close = sq_rx_close,
+	};
+
+	if (abi != SQ_ABI)
+		return NULL;
+	api.running = rte_version();
+	return &api;
+}

@@ -1,0 +1,122 @@
+/* What the shim gives to the dpdk port of squall: one table of functions, one version number. Plain C types only, so
+ * that nothing here depends on DPDK's headers, whose inline functions and structures differ from release to release. */
+#ifndef SQUALL_DPDK_H
+#define SQUALL_DPDK_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Changes with everything below; src/shim.rs has the same number and layouts. */
+#define SQ_ABI 1
+
+/* Frames in a batch at most (squall_port::BATCH). */
+#define SQ_BATCH 64
+
+/* What sq_tx_send answers about a frame that cannot be sent. */
+#define SQ_TOO_LONG (-1)
+#define SQ_TOO_SHORT (-2)
+
+/* Bits of `offers` and `use`. */
+#define SQ_RX_TIMESTAMP 1u
+#define SQ_TX_LAUNCH 2u
+#define SQ_RSS 4u
+#define SQ_MULTI_SEGS 8u
+#define SQ_CLOCK 16u
+
+struct sq_device {
+	char driver[64];
+	uint8_t mac[6];
+	uint8_t link_up;
+	uint8_t has_mac;
+	uint32_t speed_mbps; /* 0: unknown */
+	uint32_t min_mtu, max_mtu;
+	uint32_t max_tx_queues, max_rx_queues;
+	uint32_t offers;
+	int32_t socket;
+};
+
+struct sq_config {
+	uint32_t tx_queues, rx_queues;
+	uint32_t mtu;
+	uint32_t tx_descriptors, rx_descriptors; /* 0: what the driver prefers */
+	uint32_t mbufs;                          /* of a receive queue; 0: as many as the queue needs */
+	uint32_t use;
+};
+
+struct sq_counters {
+	uint64_t tx_packets, tx_octets, tx_errors;
+	uint64_t rx_packets, rx_octets, rx_missed, rx_no_mbuf, rx_errors;
+};
+
+/* CLOCK_MONOTONIC against the device's clock. */
+struct sq_clock {
+	int64_t monotonic_ns;
+	int64_t ticks;
+	double ticks_per_ns;
+};
+
+struct sq_frame {
+	uint64_t offset; /* in the buffer given */
+	uint32_t len, wire_len;
+	uint64_t ticks;  /* the device's stamp; 0: none */
+};
+
+struct sq_tx;
+struct sq_rx;
+
+/* Where the slots of a transmit queue are: frame i starts at base + i * stride. */
+struct sq_slots {
+	uint8_t *base;
+	uint64_t stride;
+	uint32_t count;
+};
+
+/* Functions answer 0 or a negated errno, unless it says otherwise; `log` then tells more. */
+struct sq_api {
+	uint32_t abi;
+	const char *built_for; /* DPDK's version at build time */
+	const char *running;   /* and that of the libraries at hand */
+
+	/* Whether `octets` of hugepages can be had now: 1 or 0. */
+	int (*hugepages_fit)(uint64_t octets);
+	/* Starts the EAL, once a process. Threads and signal handlers stay as they were. */
+	int (*start)(int argc, char **argv);
+	/* Copies what DPDK has logged since the last call, text with a final 0. */
+	void (*log)(char *to, size_t room);
+
+	/* Adds a device to `bus` ("vdev", "pci"). */
+	int (*attach)(const char *bus, const char *name, const char *arguments, uint16_t *port);
+	int (*describe)(uint16_t port, struct sq_device *);
+	/* Configures and starts; `config` comes back with what was taken. */
+	int (*configure)(uint16_t port, struct sq_config *config);
+	int (*link)(uint16_t port, uint32_t *speed_mbps); /* 1 up, 0 down */
+	int (*counters)(uint16_t port, struct sq_counters *);
+	int (*read_clock)(uint16_t port, uint64_t *ticks);
+	/* Stops, closes and removes; no queue of it may be in use. */
+	int (*detach)(uint16_t port);
+
+	/* `use`: SQ_TX_LAUNCH or 0. */
+	int (*tx_open)(uint16_t port, uint16_t queue, uint32_t max_frame, uint32_t use, struct sq_tx **, struct sq_slots *);
+	/* Up to `want` slots beside each other; the first of them. */
+	uint32_t (*tx_lend)(struct sq_tx *, uint32_t want, uint32_t *first);
+	/* Sends the next `n` lent; `lengths` and `dues` (ns, for launch times) are those of the first, `step` octets apart.
+	 * How many were taken, or SQ_TOO_LONG, SQ_TOO_SHORT: the first of them was dropped. */
+	int (*tx_send)(struct sq_tx *, uint32_t n, const uint32_t *lengths, const uint64_t *dues, size_t step,
+	               const struct sq_clock *);
+	/* Slots that the device still holds. */
+	uint32_t (*tx_held)(struct sq_tx *);
+	void (*tx_close)(struct sq_tx *);
+
+	int (*rx_open)(uint16_t port, uint16_t queue, struct sq_rx **);
+	/* Copies the frames that came, at most SQ_BATCH, to `to`, each at a multiple of 64 octets and of `room` octets (a
+	 * multiple of 64) at most; `now`: CLOCK_MONOTONIC just after they were taken. How many. */
+	uint32_t (*rx_receive)(struct sq_rx *, uint8_t *to, uint32_t room, struct sq_frame *frames, uint64_t *now);
+	void (*rx_close)(struct sq_rx *);
+};
+
+/* The table, or NULL where `abi` is another. */
+const struct sq_api *squall_dpdk_api(uint32_t abi);
+/* The number that squall_dpdk_api() takes. */
+uint32_t squall_dpdk_abi(void);
+
+#endif

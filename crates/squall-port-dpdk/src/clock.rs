@@ -1,0 +1,96 @@
+//! A device's clock against ours (`CLOCK_MONOTONIC`), for the stamps it gives and takes.
+
+use squall_units::Nanos;
+
+use crate::shim::ClockPair;
+
+/// Both clocks, read at the same instant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reading {
+    pub monotonic: Nanos,
+    pub ticks: u64,
+}
+
+/// Ticks of a device as instants of ours, by the line through a reading long ago and the last one.
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceClock {
+    first: Reading,
+    last: Reading,
+    ticks_per_ns: f64,
+}
+
+impl DeviceClock {
+    /// From two readings, the further apart the better.
+    pub fn new(first: Reading, last: Reading) -> Self {
+        let mut clock = Self { first, last: first, ticks_per_ns: 1.0 };
+        clock.read(last);
+        clock
+    }
+
+    /// Takes a further reading: the rate is that since the first, the offset that of the last.
+    pub fn read(&mut self, reading: Reading) {
+        let ns = reading.monotonic.0.saturating_sub(self.first.monotonic.0);
+        let ticks = reading.ticks.wrapping_sub(self.first.ticks);
+        if ns > 0 && ticks > 0 {
+            self.ticks_per_ns = ticks as f64 / ns as f64;
+        }
+        self.last = reading;
+    }
+
+    pub fn last_read(&self) -> Nanos {
+        self.last.monotonic
+    }
+
+    /// When the device's clock showed `ticks`.
+    pub fn instant(&self, ticks: u64) -> Nanos {
+        // Near the last reading, on either side of it: so small a difference is exact in an f64.
+        let since = ticks.wrapping_sub(self.last.ticks) as i64;
+        Nanos(self.last.monotonic.0.saturating_add_signed((since as f64 / self.ticks_per_ns).round() as i64))
+    }
+
+    /// For the shim, which turns dues into ticks; each `later` ns later.
+    pub fn pair(&self, later: u32) -> ClockPair {
+        ClockPair {
+            monotonic_ns: self.last.monotonic.0 as i64 - i64::from(later),
+            ticks: self.last.ticks as i64,
+            ticks_per_ns: self.ticks_per_ns,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reading(monotonic: u64, ticks: u64) -> Reading {
+        Reading { monotonic: Nanos(monotonic), ticks }
+    }
+
+    #[test]
+    fn stamps_of_a_clock_that_runs_at_another_rate_become_our_instants() {
+        // 2.5 ticks a ns.
+        let mut clock = DeviceClock::new(reading(1_000_000, 77), reading(2_000_000, 2_500_077));
+        assert_eq!(clock.instant(2_500_077), Nanos(2_000_000));
+        assert_eq!(clock.instant(2_750_077), Nanos(2_100_000));
+        assert_eq!(clock.instant(2_250_077), Nanos(1_900_000), "before the reading, too");
+        // An hour on, the line goes through the last reading and has the rate of the whole hour.
+        clock.read(reading(3_600_001_000_000, 77 + 9_000_000_000_000));
+        assert_eq!(clock.instant(77 + 9_000_000_000_000 + 250), Nanos(3_600_001_000_100));
+    }
+
+    #[test]
+    fn a_clock_that_wraps_goes_on() {
+        let clock = DeviceClock::new(reading(1000, u64::MAX - 499), reading(2000, 500));
+        assert_eq!(clock.instant(600), Nanos(2100));
+        assert_eq!(clock.instant(u64::MAX), Nanos(1499));
+    }
+
+    #[test]
+    fn launch_times_are_dues_and_the_delay_asked_for() {
+        let pair = DeviceClock::new(reading(0, 0), reading(1000, 2000)).pair(100);
+        // As the shim has it.
+        let ticks = |due: i64| pair.ticks + ((due - pair.monotonic_ns) as f64 * pair.ticks_per_ns) as i64;
+        assert_eq!(ticks(1000), 2200);
+        assert_eq!(ticks(5000), 10_200);
+    }
+}

@@ -1,0 +1,439 @@
+//! A device of DPDK's: found, added, configured, and taken away with the last of its queues.
+
+use std::{
+    ffi::{CStr, CString},
+    io,
+    os::unix::net::UnixStream,
+    path::Path,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use squall_port::{Address, InterfaceCounters, monotonic};
+use squall_units::{MacAddr, Nanos};
+
+use crate::{
+    Options,
+    clock::{DeviceClock, Reading},
+    eal::Eal,
+    shim::{self, Config, Counters, DeviceFacts},
+};
+
+/// What DPDK calls a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceName {
+    pub bus: Bus,
+    pub name: String,
+    /// For the driver: `role=server,id=1`.
+    pub arguments: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bus {
+    Virtual,
+    Pci,
+}
+
+impl DeviceName {
+    /// `vdev=NAME[;ARGUMENT]...` or `DOMAIN:BUS:DEVICE.FUNCTION[;ARGUMENT]...`, the domain being 0000 if left out.
+    pub fn parse(address: &Address) -> io::Result<Self> {
+        let (front, arguments) = address.name().split_once(';').unwrap_or((address.name(), ""));
+        let arguments = arguments.split(';').map(str::trim).filter(|a| !a.is_empty()).collect::<Vec<_>>().join(",");
+        let (bus, name) = match front.strip_prefix("vdev=") {
+            Some("") => return Err(address.error("no name of a virtual device, expected vdev=net_ring0").into()),
+            Some(name) => (Bus::Virtual, name.to_owned()),
+            None => match pci_address(front) {
+                Some(pci) => (Bus::Pci, pci),
+                None => return Err(address.error(Self::problem(front)).into()),
+            },
+        };
+        if [&name, &arguments].iter().any(|text| text.contains('\0')) {
+            return Err(address.error("a 0 octet in the name of a device").into());
+        }
+        Ok(Self { bus, name, arguments })
+    }
+
+    fn problem(front: &str) -> String {
+        let mut problem = format!(
+            "{front:?} is no device, expected a PCI address such as dpdk:0000:01:00.0, or a virtual device such as \
+             dpdk:vdev=net_ring0"
+        );
+        if front.starts_with("net_") {
+            problem += &format!("; did you mean dpdk:vdev={front}?");
+        }
+        problem
+    }
+
+    fn bus(&self) -> &'static CStr {
+        match self.bus {
+            Bus::Virtual => c"vdev",
+            Bus::Pci => c"pci",
+        }
+    }
+}
+
+/// `0000:01:00.0` as DPDK writes it; `None` if it is none.
+fn pci_address(text: &str) -> Option<String> {
+    let hex = |text: &str, digits: usize| {
+        let good = (1..=digits).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_hexdigit());
+        good.then(|| u32::from_str_radix(text, 16).ok()).flatten()
+    };
+    let (rest, function) = text.rsplit_once('.')?;
+    let mut parts = rest.rsplit(':');
+    let (device, bus) = (hex(parts.next()?, 2)?, hex(parts.next()?, 2)?);
+    let domain = parts.next().map_or(Some(0), |domain| hex(domain, 4))?;
+    let function = hex(function, 1)?;
+    let good = parts.next().is_none() && device < 32 && function < 8;
+    good.then(|| format!("{domain:04x}:{bus:02x}:{device:02x}.{function}"))
+}
+
+/// Started; stopped and removed when dropped.
+pub struct Device {
+    pub address: Address,
+    pub eal: Eal,
+    pub port: u16,
+    pub facts: DeviceFacts,
+    pub config: Config,
+    wait: Duration,
+    clock: Mutex<Option<DeviceClock>>,
+    /// Frames that the device has taken, by transmit queue: each written by the one who sends, on a cache line of its own.
+    taken: Box<[Taken]>,
+}
+
+#[repr(align(128))]
+#[derive(Default)]
+pub struct Taken(AtomicU64);
+
+impl Taken {
+    /// Only ever called by the queue's owner.
+    #[inline]
+    pub fn add(&self, n: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed) + n, Ordering::Relaxed);
+    }
+}
+
+impl Device {
+    pub fn open(address: &Address, eal: Eal, name: &DeviceName, options: &Options) -> io::Result<Self> {
+        clear_stale_socket(&name.arguments);
+        let api = eal.api;
+        let text = |text: &str| CString::new(text).expect("no 0 octet: DeviceName::parse has looked");
+        let (device, arguments) = (text(&name.name), text(&name.arguments));
+        api.take_log();
+        let mut port = u16::MAX;
+        // SAFETY: three texts with a final 0, and a place for the answer.
+        let code = unsafe { (api.attach)(name.bus().as_ptr(), device.as_ptr(), arguments.as_ptr(), &mut port) };
+        if code != 0 {
+            return Err(attach_error(address, &eal, name, code));
+        }
+        // From here on it is removed again if anything fails.
+        let mut opened = Self {
+            address: address.clone(),
+            port,
+            facts: describe(address, &eal, port)?,
+            eal,
+            config: Config::default(),
+            wait: Duration::from_secs(options.wait_s.into()),
+            clock: Mutex::new(None),
+            taken: Box::default(),
+        };
+        opened.configure(name.bus, options)?;
+        Ok(opened)
+    }
+
+    fn configure(&mut self, bus: Bus, options: &Options) -> io::Result<()> {
+        let facts = &self.facts;
+        let most = |asked: Option<u32>, max: u32, otherwise: u32, key: &str| match asked {
+            Some(n) if n > max => {
+                Err(self.address.error(format!("{key}={n}, but {} has at most {max}", self.driver())))
+            }
+            Some(n) => Ok(n),
+            None => Ok(otherwise.min(max)),
+        };
+        let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
+        // Both ends of a memif must have as many queues, a tap as many one way as the other. And net_null gives frames
+        // that nobody sent, as fast as one asks.
+        let (sending, receiving) = match (bus, self.driver().as_str()) {
+            (_, "net_null") => (cpus, 0),
+            (Bus::Virtual, _) => (1, 1),
+            (Bus::Pci, _) => (cpus, 1),
+        };
+        let mut config = Config {
+            tx_queues: most(options.queues, facts.max_tx_queues, sending, "queues")?,
+            rx_queues: most(options.rx_queues, facts.max_rx_queues, receiving, "rx_queues")?,
+            mtu: options.mtu,
+            tx_descriptors: options.descriptors,
+            rx_descriptors: options.descriptors,
+            mbufs: options.mbufs,
+            using: self.facts.offers & shim::MULTI_SEGS,
+        };
+        if facts.max_mtu != 0 && config.mtu > facts.max_mtu {
+            let problem = format!("mtu={}, but {} takes at most {}", config.mtu, self.driver(), facts.max_mtu);
+            return Err(self.address.error(problem).into());
+        }
+        if config.rx_queues > 1 {
+            config.using |= facts.offers & shim::RSS;
+        }
+        self.demand(options.hardware_timestamps, "timestamps=hardware", shim::RX_TIMESTAMP, &mut config)?;
+        self.demand(options.launch_ns.is_some(), "launch", shim::TX_LAUNCH, &mut config)?;
+
+        // SAFETY: `port` was attached, and nothing of it is in use yet.
+        let code = unsafe { (self.eal.api.configure)(self.port, &mut config) };
+        if code != 0 {
+            let doing = format!(
+                "configure it ({} transmit and {} receive queues, mtu {})",
+                config.tx_queues, config.rx_queues, config.mtu
+            );
+            // Not InvalidInput, whatever it was to the driver: of the address nothing is known to be wrong.
+            return Err(io::Error::other(self.eal.api.error(&self.address, &doing, code).to_string()));
+        }
+        self.eal.api.take_log();
+        self.taken = (0..config.tx_queues).map(|_| Taken::default()).collect();
+        self.config = config;
+        if config.using & (shim::RX_TIMESTAMP | shim::TX_LAUNCH) != 0 {
+            let first = self.read_clock()?;
+            std::thread::sleep(Duration::from_millis(50));
+            *self.lock_clock() = Some(DeviceClock::new(first, self.read_clock()?));
+        }
+        Ok(())
+    }
+
+    /// Adds what an option asks for, if the device offers it, and a clock to go with it.
+    fn demand(&self, asked: bool, option: &str, offer: u32, config: &mut Config) -> io::Result<()> {
+        if !asked {
+            return Ok(());
+        }
+        let missing = match self.facts.offers {
+            offers if offers & offer == 0 => "does not offer it",
+            offers if offers & shim::CLOCK == 0 => "has no clock that can be read",
+            _ => {
+                config.using |= offer;
+                return Ok(());
+            }
+        };
+        Err(self.address.error(format!("{option}, but {} {missing}", self.driver())).into())
+    }
+
+    pub fn driver(&self) -> String {
+        // SAFETY: the shim ends the name with a 0 within its 64 octets.
+        unsafe { CStr::from_ptr(self.facts.driver.as_ptr()) }.to_string_lossy().into_owned()
+    }
+
+    pub fn mac(&self) -> Option<MacAddr> {
+        (self.facts.has_mac != 0).then_some(MacAddr(self.facts.mac))
+    }
+
+    pub fn taken(&self, queue: u32) -> &Taken {
+        &self.taken[queue as usize]
+    }
+
+    fn counters(&self) -> Option<Counters> {
+        let mut counters = Counters::default();
+        // SAFETY: a port of ours, and a place for the answer.
+        let code = unsafe { (self.eal.api.counters)(self.port, &mut counters) };
+        (code == 0).then_some(counters)
+    }
+
+    pub fn interface_counters(&self) -> Option<InterfaceCounters> {
+        let c = self.counters()?;
+        Some(InterfaceCounters {
+            tx_packets: c.tx_packets,
+            tx_octets: c.tx_octets,
+            tx_dropped: 0,
+            tx_errors: c.tx_errors,
+            rx_packets: c.rx_packets,
+            rx_octets: c.rx_octets,
+            rx_dropped: c.rx_missed + c.rx_no_mbuf,
+            rx_errors: c.rx_errors,
+        })
+    }
+
+    /// Frames that came and found no room, by reason, of all queues.
+    pub fn drops(&self) -> Vec<(&'static str, u64)> {
+        let c = self.counters().unwrap_or_default();
+        vec![("ring_full", c.rx_missed), ("no_buffer", c.rx_no_mbuf)]
+    }
+
+    /// Whether the device has sent all that it took, or said that it could not.
+    pub fn all_sent(&self) -> bool {
+        let taken: u64 = self.taken.iter().map(|t| t.0.load(Ordering::Relaxed)).sum();
+        self.counters().is_some_and(|c| c.tx_packets + c.tx_errors >= taken)
+    }
+
+    pub fn is_up(&self) -> bool {
+        let mut speed = 0;
+        // SAFETY: a port of ours, and a place for the answer. Devices that do not know are not 0 (down).
+        unsafe { (self.eal.api.link)(self.port, &mut speed) != 0 }
+    }
+
+    /// The link's speed, if it is one: those of virtual devices are made up.
+    pub fn speed_bps(&self) -> Option<u64> {
+        Some(u64::from(self.facts.speed_mbps) * 1_000_000).filter(|speed| *speed > 0)
+    }
+
+    /// Waits for the link to come up: NICs take a second or three, memif needs its other end.
+    pub fn wait_for_link(&self) {
+        let patience = Instant::now() + self.wait;
+        while !self.is_up() && Instant::now() < patience {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// How long a link may be down before the port counts as lost.
+    pub fn patience(&self) -> Duration {
+        self.wait
+    }
+
+    fn lock_clock(&self) -> std::sync::MutexGuard<'_, Option<DeviceClock>> {
+        self.clock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn read_clock(&self) -> io::Result<Reading> {
+        let mut ticks = 0;
+        let before = monotonic();
+        // SAFETY: a port of ours, and a place for the answer.
+        let code = unsafe { (self.eal.api.read_clock)(self.port, &mut ticks) };
+        let after = monotonic();
+        if code != 0 {
+            return Err(self.eal.api.error(&self.address, "read the device's clock", code));
+        }
+        Ok(Reading { monotonic: Nanos((before.0 + after.0) / 2), ticks })
+    }
+
+    /// The device's clock, set anew every so often; `None` where nothing uses it.
+    pub fn clock(&self) -> Option<DeviceClock> {
+        const EVERY_NS: u64 = 100_000_000;
+        let mut clock = self.lock_clock();
+        let clock = clock.as_mut()?;
+        if monotonic().0 > clock.last_read().0 + EVERY_NS
+            && let Ok(reading) = self.read_clock()
+        {
+            clock.read(reading);
+        }
+        Some(*clock)
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        // SAFETY: the queues hold an `Arc` of this each: there is none left.
+        unsafe { (self.eal.api.detach)(self.port) };
+        self.eal.api.take_log();
+    }
+}
+
+fn describe(address: &Address, eal: &Eal, port: u16) -> io::Result<DeviceFacts> {
+    let mut facts = DeviceFacts {
+        driver: [0; 64],
+        mac: [0; 6],
+        link_up: 0,
+        has_mac: 0,
+        speed_mbps: 0,
+        min_mtu: 0,
+        max_mtu: 0,
+        max_tx_queues: 0,
+        max_rx_queues: 0,
+        offers: 0,
+        socket: -1,
+    };
+    // SAFETY: `port` was attached; a place for the answer.
+    let code = unsafe { (eal.api.describe)(port, &mut facts) };
+    if code != 0 {
+        let error = eal.api.error(address, "describe the device", code);
+        // SAFETY: nothing of the port is in use.
+        unsafe { (eal.api.detach)(port) };
+        return Err(error);
+    }
+    Ok(facts)
+}
+
+fn attach_error(address: &Address, eal: &Eal, name: &DeviceName, code: i32) -> io::Error {
+    let error = io::Error::from_raw_os_error(-code);
+    if error.kind() == io::ErrorKind::AlreadyExists {
+        return address.error(format!("the device {} is open already", name.name)).into();
+    }
+    let mut error = eal.api.error(address, &format!("add the device {}", name.name), code).to_string();
+    error += match name.bus {
+        Bus::Pci => {
+            "\n  the device must be there and bound to vfio-pci (dpdk-devbind.py -b vfio-pci ADDRESS), unless its driver \
+             shares it with the kernel (mlx5); the driver must be in DPDK's folder of drivers"
+        }
+        Bus::Virtual => {
+            "\n  the name is that of a driver and a number: net_null0, net_ring0, net_memif0, net_pcap0, net_af_packet0, \
+             net_af_xdp0, net_tap0"
+        }
+    };
+    io::Error::new(io::ErrorKind::NotFound, error)
+}
+
+/// A memif server that was killed leaves its socket behind, and the next one cannot bind to it.
+fn clear_stale_socket(arguments: &str) {
+    let value = |key: &str| arguments.split(',').find_map(|a| a.strip_prefix(key)?.strip_prefix('='));
+    if let (Some("server" | "master"), Some(socket)) = (value("role"), value("socket")) {
+        // Nobody listens on it; whatever else is there answers otherwise, or is no socket.
+        let refused = UnixStream::connect(Path::new(socket)).err().map(|e| e.kind());
+        if refused == Some(io::ErrorKind::ConnectionRefused) && is_socket(Path::new(socket)) {
+            let _ = std::fs::remove_file(socket);
+        }
+    }
+}
+
+fn is_socket(path: &Path) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<DeviceName, String> {
+        DeviceName::parse(&text.parse().expect(text)).map_err(|e| e.to_string())
+    }
+
+    fn device(bus: Bus, name: &str, arguments: &str) -> Result<DeviceName, String> {
+        Ok(DeviceName { bus, name: name.into(), arguments: arguments.into() })
+    }
+
+    #[test]
+    fn pci_addresses_take_the_form_that_dpdk_has() {
+        assert_eq!(parse("dpdk:0000:01:00.0"), device(Bus::Pci, "0000:01:00.0", ""));
+        assert_eq!(parse("dpdk:5e:1F.7,queues=4"), device(Bus::Pci, "0000:5e:1f.7", ""));
+        assert_eq!(parse("dpdk:0000:01:00.0;a=1;b=2"), device(Bus::Pci, "0000:01:00.0", "a=1,b=2"));
+        for wrong in ["dpdk:0000:01:20.0", "dpdk:01:00.8", "dpdk:00000:01:00.0", "dpdk:01:00", "dpdk:eth0", "dpdk:"] {
+            let error = parse(wrong).expect_err(wrong);
+            assert!(error.contains("expected a PCI address"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_semicolon_stands_for_the_comma_of_a_virtual_device() {
+        assert_eq!(parse("dpdk:vdev=net_null0,queues=2"), device(Bus::Virtual, "net_null0", ""));
+        assert_eq!(
+            parse("dpdk:vdev=net_memif0;role=server;socket=/run/x,mtu=1500"),
+            device(Bus::Virtual, "net_memif0", "role=server,socket=/run/x")
+        );
+        assert!(parse("dpdk:vdev=").expect_err("no name").contains("vdev=net_ring0"));
+        assert!(parse("dpdk:net_null0").expect_err("no vdev=").contains("did you mean dpdk:vdev=net_null0?"));
+    }
+
+    #[test]
+    fn a_socket_without_a_server_is_cleared_and_nothing_else() {
+        let path = std::env::temp_dir().join(format!("squall-memif-{}", std::process::id()));
+        let arguments = format!("role=server,socket={},socket-abstract=no", path.display());
+        let listener = std::os::unix::net::UnixListener::bind(&path).expect("a socket can be made");
+        clear_stale_socket(&arguments);
+        assert!(path.exists(), "somebody listens");
+        drop(listener);
+        clear_stale_socket(&arguments.replace("server", "client"));
+        assert!(path.exists(), "a client makes no socket");
+        clear_stale_socket(&arguments);
+        assert!(!path.exists(), "nobody listens any more");
+        std::fs::write(&path, "text").expect("a file can be made");
+        clear_stale_socket(&arguments);
+        assert!(path.exists(), "a file is no socket");
+        std::fs::remove_file(&path).expect("it is there");
+    }
+}

@@ -1,0 +1,182 @@
+//! DPDK's environment (EAL): started once in a process, when the first port opens.
+
+use std::{
+    ffi::{CString, c_char},
+    fs, io,
+    sync::{Mutex, PoisonError},
+};
+
+use squall_port::Address;
+
+use crate::shim::{self, Api};
+
+/// Hugepages are taken unasked when so much of them is free.
+const WORTHWHILE_MB: u32 = 256;
+/// Without hugepages memory does not grow; what is not used is not taken from the system either.
+const DEFAULT_MB: u32 = 512;
+
+/// What an address says of the EAL: for the first port of a process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EalOptions {
+    /// Hugepages to use; 0: none.
+    pub huge_mb: Option<u32>,
+    /// Memory where there are no hugepages.
+    pub memory_mb: Option<u32>,
+    /// Further arguments, parted by `;`.
+    pub arguments: Option<String>,
+}
+
+/// A started EAL.
+#[derive(Clone)]
+pub struct Eal {
+    pub api: &'static Api,
+    /// How it runs: "DPDK 22.11.11 without hugepages".
+    pub about: String,
+    options: EalOptions,
+    /// The address that started it.
+    by: String,
+}
+
+pub fn start(address: &Address, options: &EalOptions) -> io::Result<Eal> {
+    // A second attempt gives no other outcome: DPDK does not try again.
+    static STARTED: Mutex<Option<Result<Eal, String>>> = Mutex::new(None);
+    let api = shim::load(address)?;
+    let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
+    if started.is_none() {
+        let memory = Memory::choose(address, api, options)?;
+        *started = Some(run(api, address, options, &memory).map_err(|error| error.to_string()));
+    }
+    let eal = match started.as_ref().expect("it was just set") {
+        Ok(eal) => eal.clone(),
+        Err(error) => return Err(io::Error::other(error.clone())),
+    };
+    if *options != EalOptions::default() && *options != eal.options {
+        let text = format!(
+            "huge, memory and eal are for the first dpdk port of a process: {} has started DPDK already",
+            eal.by
+        );
+        return Err(address.error(text).into());
+    }
+    Ok(eal)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Memory {
+    /// Of `mb` at first, and more when needed.
+    Hugepages { mb: Option<u32> },
+    /// Ordinary pages, `mb` once for all.
+    Pages { mb: u32 },
+}
+
+impl Memory {
+    fn choose(address: &Address, api: &Api, options: &EalOptions) -> io::Result<Self> {
+        // SAFETY: any number may be asked for.
+        let fit = |mb: u32| unsafe { (api.hugepages_fit)(u64::from(mb) << 20) } == 1;
+        let pages = Self::Pages { mb: options.memory_mb.unwrap_or(DEFAULT_MB) };
+        match options.huge_mb {
+            Some(0) => Ok(pages),
+            Some(mb) if fit(mb) => Ok(Self::Hugepages { mb: Some(mb) }),
+            Some(mb) => {
+                let text = format!(
+                    "{address}: there are no {mb} MB of hugepages to be had\n  try: echo {} | sudo tee \
+                     /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages, or huge=0 to go without",
+                    mb.div_ceil(2)
+                );
+                Err(io::Error::new(io::ErrorKind::OutOfMemory, text))
+            }
+            None if options.memory_mb.is_none() && fit(WORTHWHILE_MB) => Ok(Self::Hugepages { mb: None }),
+            None => Ok(pages),
+        }
+    }
+
+    fn arguments(self) -> Vec<String> {
+        match self {
+            // Nothing in /dev/hugepages nor /run: the kernel clears up when the process ends, however it ends.
+            Self::Hugepages { mb } => {
+                let amount = mb.into_iter().flat_map(|mb| ["-m".to_owned(), mb.to_string()]);
+                ["--in-memory".to_owned()].into_iter().chain(amount).collect()
+            }
+            // --in-memory is refused beside --no-huge (22.11); what it does is --no-shconf and no files of hugepages.
+            Self::Pages { mb } => ["--no-huge", "--no-shconf", "--iova-mode=va", "-m"]
+                .map(str::to_owned)
+                .into_iter()
+                .chain([mb.to_string()])
+                .collect(),
+        }
+    }
+
+    fn about(self) -> String {
+        match self {
+            Self::Hugepages { .. } => "with hugepages".into(),
+            Self::Pages { mb } => format!(
+                "without hugepages ({mb} MB of ordinary pages: more TLB misses, and a NIC needs an IOMMU; huge=MB takes \
+                 hugepages)"
+            ),
+        }
+    }
+}
+
+fn run(api: &'static Api, address: &Address, options: &EalOptions, memory: &Memory) -> io::Result<Eal> {
+    let mut arguments = vec![
+        "squall".to_owned(),
+        "--no-telemetry".into(),
+        format!("--file-prefix=squall-{}", std::process::id()),
+        // One logical core, which is no core in particular: our threads stay where they are, and DPDK's own may run
+        // wherever this process may.
+        format!("--lcores=0@({})", allowed_cpus()),
+        // No device but those that are asked for, which are added one by one; there is none with this address.
+        "--allow=ffff:ff:1f.7".into(),
+    ];
+    arguments.extend(memory.arguments());
+    arguments.extend(options.arguments.iter().flat_map(|a| a.split(';')).map(|a| a.trim().to_owned()));
+    let texts: Vec<CString> = arguments
+        .iter()
+        .map(|a| CString::new(a.as_str()))
+        .collect::<Result<_, _>>()
+        .map_err(|_| address.error("an argument of the EAL has a 0 octet in it"))?;
+    // A thread of its own: whoever starts the EAL is its main thread, with a core's number.
+    let starting = std::thread::Builder::new().name("squall-eal".into()).spawn(move || {
+        let mut pointers: Vec<*mut c_char> = texts.iter().map(|a| a.as_ptr().cast_mut()).collect();
+        pointers.push(std::ptr::null_mut());
+        // SAFETY: as main()'s: so many texts, then NULL. The EAL moves the pointers about, not the texts, and keeps
+        // copies.
+        let code = unsafe { (api.start)(texts.len() as i32, pointers.as_mut_ptr()) };
+        // Kept all the same: getopt(3) remembers where it was.
+        std::mem::forget(texts);
+        code
+    })?;
+    let code = starting.join().map_err(|_| io::Error::other("the thread that starts DPDK has panicked"))?;
+    if code != 0 {
+        return Err(api.error(address, "start", code));
+    }
+    // What it says of a good start: no free hugepages, no VFIO ...
+    api.take_log();
+    let about = format!("{} {}", api.version(), memory.about());
+    Ok(Eal { api, about, options: options.clone(), by: address.to_string() })
+}
+
+/// As the kernel writes it: `0-3,8`.
+fn allowed_cpus() -> String {
+    let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))
+        .map_or_else(|| "0".to_owned(), |list| list.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_hugepages_nothing_is_left_in_the_file_system_either() {
+        assert_eq!(Memory::Pages { mb: 512 }.arguments(), ["--no-huge", "--no-shconf", "--iova-mode=va", "-m", "512"]);
+        assert_eq!(Memory::Hugepages { mb: None }.arguments(), ["--in-memory"]);
+        assert_eq!(Memory::Hugepages { mb: Some(64) }.arguments(), ["--in-memory", "-m", "64"]);
+    }
+
+    #[test]
+    fn the_cpus_of_this_thread_are_known() {
+        assert!(allowed_cpus().starts_with(|c: char| c.is_ascii_digit()), "{}", allowed_cpus());
+    }
+}

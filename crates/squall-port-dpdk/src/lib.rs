@@ -1,0 +1,109 @@
+//! `dpdk:DEVICE`: frames through DPDK, by PCI address (`dpdk:0000:01:00.0`) or as a virtual device
+//! (`dpdk:vdev=net_ring0`, `dpdk:vdev=net_memif0;role=server;socket=/run/x`: `;` stands for DPDK's `,`).
+//!
+//! In goes an [`Address`], out comes a [`Port`]; nothing here knows what is in a frame. DPDK is no part of the build: its
+//! inline functions are in a C shim (`shim/`, built by `make dpdk`) which is loaded when the first such port opens.
+//!
+//! Frames are written where the device reads them, without allocation or atomic operation a frame (see
+//! `shim/squall_dpdk.c`, Transmit). Received frames are copied: a batch is one stretch of memory of which nothing may
+//! change while it is looked at, and mbufs lie among others that the device writes.
+//!
+//! Options: see [`Options`]. The EAL starts once in a process, with the options of the first port.
+
+mod clock;
+mod device;
+mod eal;
+mod port;
+mod shim;
+
+use std::{io, ops::RangeInclusive};
+
+use squall_port::{Address, AddressError, Port};
+
+use device::DeviceName;
+use eal::EalOptions;
+
+/// The port at `address`; `None` if its kind is not `dpdk`.
+///
+/// # Errors
+/// [`io::ErrorKind::InvalidInput`] for an address that says nothing; [`io::ErrorKind::NotFound`] where the shim, DPDK or
+/// the device is missing, and what DPDK said otherwise.
+pub fn open(address: &Address) -> io::Result<Option<Box<dyn Port>>> {
+    if address.kind() != "dpdk" {
+        return Ok(None);
+    }
+    let (options, eal_options) = Options::take(address)?;
+    let name = DeviceName::parse(address)?;
+    let eal = eal::start(address, &eal_options)?;
+    port::open(address, eal, &name, &options).map(Some)
+}
+
+/// What an address may say of a port, beside what it says of the EAL.
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    /// Transmit queues; `None`: one of a virtual device, as many as CPUs of a NIC.
+    pub queues: Option<u32>,
+    pub rx_queues: Option<u32>,
+    /// Of a queue's ring; 0: what the driver prefers.
+    pub descriptors: u32,
+    /// Of a receive queue; 0: as many as it needs.
+    pub mbufs: u32,
+    pub mtu: u32,
+    pub hardware_timestamps: bool,
+    /// The device sends a frame so many nanoseconds after it is due.
+    pub launch_ns: Option<u32>,
+    /// For the link to come up before sending, and to come back.
+    pub wait_s: u32,
+}
+
+impl Options {
+    const KEYS: &[&str] = &[
+        "queues",
+        "rx_queues",
+        "descriptors",
+        "mbufs",
+        "mtu",
+        "timestamps",
+        "launch",
+        "wait",
+        "huge",
+        "memory",
+        "eal",
+    ];
+
+    fn take(address: &Address) -> io::Result<(Self, EalOptions)> {
+        let mut a = address.clone();
+        let options = Self {
+            queues: take_number(&mut a, "queues", 1..=256)?,
+            rx_queues: take_number(&mut a, "rx_queues", 0..=256)?,
+            descriptors: a.take_in("descriptors", 64..=32_768, 0)?,
+            mbufs: a.take_in("mbufs", 512..=1 << 20, 0)?,
+            mtu: a.take_in("mtu", 68..=16_000, 1500)?,
+            hardware_timestamps: match a.take::<String>("timestamps", "process or hardware")?.as_deref() {
+                None | Some("process") => false,
+                Some("hardware") => true,
+                Some(other) => {
+                    return Err(address.error(format!("timestamps={other}, expected process or hardware")).into());
+                }
+            },
+            launch_ns: take_number(&mut a, "launch", 0..=1_000_000_000)?,
+            wait_s: a.take_in("wait", 0..=600, 5)?,
+        };
+        let eal = EalOptions {
+            huge_mb: take_number(&mut a, "huge", 0..=1 << 20)?,
+            memory_mb: take_number(&mut a, "memory", 64..=1 << 20)?,
+            arguments: a.take::<String>("eal", "arguments of the EAL, parted by ;")?,
+        };
+        a.finish(Self::KEYS)?;
+        Ok((options, eal))
+    }
+}
+
+/// As [`Address::take_in`], but where the option is not given there is no number.
+fn take_number(a: &mut Address, key: &str, range: RangeInclusive<u32>) -> Result<Option<u32>, AddressError> {
+    let expected = format!("a number from {} to {}", range.start(), range.end());
+    match a.take(key, &expected)? {
+        Some(n) if !range.contains(&n) => Err(a.error(format!("{key}={n}, expected {expected}"))),
+        given => Ok(given),
+    }
+}

@@ -1,0 +1,319 @@
+//! The port of a device, and its queues.
+
+use std::{
+    io,
+    mem::{self, offset_of},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use squall_port::{
+    Address, BATCH, Cut, InterfaceCounters, Port, PortFacts, RxBatch, RxFrame, RxQueue, Segmentation, SendError,
+    Timestamps, TxBatch, TxMeta, TxQueue,
+};
+use squall_units::Nanos;
+
+use crate::{
+    Options,
+    device::{Bus, Device, DeviceName},
+    eal::Eal,
+    shim::{self, Api, ClockPair, Frame, Rx, SlotPlace, Tx},
+};
+
+/// On top of an MTU: Ethernet header and a VLAN tag, as on every port.
+const HEADERS: u32 = 18;
+/// And a second tag, when receiving.
+const RX_HEADERS: u32 = 22;
+const CACHE_LINE: u32 = 64;
+
+// The shim reads dues as 64-bit numbers.
+const _: () = assert!(size_of::<Nanos>() == size_of::<u64>());
+
+pub fn open(address: &Address, eal: Eal, name: &DeviceName, options: &Options) -> io::Result<Box<dyn Port>> {
+    let about = eal.about.clone();
+    let device = Device::open(address, eal, name, options)?;
+    let uses = |bit| device.config.using & bit != 0;
+    let facts = PortFacts {
+        kind: "dpdk",
+        address: address.to_string(),
+        max_frame: device.config.mtu + HEADERS,
+        speed_bps: device.speed_bps().filter(|_| name.bus == Bus::Pci),
+        mac: device.mac(),
+        tx_queues: device.config.tx_queues,
+        rx_queues: device.config.rx_queues,
+        timestamps: if uses(shim::RX_TIMESTAMP) { Timestamps::Hardware } else { Timestamps::Process },
+        virtual_time: false,
+        batch: BATCH,
+        segmentation: Segmentation::Engine,
+    };
+    let mut note = format!("{address}: driver {}, {about}", device.driver());
+    if device.facts.offers & shim::RX_TIMESTAMP != 0
+        && device.facts.offers & shim::CLOCK != 0
+        && !uses(shim::RX_TIMESTAMP)
+    {
+        note += "; it offers hardware timestamps (timestamps=hardware)";
+    }
+    let queues = |n: u32| vec![false; n as usize];
+    let (tx_open, rx_open) = (queues(facts.tx_queues), queues(facts.rx_queues));
+    let port = DpdkPort { facts, device: Arc::new(device), launch_ns: options.launch_ns, tx_open, rx_open, note };
+    Ok(Box::new(port))
+}
+
+struct DpdkPort {
+    facts: PortFacts,
+    device: Arc<Device>,
+    launch_ns: Option<u32>,
+    tx_open: Vec<bool>,
+    rx_open: Vec<bool>,
+    note: String,
+}
+
+impl Port for DpdkPort {
+    fn facts(&self) -> &PortFacts {
+        &self.facts
+    }
+
+    fn open_tx(&mut self, queue: u32, max_frame: u32) -> io::Result<Box<dyn TxQueue>> {
+        self.facts.check_tx(queue, max_frame)?;
+        if mem::replace(&mut self.tx_open[queue as usize], true) {
+            return Err(self.facts.already_open(queue));
+        }
+        self.device.wait_for_link();
+        DpdkTx::open(self.device.clone(), queue, max_frame, self.launch_ns).map(|tx| Box::new(tx) as _)
+    }
+
+    fn open_rx(&mut self, queue: u32) -> io::Result<Box<dyn RxQueue>> {
+        self.facts.check_rx(queue)?;
+        if mem::replace(&mut self.rx_open[queue as usize], true) {
+            return Err(self.facts.already_open(queue));
+        }
+        DpdkRx::open(self.device.clone(), queue).map(|rx| Box::new(rx) as _)
+    }
+
+    fn interface_counters(&self) -> Option<InterfaceCounters> {
+        self.device.interface_counters()
+    }
+
+    fn note(&self) -> Option<&str> {
+        Some(&self.note)
+    }
+}
+
+struct DpdkTx {
+    api: &'static Api,
+    tx: *mut Tx,
+    slots: SlotPlace,
+    meta: Box<[TxMeta]>,
+    /// Slots `next..next + lent` are lent and not sent.
+    next: usize,
+    lent: usize,
+    queue: u32,
+    launch_ns: Option<u32>,
+    /// Calls in a row that the device took nothing in, and since when its link is known to be down.
+    blocked: u32,
+    down_since: Option<Instant>,
+    /// Last, so that it goes last: with it goes the device.
+    device: Arc<Device>,
+}
+
+// SAFETY: the queue and its slots are nobody else's; DPDK's queues may be used from any one thread at a time.
+unsafe impl Send for DpdkTx {}
+
+impl DpdkTx {
+    fn open(device: Arc<Device>, queue: u32, max_frame: u32, launch_ns: Option<u32>) -> io::Result<Self> {
+        let api = device.eal.api;
+        let mut tx = std::ptr::null_mut();
+        let mut slots = SlotPlace { base: std::ptr::null_mut(), stride: 0, count: 0 };
+        let using = if launch_ns.is_some() { shim::TX_LAUNCH } else { 0 };
+        // SAFETY: a queue of a started port, not opened before; places for the answers.
+        let code = unsafe { (api.tx_open)(device.port, queue as u16, max_frame, using, &mut tx, &mut slots) };
+        if code != 0 {
+            let doing = format!("find memory for transmit queue {queue} (memory=MB gives more)");
+            return Err(api.error(&device.address, &doing, code));
+        }
+        let meta = vec![TxMeta::default(); slots.count as usize].into_boxed_slice();
+        let (next, lent, blocked, down_since) = (0, 0, 0, None);
+        Ok(Self { api, tx, slots, meta, next, lent, queue, launch_ns, blocked, down_since, device })
+    }
+
+    fn pass(&mut self, n: usize) {
+        self.next += n;
+        self.lent -= n;
+    }
+
+    /// A full queue, unless the link has been down for longer than one would wait for it.
+    #[cold]
+    fn full(&mut self) -> Result<usize, SendError> {
+        self.blocked += 1;
+        if !self.blocked.is_multiple_of(1024) {
+            return Ok(0);
+        }
+        if self.device.is_up() {
+            self.down_since = None;
+            return Ok(0);
+        }
+        let since = *self.down_since.get_or_insert_with(Instant::now);
+        if since.elapsed() < self.device.patience() {
+            return Ok(0);
+        }
+        let text = format!(
+            "{}: the link is down (no carrier, or nobody at the other end) for {:.0?}; wait=SECONDS waits longer",
+            self.device.address,
+            since.elapsed()
+        );
+        Err(SendError::Port(io::Error::new(io::ErrorKind::NetworkDown, text)))
+    }
+}
+
+impl TxQueue for DpdkTx {
+    #[inline]
+    fn lend(&mut self, want: usize) -> TxBatch<'_> {
+        let mut first = 0;
+        // SAFETY: an open queue, used by this thread alone; a place for the answer.
+        self.lent = unsafe { (self.api.tx_lend)(self.tx, want.min(BATCH) as u32, &mut first) } as usize;
+        self.next = first as usize;
+        let stride = self.slots.stride as usize;
+        let at = self.slots.base.wrapping_add(self.next * stride);
+        // SAFETY: the shim lends these slots of its `count`, which neither it nor the device touches until they are sent;
+        // they lie beside each other, and `&mut self` is borrowed as long as they are.
+        let base = unsafe { std::slice::from_raw_parts_mut(at, self.lent * stride) };
+        TxBatch { base, stride, meta: &mut self.meta[self.next..self.next + self.lent] }
+    }
+
+    #[inline]
+    fn send(&mut self, n: usize) -> Result<usize, SendError> {
+        assert!(n <= self.lent, "more frames sent than lent");
+        if n == 0 {
+            return Ok(0);
+        }
+        let clock = self.launch_ns.and_then(|later| Some(self.device.clock()?.pair(later)));
+        let clock = clock.as_ref().map_or(std::ptr::null(), |clock: &ClockPair| clock);
+        let first = self.meta[self.next..self.next + n].as_ptr().cast::<u8>();
+        let lengths = first.wrapping_add(offset_of!(TxMeta, len)).cast();
+        let dues = first.wrapping_add(offset_of!(TxMeta, due)).cast();
+        // SAFETY: `n` slots are lent, and there is a `TxMeta` for each from `first` on; a clock where launch times are used.
+        let taken = unsafe { (self.api.tx_send)(self.tx, n as u32, lengths, dues, size_of::<TxMeta>(), clock) };
+        match taken {
+            0 => self.full(),
+            1.. => {
+                self.blocked = 0;
+                self.down_since = None;
+                self.pass(taken as usize);
+                self.device.taken(self.queue).add(taken as u64);
+                Ok(taken as usize)
+            }
+            refused => {
+                self.pass(1);
+                Err(SendError::Frame(if refused == shim::TOO_SHORT { "too_short" } else { "too_long" }))
+            }
+        }
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        let patience = Instant::now() + Duration::from_secs(2);
+        loop {
+            // SAFETY: an open queue, used by this thread alone.
+            let held = unsafe { (self.api.tx_held)(self.tx) };
+            // Drivers keep frames that have left, and another port of this process those that it has not looked at.
+            if held == 0 || self.device.all_sent() {
+                return Ok(());
+            }
+            if Instant::now() > patience {
+                let text = format!("{}: {held} frames still wait in the device after 2 s", self.device.address);
+                return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl Drop for DpdkTx {
+    fn drop(&mut self) {
+        // SAFETY: opened, and not used hereafter. Frames that the device still has keep their memory.
+        unsafe { (self.api.tx_close)(self.tx) };
+    }
+}
+
+struct DpdkRx {
+    api: &'static Api,
+    rx: *mut Rx,
+    /// The frames of the last batch, one after the other, each from a cache line on.
+    octets: Vec<u8>,
+    /// For a frame.
+    room: u32,
+    raw: Box<[Frame; BATCH]>,
+    frames: Vec<RxFrame>,
+    queue: u32,
+    hardware: bool,
+    device: Arc<Device>,
+}
+
+// SAFETY: as of `DpdkTx`.
+unsafe impl Send for DpdkRx {}
+
+impl DpdkRx {
+    fn open(device: Arc<Device>, queue: u32) -> io::Result<Self> {
+        let api = device.eal.api;
+        let mut rx = std::ptr::null_mut();
+        // SAFETY: a queue of a started port, not opened before; a place for the answer.
+        let code = unsafe { (api.rx_open)(device.port, queue as u16, &mut rx) };
+        if code != 0 {
+            return Err(api.error(&device.address, &format!("open receive queue {queue}"), code));
+        }
+        let room = (device.config.mtu + RX_HEADERS).next_multiple_of(CACHE_LINE);
+        Ok(Self {
+            api,
+            rx,
+            octets: vec![0; room as usize * BATCH],
+            room,
+            raw: Box::new([Frame::default(); BATCH]),
+            frames: Vec::with_capacity(BATCH),
+            queue,
+            hardware: device.config.using & shim::RX_TIMESTAMP != 0,
+            device,
+        })
+    }
+}
+
+impl RxQueue for DpdkRx {
+    fn receive(&mut self) -> io::Result<RxBatch<'_>> {
+        let mut now = 0;
+        // SAFETY: an open queue, used by this thread alone; `octets` has `room`, a multiple of 64, for each of 64 frames,
+        // and `raw` a place for each.
+        let n = unsafe {
+            (self.api.rx_receive)(self.rx, self.octets.as_mut_ptr(), self.room, self.raw.as_mut_ptr(), &mut now)
+        };
+        self.frames.clear();
+        if n == 0 {
+            return Ok(RxBatch::empty());
+        }
+        let frame = |raw: &Frame, time| RxFrame {
+            offset: raw.offset as usize,
+            len: raw.len,
+            wire_len: raw.wire_len,
+            cut: Cut::WHOLE,
+            time,
+        };
+        let raw = &self.raw[..n as usize];
+        match if self.hardware { self.device.clock() } else { None } {
+            None => self.frames.extend(raw.iter().map(|raw| frame(raw, Nanos(now)))),
+            Some(clock) => self.frames.extend(raw.iter().map(|raw| {
+                // Not every frame need have a stamp (some NICs stamp PTP only).
+                frame(raw, if raw.ticks == 0 { Nanos(now) } else { clock.instant(raw.ticks) })
+            })),
+        }
+        Ok(RxBatch { base: &self.octets, frames: &self.frames })
+    }
+
+    fn drops(&mut self) -> Vec<(&'static str, u64)> {
+        // The device counts them all together: once is enough.
+        if self.queue == 0 { self.device.drops() } else { Vec::new() }
+    }
+}
+
+impl Drop for DpdkRx {
+    fn drop(&mut self) {
+        // SAFETY: opened, and not used hereafter.
+        unsafe { (self.api.rx_close)(self.rx) };
+    }
+}

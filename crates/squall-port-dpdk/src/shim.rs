@@ -1,0 +1,268 @@
+//! The C shim, found and loaded: `shim/squall_dpdk.h` in Rust.
+
+use std::{
+    ffi::{CStr, c_char, c_int},
+    fmt::Write as _,
+    io,
+    path::{Path, PathBuf},
+    sync::Mutex,
+};
+
+use libloading::Library;
+use squall_port::Address;
+
+/// `SQ_ABI` of `squall_dpdk.h`, which the layouts below follow.
+const ABI: u32 = 1;
+const FILE: &str = "libsquall_dpdk.so";
+const VARIABLE: &str = "SQUALL_DPDK_SHIM";
+
+/// What `tx_send` answers, beside -1 for a frame that is too long.
+pub const TOO_SHORT: c_int = -2;
+
+pub const RX_TIMESTAMP: u32 = 1;
+pub const TX_LAUNCH: u32 = 2;
+pub const RSS: u32 = 4;
+pub const MULTI_SEGS: u32 = 8;
+pub const CLOCK: u32 = 16;
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct DeviceFacts {
+    pub driver: [c_char; 64],
+    pub mac: [u8; 6],
+    pub link_up: u8,
+    pub has_mac: u8,
+    pub speed_mbps: u32,
+    pub min_mtu: u32,
+    pub max_mtu: u32,
+    pub max_tx_queues: u32,
+    pub max_rx_queues: u32,
+    pub offers: u32,
+    pub socket: i32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Config {
+    pub tx_queues: u32,
+    pub rx_queues: u32,
+    pub mtu: u32,
+    pub tx_descriptors: u32,
+    pub rx_descriptors: u32,
+    pub mbufs: u32,
+    pub using: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counters {
+    pub tx_packets: u64,
+    pub tx_octets: u64,
+    pub tx_errors: u64,
+    pub rx_packets: u64,
+    pub rx_octets: u64,
+    pub rx_missed: u64,
+    pub rx_no_mbuf: u64,
+    pub rx_errors: u64,
+}
+
+/// CLOCK_MONOTONIC against the device's clock.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ClockPair {
+    pub monotonic_ns: i64,
+    pub ticks: i64,
+    pub ticks_per_ns: f64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Frame {
+    pub offset: u64,
+    pub len: u32,
+    pub wire_len: u32,
+    pub ticks: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct SlotPlace {
+    pub base: *mut u8,
+    pub stride: u64,
+    pub count: u32,
+}
+
+/// A transmit queue of the shim.
+#[repr(C)]
+pub struct Tx {
+    _opaque: [u8; 0],
+}
+
+/// A receive queue of the shim.
+#[repr(C)]
+pub struct Rx {
+    _opaque: [u8; 0],
+}
+
+/// `struct sq_api`; what each does is told there.
+#[repr(C)]
+pub struct Api {
+    pub abi: u32,
+    pub built_for: *const c_char,
+    pub running: *const c_char,
+
+    pub hugepages_fit: unsafe extern "C" fn(u64) -> c_int,
+    pub start: unsafe extern "C" fn(c_int, *mut *mut c_char) -> c_int,
+    pub log: unsafe extern "C" fn(*mut c_char, usize),
+
+    pub attach: unsafe extern "C" fn(*const c_char, *const c_char, *const c_char, *mut u16) -> c_int,
+    pub describe: unsafe extern "C" fn(u16, *mut DeviceFacts) -> c_int,
+    pub configure: unsafe extern "C" fn(u16, *mut Config) -> c_int,
+    pub link: unsafe extern "C" fn(u16, *mut u32) -> c_int,
+    pub counters: unsafe extern "C" fn(u16, *mut Counters) -> c_int,
+    pub read_clock: unsafe extern "C" fn(u16, *mut u64) -> c_int,
+    pub detach: unsafe extern "C" fn(u16) -> c_int,
+
+    pub tx_open: unsafe extern "C" fn(u16, u16, u32, u32, *mut *mut Tx, *mut SlotPlace) -> c_int,
+    pub tx_lend: unsafe extern "C" fn(*mut Tx, u32, *mut u32) -> u32,
+    pub tx_send: unsafe extern "C" fn(*mut Tx, u32, *const u32, *const u64, usize, *const ClockPair) -> c_int,
+    pub tx_held: unsafe extern "C" fn(*mut Tx) -> u32,
+    pub tx_close: unsafe extern "C" fn(*mut Tx),
+
+    pub rx_open: unsafe extern "C" fn(u16, u16, *mut *mut Rx) -> c_int,
+    pub rx_receive: unsafe extern "C" fn(*mut Rx, *mut u8, u32, *mut Frame, *mut u64) -> u32,
+    pub rx_close: unsafe extern "C" fn(*mut Rx),
+}
+
+// SAFETY: the table is written once, before the shim gives it out; its text is static.
+unsafe impl Send for Api {}
+// SAFETY: as above.
+unsafe impl Sync for Api {}
+
+impl Api {
+    /// The release that runs: "DPDK 22.11.11".
+    pub fn version(&self) -> String {
+        // SAFETY: the shim's promise: static text with a final 0.
+        unsafe { CStr::from_ptr(self.running) }.to_string_lossy().into_owned()
+    }
+
+    /// What DPDK has logged since the last call: its last lines.
+    pub fn take_log(&self) -> String {
+        let mut text = [0u8; 4097];
+        // SAFETY: the shim writes at most as many octets as it is told, and a final 0 among them.
+        unsafe { (self.log)(text.as_mut_ptr().cast(), text.len()) };
+        let text = CStr::from_bytes_until_nul(&text).unwrap_or_default().to_string_lossy();
+        // What is said of virtual devices about each start helps nobody.
+        let lines: Vec<_> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        lines[lines.len().saturating_sub(8)..].join("\n    ")
+    }
+
+    /// An error of DPDK's: `doing` what, for `address`.
+    pub fn error(&self, address: &Address, doing: &str, code: c_int) -> io::Error {
+        let error = io::Error::from_raw_os_error(-code);
+        let mut text = format!("{address}: DPDK does not {doing}: {error}");
+        let log = self.take_log();
+        if !log.is_empty() {
+            let _ = write!(text, "\n  DPDK says:\n    {log}");
+        }
+        io::Error::new(error.kind(), text)
+    }
+}
+
+/// The shim's table; loaded by the first call that finds it, for good.
+pub fn load(address: &Address) -> io::Result<&'static Api> {
+    static LOADED: Mutex<Option<&'static Api>> = Mutex::new(None);
+    let mut loaded = LOADED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    if let Some(api) = *loaded {
+        return Ok(api);
+    }
+    let api = open(&find(address)?, address)?;
+    *loaded = Some(api);
+    Ok(api)
+}
+
+/// Where the shim is: named, beside the program, in ../lib/squall, in a build's target folder; else the bare name, which
+/// the system's loader looks for.
+fn find(address: &Address) -> io::Result<PathBuf> {
+    if let Some(named) = std::env::var_os(VARIABLE).filter(|v| !v.is_empty()) {
+        let named = PathBuf::from(named);
+        if !named.is_file() {
+            let text = format!("{address}: {VARIABLE}={} names no file; {HELP}", named.display());
+            return Err(io::Error::new(io::ErrorKind::NotFound, text));
+        }
+        return Ok(named);
+    }
+    let program = std::env::current_exe().unwrap_or_default();
+    Ok(places(&program).into_iter().find(|place| place.is_file()).unwrap_or_else(|| PathBuf::from(FILE)))
+}
+
+const HELP: &str = "try `make dpdk` in Squall's source folder (it needs DPDK 22.11 or newer with its development \
+                    files, in Debian `apt-get install libdpdk-dev`), or set SQUALL_DPDK_SHIM to the file";
+
+fn places(program: &Path) -> Vec<PathBuf> {
+    let folder = program.parent().unwrap_or(Path::new("."));
+    let target = folder.ancestors().filter(|a| a.file_name().is_some_and(|name| name == "target"));
+    [folder.join(FILE), folder.join("../lib/squall").join(FILE)]
+        .into_iter()
+        .chain(target.map(|t| t.join(FILE)))
+        .collect()
+}
+
+fn open(file: &Path, address: &Address) -> io::Result<&'static Api> {
+    // SAFETY: the file is the shim, by name and place; its constructors register a kind of mempool and nothing else.
+    let library = unsafe { Library::new(file) }.map_err(|error| {
+        let found = file.components().count() > 1;
+        let text = if found {
+            format!(
+                "{address}: the DPDK shim {} does not load: {error}\n  DPDK's libraries may be missing, or be of another \
+                 release than it was built for; {HELP}",
+                file.display()
+            )
+        } else {
+            format!("{address}: dpdk ports need {FILE}, which is not installed ({error})\n  {HELP}")
+        };
+        io::Error::new(io::ErrorKind::NotFound, text)
+    })?;
+    // It has threads of DPDK's in it from now on.
+    let library: &'static Library = Box::leak(Box::new(library));
+    let strange = |what: String| {
+        let text = format!("{address}: {}: {what}; {HELP}", file.display());
+        io::Error::new(io::ErrorKind::InvalidData, text)
+    };
+    // SAFETY: the type is that of squall_dpdk.h, in every version of it.
+    let abi = unsafe { library.get::<unsafe extern "C" fn() -> u32>(c"squall_dpdk_abi") }
+        .map_err(|error| strange(format!("is not the shim of Squall: {error}")))?;
+    // SAFETY: takes nothing and touches nothing.
+    let found = unsafe { abi() };
+    if found != ABI {
+        return Err(strange(format!("is a shim of interface {found}, expected {ABI}: built from another release")));
+    }
+    // SAFETY: as above.
+    let api = unsafe { library.get::<unsafe extern "C" fn(u32) -> *const Api>(c"squall_dpdk_api") }
+        .map_err(|error| strange(format!("is not the shim of Squall: {error}")))?;
+    // SAFETY: any number may be asked for.
+    let api = unsafe { api(ABI) };
+    // SAFETY: NULL, or a static table of the layout that its number says.
+    unsafe { api.as_ref() }.filter(|api| api.abi == ABI).ok_or_else(|| strange("gives no table".into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shim_is_looked_for_beside_the_program_in_lib_and_in_target() {
+        let places = |program: &str| -> Vec<String> {
+            super::places(Path::new(program)).into_iter().map(|p| p.display().to_string()).collect()
+        };
+        assert_eq!(
+            places("/usr/local/bin/squall"),
+            ["/usr/local/bin/libsquall_dpdk.so", "/usr/local/bin/../lib/squall/libsquall_dpdk.so"]
+        );
+        assert_eq!(
+            places("/src/target/debug/deps/test")[2..],
+            ["/src/target/libsquall_dpdk.so"],
+            "where make dpdk puts it"
+        );
+    }
+}

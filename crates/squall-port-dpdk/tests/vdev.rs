@@ -1,0 +1,601 @@
+//! DPDK's virtual devices. Each test has a process of its own, as DPDK starts once in a process, and those that need
+//! interfaces a network namespace.
+
+use std::{
+    io,
+    process::{Command, ExitCode, Stdio},
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use squall_port::{
+    Address, BATCH, InterfaceCounters, Port, PortFacts, RxQueue, SendError, TxQueue,
+    conformance::{Bench, Ends, check},
+};
+use squall_port_linux::lab::{self, LabOptions};
+use squall_units::Nanos;
+
+type Outcome = Result<(), Box<dyn std::error::Error>>;
+
+type Test = fn() -> Outcome;
+
+const TESTS: &[(&str, Test)] = &[
+    ("null_conforms", null_conforms),
+    ("ring_conforms", ring_conforms),
+    ("memif_in_one_process_conforms", memif_in_one_process_conforms),
+    ("memif_between_two_processes_carries_all", memif_between_two_processes_carries_all),
+    ("pcap_conforms", pcap_conforms),
+    ("af_packet_conforms", af_packet_conforms),
+    ("af_packet_receives_all", af_packet_receives_all),
+    ("af_xdp_conforms", af_xdp_conforms),
+    ("af_xdp_receives_all", af_xdp_receives_all),
+    ("tap_conforms_outwards", tap_conforms_outwards),
+    ("tap_conforms_inwards", tap_conforms_inwards),
+    ("a_slot_that_the_other_port_still_has_is_not_lent", a_slot_that_the_other_port_still_has_is_not_lent),
+    ("a_queue_may_close_before_its_frames_are_received", a_queue_may_close_before_its_frames_are_received),
+    ("several_queues_send_and_are_counted_together", several_queues_send_and_are_counted_together),
+    ("a_port_can_be_opened_again_and_not_twice", a_port_can_be_opened_again_and_not_twice),
+    ("jumbo_frames_pass_whole", jumbo_frames_pass_whole),
+    ("the_process_is_left_as_it_was", the_process_is_left_as_it_was),
+    ("a_killed_process_leaves_nothing", a_killed_process_leaves_nothing),
+    ("nobody_at_the_other_end_is_told", nobody_at_the_other_end_is_told),
+    ("mistakes_are_told_with_what_to_try", mistakes_are_told_with_what_to_try),
+    ("without_the_shim_it_is_told_how_to_build_it", without_the_shim_it_is_told_how_to_build_it),
+];
+
+fn main() -> ExitCode {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["--run", name] => return run(name),
+        ["--echo", address] => return told("echo", echo(address)),
+        ["--hold", address] => return told("hold", hold(address)),
+        _ => {}
+    }
+    if arguments.iter().any(|a| a == "--list") {
+        TESTS.iter().for_each(|(name, _)| println!("{name}: test"));
+        return ExitCode::SUCCESS;
+    }
+    let filter = arguments.iter().find(|a| !a.starts_with('-')).map_or("", String::as_str);
+    let (mut passed, mut failed, mut skipped) = (0, 0, 0);
+    for (name, _) in TESTS.iter().filter(|(name, _)| name.contains(filter)) {
+        let status = ourselves(&["--run", name]).status().expect("a test can run itself");
+        match status.code() {
+            Some(0) => {
+                println!("test {name} ... ok");
+                passed += 1;
+            }
+            // 77: automake's sign that a test could not run.
+            Some(77) => skipped += 1,
+            _ => {
+                println!("test {name} ... FAILED ({status})");
+                failed += 1;
+            }
+        }
+    }
+    // As libtest has it, for whoever adds the results up.
+    let verdict = if failed == 0 { "ok" } else { "FAILED" };
+    println!("\ntest result: {verdict}. {passed} passed; {failed} failed; {skipped} ignored");
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn ourselves(arguments: &[&str]) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("a test knows where it is"));
+    command.args(arguments);
+    command
+}
+
+/// A test could not run here, and why.
+#[derive(Debug)]
+struct Skip(String);
+
+impl std::fmt::Display for Skip {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Skip {}
+
+fn run(name: &str) -> ExitCode {
+    let Some((_, test)) = TESTS.iter().find(|(known, _)| *known == name) else { return ExitCode::FAILURE };
+    told(name, needs_shim(name).and_then(|()| test()))
+}
+
+fn told(name: &str, outcome: Outcome) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.is::<Skip>() => {
+            println!("SKIPPED: {name}: {error}");
+            ExitCode::from(77)
+        }
+        Err(error) => {
+            println!("{name}: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Without the shim there is one test to run.
+fn needs_shim(name: &str) -> Outcome {
+    if name == "without_the_shim_it_is_told_how_to_build_it" {
+        return Ok(());
+    }
+    // So much that DPDK is not started for it: with its threads a process enters no namespace.
+    match squall_port_dpdk::open(&"dpdk:vdev=net_null0,huge=1000000".parse()?) {
+        Err(error) if error.to_string().contains("make dpdk") => Err(Skip(error.to_string().replace('\n', " ")).into()),
+        _ => Ok(()),
+    }
+}
+
+fn enter() -> Outcome {
+    match lab::enter_private(&LabOptions { mtu: 1500, queues: 8 }) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(Skip(error.to_string().replace('\n', " ")).into()),
+    }
+}
+
+fn port(address: &str) -> io::Result<Box<dyn Port>> {
+    let address: Address = address.parse()?;
+    if let Some(port) = squall_port::open(&address)? {
+        return Ok(port);
+    }
+    if let Some(port) = squall_port_linux::open(&address)? {
+        return Ok(port);
+    }
+    Ok(squall_port_dpdk::open(&address)?.expect("a port of this crate"))
+}
+
+fn null_conforms() -> Outcome {
+    check(Bench { open: &mut || Ok((port("dpdk:vdev=net_null0")?, None)), stored: false });
+    Ok(())
+}
+
+/// Both ends of a ring, which is a link of a device to itself: frames come back by pointer.
+fn ring(options: &str) -> io::Result<Ends> {
+    let ring = Arc::new(Mutex::new(port(&format!("dpdk:vdev=net_ring0{options}"))?));
+    let facts = ring.lock().expect("no test has panicked").facts().clone();
+    let end = || Box::new(RingEnd { facts: facts.clone(), ring: ring.clone() }) as Box<dyn Port>;
+    Ok((end(), Some(end())))
+}
+
+struct RingEnd {
+    facts: PortFacts,
+    ring: Arc<Mutex<Box<dyn Port>>>,
+}
+
+impl Port for RingEnd {
+    fn facts(&self) -> &PortFacts {
+        &self.facts
+    }
+
+    fn open_tx(&mut self, queue: u32, max_frame: u32) -> io::Result<Box<dyn TxQueue>> {
+        self.ring.lock().expect("no test has panicked").open_tx(queue, max_frame)
+    }
+
+    fn open_rx(&mut self, queue: u32) -> io::Result<Box<dyn RxQueue>> {
+        self.ring.lock().expect("no test has panicked").open_rx(queue)
+    }
+
+    fn interface_counters(&self) -> Option<InterfaceCounters> {
+        self.ring.lock().expect("no test has panicked").interface_counters()
+    }
+}
+
+fn ring_conforms() -> Outcome {
+    check(Bench { open: &mut || ring(""), stored: false });
+    Ok(())
+}
+
+fn memif_in_one_process_conforms() -> Outcome {
+    // The driver (22.11) keeps the server's socket until the process ends: another name each time.
+    let mut number = 0;
+    let open = &mut || {
+        number += 1;
+        let name = format!("squall-test-{}-{number}", std::process::id());
+        let server = port(&format!("dpdk:vdev=net_memif0;role=server;socket={name}"))?;
+        Ok((port(&format!("dpdk:vdev=net_memif1;role=client;socket={name}"))?, Some(server)))
+    };
+    check(Bench { open, stored: false });
+    Ok(())
+}
+
+fn memif_between_two_processes_carries_all() -> Outcome {
+    const FRAMES: u32 = 100_000;
+    let name = format!("squall-test-{}", std::process::id());
+    let server = format!("dpdk:vdev=net_memif0;role=server;socket={name},wait=20");
+    let mut echo = Running(ourselves(&["--echo", &server]).stdin(Stdio::null()).spawn()?);
+    std::thread::sleep(Duration::from_millis(500));
+    let mut client = port(&format!("dpdk:vdev=net_memif0;role=client;socket={name},wait=20"))?;
+    let (mut tx, mut rx) = (client.open_tx(0, 60)?, client.open_rx(0)?);
+    let mut numbers = vec![];
+    let mut next = 0;
+    let patience = Instant::now() + Duration::from_secs(60);
+    // No more under way than the rings hold: what a memif ring has no room for is the sender's to keep.
+    while (numbers.len() as u32) < FRAMES && Instant::now() < patience {
+        if next - (numbers.len() as u32) < 512 && next < FRAMES {
+            next += send(&mut *tx, next, (FRAMES - next).min(BATCH as u32))?;
+        }
+        numbers.extend(receive_once(&mut *rx)?);
+    }
+    assert!(numbers.into_iter().eq(0..FRAMES), "every frame came back, in order");
+    let counters = client.interface_counters().expect("memif counts");
+    assert_eq!((counters.tx_packets, counters.rx_packets), (FRAMES.into(), FRAMES.into()));
+    echo.0.kill()?;
+    Ok(())
+}
+
+/// Ends with the test.
+struct Running(std::process::Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Sends back what comes.
+fn echo(address: &str) -> Outcome {
+    let mut port = port(address)?;
+    let (mut tx, mut rx) = (port.open_tx(0, 1518)?, port.open_rx(0)?);
+    loop {
+        let received = rx.receive()?;
+        let mut frames = received.iter();
+        while frames.len() > 0 {
+            let mut batch = tx.lend(frames.len());
+            let mut left = batch.len();
+            for i in 0..left {
+                let (octets, _) = frames.next().expect("no more was lent");
+                batch.frame(i, octets.len(), Nanos::ZERO).copy_from_slice(octets);
+            }
+            while left > 0 {
+                left -= tx.send(left)?;
+            }
+        }
+    }
+}
+
+/// Holds a port open.
+fn hold(address: &str) -> Outcome {
+    let mut port = port(address)?;
+    let _tx = port.open_tx(0, 60)?;
+    println!("open");
+    loop {
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}
+
+fn pcap_conforms() -> Outcome {
+    let folder = std::env::temp_dir().join(format!("squall-dpdk-{}", std::process::id()));
+    std::fs::create_dir_all(&folder)?;
+    // Written by the first port of a pair, and read back by the second when the link is opened again.
+    let mut calls = 0;
+    let open = &mut || {
+        calls += 1;
+        let reading = folder.join(format!("{}.pcap", (calls - 1) / 2));
+        let writing = folder.join(format!("{}.pcap", calls / 2));
+        let write = format!("dpdk:vdev=net_pcap{calls};tx_pcap={}", writing.display());
+        let read = format!("dpdk:vdev=net_pcap{calls};rx_pcap={}", reading.display());
+        // The checks that have no receiver do not open the link again.
+        Ok(if calls % 2 == 1 {
+            std::fs::write(&reading, "")?;
+            (
+                port(&write.replace(&writing.display().to_string(), &reading.display().to_string()))?,
+                Some(port("null:")?),
+            )
+        } else {
+            (port("null:")?, Some(port(&read)?))
+        })
+    };
+    check(Bench { open, stored: true });
+    std::fs::remove_dir_all(&folder)?;
+    Ok(())
+}
+
+fn af_packet_conforms() -> Outcome {
+    enter()?;
+    let open = &mut || {
+        let sender = port("dpdk:vdev=net_af_packet0;iface=veth-a")?;
+        Ok((sender, Some(port("af_packet:veth-b")?)))
+    };
+    check(Bench { open, stored: false });
+    Ok(())
+}
+
+fn af_packet_receives_all() -> Outcome {
+    // The driver puts VLAN tags back as 802.1Q, whatever they were, so the suite, which has others too, is not for it.
+    receives_all("dpdk:vdev=net_af_packet0;iface=veth-b", 128)
+}
+
+fn af_xdp_conforms() -> Outcome {
+    enter()?;
+    // The driver (22.11) keeps its socket until the process ends: another queue each time.
+    let mut queue = 0;
+    let open = &mut || {
+        let sender = port(&format!("dpdk:vdev=net_af_xdp0;iface=veth-a;start_queue={queue}"))?;
+        queue += 1;
+        Ok((sender, Some(port("af_packet:veth-b")?)))
+    };
+    check(Bench { open, stored: false });
+    Ok(())
+}
+
+fn af_xdp_receives_all() -> Outcome {
+    // Its ring holds 2048 frames and the suite sends more at a time: a veth loses what its peer has no room for.
+    receives_all("dpdk:vdev=net_af_xdp0;iface=veth-b", 1024)
+}
+
+/// What is sent to `address`, at veth-b, with at most `window` frames under way.
+fn receives_all(address: &str, window: u32) -> Outcome {
+    const FRAMES: u32 = 20_000;
+    lab::enter_private(&LabOptions { mtu: 1500, queues: 1 }).map_err(|e| Skip(e.to_string().replace('\n', " ")))?;
+    let (mut a, mut b) = (port("af_packet:veth-a")?, port(address)?);
+    let (mut tx, mut rx) = (a.open_tx(0, 1518)?, b.open_rx(0)?);
+    let mut numbers = vec![];
+    let mut next = 0;
+    let patience = Instant::now() + Duration::from_secs(30);
+    while (numbers.len() as u32) < FRAMES && Instant::now() < patience {
+        if next - (numbers.len() as u32) < window && next < FRAMES {
+            next += send(&mut *tx, next, (FRAMES - next).min(BATCH as u32))?;
+        }
+        numbers.extend(receive_once(&mut *rx)?);
+    }
+    assert!(numbers.into_iter().eq(0..FRAMES), "all, in order; drops: {:?}", rx.drops());
+    let tagged: Vec<u8> = (0..100)
+        .map(|i| {
+            if i == 12 {
+                0x81
+            } else if i == 13 {
+                0
+            } else {
+                i
+            }
+        })
+        .collect();
+    tx.lend(1).frame(0, 100, Nanos::ZERO).copy_from_slice(&tagged);
+    assert_eq!(tx.send(1)?, 1);
+    loop {
+        assert!(Instant::now() < patience, "the frame arrives");
+        if let Some((octets, frame)) = rx.receive()?.iter().next() {
+            assert_eq!((octets, frame.wire_len), (&tagged[..], 100), "its tag is where it was");
+            return Ok(());
+        }
+    }
+}
+
+fn tap_conforms_outwards() -> Outcome {
+    enter()?;
+    let open = &mut || Ok((port("dpdk:vdev=net_tap0;iface=sqtap0")?, Some(port("af_packet:sqtap0")?)));
+    check(Bench { open, stored: false });
+    Ok(())
+}
+
+fn tap_conforms_inwards() -> Outcome {
+    enter()?;
+    let open = &mut || {
+        let tap = port("dpdk:vdev=net_tap0;iface=sqtap0")?;
+        Ok((port("af_packet:sqtap0")?, Some(tap)))
+    };
+    check(Bench { open, stored: false });
+    Ok(())
+}
+
+/// Sends `n` frames of 60 octets with the numbers from `first` on; how many were taken.
+fn send(tx: &mut dyn TxQueue, first: u32, n: u32) -> Result<u32, SendError> {
+    let mut batch = tx.lend(n as usize);
+    let n = batch.len();
+    for i in 0..n {
+        let frame = batch.frame(i, 60, Nanos::ZERO);
+        frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5]);
+        frame[14..56].fill(0);
+        frame[56..60].copy_from_slice(&(first + i as u32).to_be_bytes());
+    }
+    Ok(tx.send(n)? as u32)
+}
+
+/// The numbers of the frames that are there.
+fn receive_once(rx: &mut dyn RxQueue) -> io::Result<Vec<u32>> {
+    let number = |octets: &[u8]| u32::from_be_bytes(octets[56..60].try_into().expect("four"));
+    Ok(rx.receive()?.iter().map(|(octets, _)| number(octets)).collect())
+}
+
+fn a_slot_that_the_other_port_still_has_is_not_lent() -> Outcome {
+    let (mut a, b) = ring("")?;
+    let mut b = b.expect("two ends");
+    let (mut tx, mut rx) = (a.open_tx(0, 60)?, b.open_rx(0)?);
+    let mut sent = 0;
+    // As many as slots and ring allow, with nobody receiving.
+    loop {
+        match send(&mut *tx, sent, 64)? {
+            0 => break,
+            n => sent += n,
+        }
+    }
+    assert!(sent > 500, "a ring holds more than {sent}");
+    tx.finish()?;
+    let mut numbers = vec![];
+    while (numbers.len() as u32) < sent {
+        numbers.extend(receive_once(&mut *rx)?);
+        // Each time a few come back, they are used again.
+        sent += send(&mut *tx, sent, if sent < 20_000 { 64 } else { 0 })?;
+    }
+    assert!(numbers.into_iter().eq(0..sent), "no frame was written over");
+    Ok(())
+}
+
+fn a_queue_may_close_before_its_frames_are_received() -> Outcome {
+    for _ in 0..20 {
+        let (mut a, b) = ring("")?;
+        let mut b = b.expect("two ends");
+        let (mut tx, mut rx) = (a.open_tx(0, 60)?, b.open_rx(0)?);
+        assert_eq!(send(&mut *tx, 0, 64)?, 64);
+        drop((tx, a));
+        assert!(receive_once(&mut *rx)?.into_iter().eq(0..64), "what was sent stays");
+    }
+    Ok(())
+}
+
+fn several_queues_send_and_are_counted_together() -> Outcome {
+    const FRAMES: u32 = 200_000;
+    let mut a = port("dpdk:vdev=net_null0,queues=4")?;
+    assert_eq!(a.facts().tx_queues, 4);
+    let queues = (0..4).map(|q| a.open_tx(q, 60)).collect::<io::Result<Vec<_>>>()?;
+    std::thread::scope(|scope| {
+        for mut tx in queues {
+            scope.spawn(move || {
+                let mut sent = 0;
+                while sent < FRAMES {
+                    sent += send(&mut *tx, sent, FRAMES - sent).expect("null takes all");
+                }
+                tx.finish().expect("all is sent");
+            });
+        }
+    });
+    assert_eq!(a.interface_counters().expect("null counts").tx_packets, 4 * u64::from(FRAMES));
+    Ok(())
+}
+
+fn a_port_can_be_opened_again_and_not_twice() -> Outcome {
+    let first = port("dpdk:vdev=net_null0")?;
+    let error = port("dpdk:vdev=net_null0").err().expect("the name is taken").to_string();
+    assert!(error.contains("net_null0 is open already"), "{error}");
+    let _second = port("dpdk:vdev=net_null1")?;
+    drop(first);
+    for _ in 0..300 {
+        let mut again = port("dpdk:vdev=net_null0")?;
+        assert_eq!(send(&mut *again.open_tx(0, 60)?, 0, 64)?, 64);
+        assert!(again.open_tx(0, 60).is_err_and(|e| e.to_string().contains("open already")));
+    }
+    let error = port("dpdk:vdev=net_null5,memory=1024").err().expect("DPDK runs already").to_string();
+    assert!(error.contains("first dpdk port") && error.contains("started DPDK already"), "{error}");
+    Ok(())
+}
+
+fn jumbo_frames_pass_whole() -> Outcome {
+    assert_eq!(ring(",mtu=9000")?.0.facts().max_frame, 9018);
+    check(Bench { open: &mut || ring(",mtu=9000"), stored: false });
+    Ok(())
+}
+
+fn the_process_is_left_as_it_was() -> Outcome {
+    let seen = |what: &str| -> io::Result<Vec<String>> {
+        let status = std::fs::read_to_string("/proc/thread-self/status")?;
+        Ok(status.lines().filter(|line| line.starts_with(what)).map(str::to_owned).collect())
+    };
+    // The first two real-time signals are the C library's, which takes them with the first thread.
+    std::thread::spawn(|| {}).join().expect("it does nothing");
+    let before = (seen("Cpus_allowed")?, seen("SigCgt")?, seen("SigIgn")?, seen("SigBlk")?);
+    let _port = port("dpdk:vdev=net_null0")?;
+    let after = (seen("Cpus_allowed")?, seen("SigCgt")?, seen("SigIgn")?, seen("SigBlk")?);
+    assert_eq!(before, after, "this thread is not pinned, and no signal is taken");
+    for task in std::fs::read_dir("/proc/self/task")? {
+        let status = std::fs::read_to_string(task?.path().join("status"))?;
+        let cpus = before.0.iter().all(|line| status.contains(line.as_str()));
+        assert!(cpus, "nor are DPDK's threads: {status}");
+    }
+    Ok(())
+}
+
+fn a_killed_process_leaves_nothing() -> Outcome {
+    enter()?;
+    let socket = std::env::temp_dir().join(format!("squall-memif-{}", std::process::id()));
+    let memif = format!("dpdk:vdev=net_memif0;role=server;socket={};socket-abstract=no,wait=0", socket.display());
+    let look = || -> Vec<String> {
+        let names = |folder: &str| std::fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path());
+        let folders = ["/dev/hugepages", "/run/dpdk", "/var/run/dpdk", "/tmp/dpdk", "/dev/shm"];
+        let mut all: Vec<_> = folders.into_iter().flat_map(names).map(|p| p.display().to_string()).collect();
+        all.retain(|name| !name.contains("squall-") || name.contains(&socket.display().to_string()));
+        all.extend(squall_port_linux::list_interfaces().into_iter().flatten().map(|i| i.name));
+        all.sort();
+        all
+    };
+    let before = look();
+    for address in ["dpdk:vdev=net_tap0;iface=sqtap0", "dpdk:vdev=net_af_xdp0;iface=veth-a", &memif, &memif] {
+        let mut child = Running(ourselves(&["--hold", address]).stdout(Stdio::piped()).spawn()?);
+        let mut line = String::new();
+        let out = child.0.stdout.take().expect("it is piped");
+        io::BufRead::read_line(&mut io::BufReader::new(out), &mut line)?;
+        assert_eq!(line, "open\n", "{address}: a socket left behind is no obstacle");
+        let left = format!("squall-{}", child.0.id());
+        child.0.kill()?;
+        child.0.wait()?;
+        for _ in 0..100 {
+            if look() == before {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert_eq!(look(), before, "{address}");
+        for folder in ["/run/dpdk", "/tmp/dpdk"] {
+            assert!(!std::path::Path::new(folder).join(&left).exists(), "{folder}/{left}");
+        }
+    }
+    // The host's traffic passes on: no XDP program eats it.
+    check(Bench { open: &mut || Ok((port("af_packet:veth-b")?, Some(port("af_packet:veth-a")?))), stored: false });
+    std::fs::remove_file(&socket).or_else(|e| if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) })?;
+    Ok(())
+}
+
+fn nobody_at_the_other_end_is_told() -> Outcome {
+    let name = format!("squall-test-{}", std::process::id());
+    let mut alone = port(&format!("dpdk:vdev=net_memif0;role=server;socket={name},wait=1"))?;
+    let mut tx = alone.open_tx(0, 60)?;
+    let patience = Instant::now() + Duration::from_secs(30);
+    let lost = loop {
+        assert!(Instant::now() < patience, "a link that stays down is told");
+        match send(&mut *tx, 0, 1) {
+            Ok(taken) => assert_eq!(taken, 0, "nobody takes frames"),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(&lost, SendError::Port(e) if e.kind() == io::ErrorKind::NetworkDown), "{lost}");
+    assert!(lost.to_string().contains("wait=SECONDS"), "{lost}");
+    Ok(())
+}
+
+fn mistakes_are_told_with_what_to_try() -> Outcome {
+    for (address, words) in [
+        ("dpdk:vdev=net_nosuch0", &["net_nosuch0", "net_ring0"][..]),
+        ("dpdk:ffff:ff:1f.0", &["ffff:ff:1f.0", "vfio-pci"]),
+        ("dpdk:vdev=net_pcap0;rx_pcap=/nonexistent/x.pcap", &["net_pcap0", "DPDK says"]),
+        ("dpdk:vdev=net_null0,queues=100", &[]),
+        ("dpdk:vdev=net_ring0,queues=200", &["has at most"]),
+        ("dpdk:vdev=net_null0,timestamps=hardware", &["timestamps=hardware", "does not offer it"]),
+        ("dpdk:vdev=net_null0,launch=20000", &["launch", "does not offer it"]),
+        ("dpdk:vdev=net_null0,timestamps=never", &["expected process or hardware"]),
+        ("dpdk:vdev=net_null0,bacth=3", &["unknown option bacth"]),
+        ("dpdk:vdev=net_null0,mtu=20", &["expected a number from 68"]),
+    ] {
+        match port(address) {
+            Ok(_) => assert!(words.is_empty(), "{address} opens"),
+            Err(error) => {
+                let error = error.to_string();
+                assert!(!words.is_empty(), "{error}");
+                assert!(error.contains(address), "{error}");
+                assert!(words.iter().all(|word| error.contains(word)), "{address}: {error}");
+            }
+        }
+    }
+    let mut null = port("dpdk:vdev=net_null0")?;
+    let mut tx = null.open_tx(0, 60)?;
+    tx.lend(2).frame(0, 13, Nanos::ZERO);
+    assert!(matches!(tx.send(1), Err(SendError::Frame("too_short"))));
+    Ok(())
+}
+
+fn without_the_shim_it_is_told_how_to_build_it() -> Outcome {
+    let error = {
+        // SAFETY: no other thread runs in this process.
+        unsafe { std::env::set_var("SQUALL_DPDK_SHIM", "/nonexistent/libsquall_dpdk.so") };
+        port("dpdk:vdev=net_null0").err().expect("there is no shim").to_string()
+    };
+    assert!(error.contains("SQUALL_DPDK_SHIM=/nonexistent") && error.contains("make dpdk"), "{error}");
+    let wrong = std::env::temp_dir().join(format!("squall-noshim-{}.so", std::process::id()));
+    std::fs::write(&wrong, "no library")?;
+    // SAFETY: as above.
+    unsafe { std::env::set_var("SQUALL_DPDK_SHIM", &wrong) };
+    let error = port("dpdk:vdev=net_null0").err().expect("that is no library").to_string();
+    std::fs::remove_file(&wrong)?;
+    assert!(error.contains("does not load") && error.contains("make dpdk"), "{error}");
+    Ok(())
+}
