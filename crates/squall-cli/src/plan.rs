@@ -106,7 +106,8 @@ fn ports(planned: &Planned) -> String {
     let row = |((port, facts), limits): ((&squall::PlanPort, &Option<squall::PortFacts>), &squall::PortLimits)| {
         vec![
             port.name.clone(),
-            port.address.clone(),
+            // Of a bare name what was chosen.
+            facts.as_ref().map_or(&port.address, |f| &f.address).clone(),
             limits.speed_bps.map_or("-".into(), |s| human::si(s as f64, "b/s")),
             // As sizes in profiles: with FCS.
             (limits.max_frame + FCS_LEN).to_string(),

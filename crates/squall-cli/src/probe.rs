@@ -48,12 +48,9 @@ pub fn probe(interface: Option<&str>, time: Nanos, json: Option<&str>) -> Result
     let mut failed: Vec<(&'static str, String)> = Vec::new();
     let stop = || signals.came();
     for (kind, works) in &kinds {
-        let outcome = match works {
-            Ok(_) => measure(kind, at, peer.as_deref(), time, &stop, &mut rows),
-            Err(why) => Err(Error::Environment(why.clone())),
-        };
-        if let Err(error) = outcome {
-            failed.push((kind.name, error.to_string()));
+        match works {
+            Ok(_) => measure(kind, at, peer.as_deref(), time, &stop, &mut rows, &mut failed),
+            Err(why) => failed.push((kind.name, why.clone())),
         }
     }
     let chosen = [(Use::Send, Direction::Send), (Use::Receive, Direction::Receive)]
@@ -93,19 +90,31 @@ fn measure(
     time: Nanos,
     stop: &dyn Fn() -> bool,
     rows: &mut Vec<Row>,
-) -> Result<(), Error> {
-    let Some(on) = kind.interface else { return Ok(()) };
-    for size in sizes(at) {
-        if on.send.is_some() && !stop() {
-            rows.push((Direction::Send, send(kind.name, at, peer, size, time, stop)?));
-        }
-        if let (Some(peer), Some(_), false) = (peer, on.receive, stop()) {
-            // Each receiver is measured against the same sender.
-            let sender = format!("af_packet:{}", at.name);
-            rows.push((Direction::Receive, receive(kind.name, &sender, at, peer, size, time, stop)?));
+    failed: &mut Vec<(&'static str, String)>,
+) {
+    let Some(on) = kind.interface else { return };
+    // Each receiver is measured against the same sender.
+    let sender = format!("af_packet:{}", at.name);
+    let ways: [(Direction, bool, &dyn Fn(u32) -> Result<Measured, Error>); 2] = [
+        (Direction::Send, on.send.is_some(), &|size| send(kind.name, at, peer, size, time, stop)),
+        (Direction::Receive, on.receive.is_some() && peer.is_some(), &|size| {
+            receive(kind.name, &sender, at, peer.unwrap_or_default(), size, time, stop)
+        }),
+    ];
+    for (direction, _, run) in ways.into_iter().filter(|(_, does, _)| *does) {
+        for size in sizes(at) {
+            if stop() {
+                return;
+            }
+            match run(size) {
+                Ok(measured) => rows.push((direction, measured)),
+                Err(error) => {
+                    failed.push((kind.name, error.to_string()));
+                    break;
+                }
+            }
         }
     }
-    Ok(())
 }
 
 type Chosen = [(Direction, Option<&'static str>); 2];

@@ -89,6 +89,8 @@ pub struct Outcome {
     pub duration: Nanos,
     /// What the interfaces counted meanwhile, port by port.
     pub interfaces: Vec<Option<InterfaceCounters>>,
+    /// What the ports say of how they worked: [`Port::notes`].
+    pub notes: Vec<String>,
 }
 
 /// Ahead of the first departure: time for every worker to be there.
@@ -450,6 +452,8 @@ impl Running {
         if receives && !self.settings.virtual_time {
             thread::sleep(self.settings.linger);
         }
+        // Some of it is known only as long as the queues are open.
+        let notes = self.ports.iter().flat_map(|port| port.notes()).collect();
         let mut workers = Vec::new();
         for (index, worker) in self.end().into_iter().enumerate() {
             workers.push(worker.map_err(|_| EngineError::Panic(index))?);
@@ -461,7 +465,7 @@ impl Running {
             .zip(&self.before)
             .map(|(port, before)| Some(difference(port.interface_counters()?, (*before)?)))
             .collect();
-        Ok(Outcome { workers, duration: last.saturating_sub(self.start), interfaces })
+        Ok(Outcome { workers, duration: last.saturating_sub(self.start), interfaces, notes })
     }
 }
 

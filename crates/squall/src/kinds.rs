@@ -3,7 +3,7 @@
 
 use std::io;
 
-use squall_port::{Address, Port};
+use squall_port::{Address, Port, PortFacts};
 use squall_port_linux::{InterfaceInfo, Permissions};
 
 /// A kind of port.
@@ -32,6 +32,8 @@ pub struct OnInterface {
     /// Place among the kinds by speed, 1 is the fastest (docs/measuring.md); `None`: it does not.
     pub send: Option<u8>,
     pub receive: Option<u8>,
+    /// Options that an address gets which nobody wrote, `,key=value`: what keeps it from disturbing others.
+    pub(crate) quietly: &'static str,
     /// Whether a bare interface name may take it for such a use: what speaks for it, or why it is to be named.
     pub(crate) unasked: fn(Use) -> Result<&'static str, &'static str>,
 }
@@ -42,6 +44,20 @@ pub enum Use {
     Send,
     Receive,
     Both,
+}
+
+/// What a session wants of a port.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    pub to: Use,
+    /// Workers that are to send there at once.
+    pub workers: u32,
+}
+
+impl Default for Wanted {
+    fn default() -> Self {
+        Self { to: Use::Both, workers: 1 }
+    }
 }
 
 impl OnInterface {
@@ -58,6 +74,43 @@ impl OnInterface {
 /// All of them; those on an interface first, the most general of them last.
 pub const KINDS: &[Kind] = &[
     Kind {
+        name: "af_xdp",
+        address: "af_xdp:IFACE",
+        what: "an Ethernet interface, through AF_XDP sockets, past the host's network stack",
+        needs: "CAP_NET_RAW; to receive also CAP_BPF and CAP_NET_ADMIN, which a user namespace cannot give",
+        open: squall_port_linux::open,
+        interface: Some(OnInterface {
+            // Opening one loads a program, and attaches it to nothing.
+            can: |interface, rights| {
+                let facts = opens("af_xdp", interface)?;
+                let best = match interface.xdp.features {
+                    Some(f) if f.zero_copy => "zero-copy where the driver gives it",
+                    Some(f) if f.native => "native, frames are copied",
+                    Some(_) => "generic",
+                    None => "AF_XDP sockets",
+                };
+                Ok(match facts.rx_queues {
+                    0 => {
+                        let why = rights.xdp_programs().err().unwrap_or_else(|| "no program loads".into());
+                        format!("{best}; sends only: {why}")
+                    }
+                    _ => best.to_owned(),
+                })
+            },
+            send: Some(2),
+            receive: Some(2),
+            // Without copying, the driver takes the queue away from the host.
+            quietly: ",rx_queues=0,zerocopy=0",
+            unasked: |wanted| match wanted {
+                Use::Send => Ok("the fastest that sends every stream, and attaches nothing to the interface"),
+                _ => Err(
+                    "to receive it attaches a program to the interface and takes frames away from the host and from \
+                          tcpdump, so it is to be named",
+                ),
+            },
+        }),
+    },
+    Kind {
         name: "af_packet",
         address: "af_packet:IFACE",
         what: "an Ethernet interface, through packet sockets",
@@ -65,9 +118,10 @@ pub const KINDS: &[Kind] = &[
         open: squall_port_linux::open,
         interface: Some(OnInterface {
             // Opening one sends nothing and disturbs nobody.
-            can: |interface, _| opens("af_packet", interface).map(|()| "packet sockets".to_owned()),
+            can: |interface, _| opens("af_packet", interface).map(|_| "packet sockets".to_owned()),
             send: Some(9),
             receive: Some(9),
+            quietly: "",
             unasked: |_| Ok("packet sockets see everything that comes in and take nothing away"),
         }),
     },
@@ -127,8 +181,9 @@ pub(crate) fn candidates(wanted: Use) -> Vec<(&'static Kind, OnInterface)> {
     fit
 }
 
-fn opens(kind: &str, interface: &InterfaceInfo) -> Result<(), String> {
-    crate::ports::open(&format!("{kind}:{}", interface.name), Use::Both).map(drop).map_err(|e| e.to_string())
+fn opens(kind: &str, interface: &InterfaceInfo) -> Result<PortFacts, String> {
+    let opened = crate::ports::open(&format!("{kind}:{}", interface.name), Wanted::default());
+    opened.map(|(port, _, _)| port.facts().clone()).map_err(|e| e.to_string())
 }
 
 /// `docs/reference/ports.md`.

@@ -8,7 +8,7 @@ use squall_port_linux::{InterfaceInfo, Permissions};
 
 use crate::{
     Error,
-    kinds::{KINDS, Kind, OnInterface, Use, candidates},
+    kinds::{KINDS, Kind, OnInterface, Use, Wanted, candidates},
 };
 
 /// A port, what a plan has to know of it, and what the user should.
@@ -19,7 +19,7 @@ pub type OpenPort = (Box<dyn Port>, PortLimits, Option<String>);
 ///
 /// # Errors
 /// [`Error::Usage`] for an address that says nothing, [`Error::Environment`] for a port that does not open.
-pub fn open(address: &str, wanted: Use) -> Result<OpenPort, Error> {
+pub fn open(address: &str, wanted: Wanted) -> Result<OpenPort, Error> {
     let parsed: Address = address.parse().map_err(usage)?;
     match parsed.kind() {
         "" => choose(&parsed, wanted),
@@ -56,13 +56,13 @@ fn open_kind(kind: &Kind, address: &str) -> Result<(Box<dyn Port>, PortLimits), 
 
 /// The fastest kind that works on the interface, and why that one. The last, which works most widely, says what is wrong
 /// when none does.
-fn choose(bare: &Address, wanted: Use) -> Result<OpenPort, Error> {
+fn choose(bare: &Address, wanted: Wanted) -> Result<OpenPort, Error> {
     let interfaces = squall_port_linux::list_interfaces().unwrap_or_default();
     let interface = interfaces.iter().find(|i| i.name == bare.name());
     let rights = Permissions::of_this_process();
     let mut others = Vec::new();
     let mut failed = None;
-    for (kind, on) in candidates(wanted) {
+    for (kind, on) in candidates(wanted.to) {
         match open_unasked(kind, on, bare, interface, &rights, wanted) {
             Ok((port, limits, because)) => {
                 others.extend(OTHERS.iter().map(|(name, why)| format!("{name} not considered ({why})")));
@@ -88,33 +88,37 @@ fn open_unasked(
     bare: &Address,
     interface: Option<&InterfaceInfo>,
     rights: &Permissions,
-    wanted: Use,
+    wanted: Wanted,
 ) -> Result<(Box<dyn Port>, PortLimits, String), Error> {
-    let environment = |why: &str| Error::Environment(why.to_owned());
-    let because = (on.unasked)(wanted).map_err(environment)?;
-    let is_last = candidates(wanted).last().is_some_and(|(last, _)| last.name == kind.name);
-    let address = format!("{}:{bare}", kind.name);
-    if is_last {
+    let because = (on.unasked)(wanted.to).map_err(|why| environment(why.into()))?;
+    let address = format!("{}:{bare}{}", kind.name, on.quietly);
+    if candidates(wanted.to).last().is_some_and(|(last, _)| last.name == kind.name) {
         let (port, limits) = open_kind(kind, &address)?;
         return Ok((port, limits, because.to_owned()));
     }
-    let interface = interface.ok_or_else(|| environment("there is no such interface"))?;
-    let how = (on.can)(interface, rights).map_err(|why| environment(&why))?;
+    let interface = interface.ok_or_else(|| environment("there is no such interface".into()))?;
+    (on.can)(interface, rights).map_err(environment)?;
     let (mut trial, limits) = open_kind(kind, &address)?;
-    if wanted != Use::Receive && limits.max_frame < interface.mtu + ETHERNET_HEADER {
-        return Err(environment(&format!(
-            "it sends frames of at most {} octets, the interface {}",
-            limits.max_frame,
-            interface.mtu + ETHERNET_HEADER
-        )));
-    }
-    // Some things only a queue finds out, and when the run starts it is too late for another kind.
-    if wanted != Use::Receive {
-        trial.open_tx(0, limits.max_frame).map_err(|e| environment(&e.to_string()))?;
+    if wanted.to != Use::Receive {
+        let (most, longest) = (limits.max_frame, interface.mtu + ETHERNET_HEADER);
+        if most < longest {
+            let text = format!("frames of at most {most} octets, and the interface takes {longest}");
+            return Err(environment(text));
+        }
+        if limits.tx_queues < wanted.workers {
+            let text = format!("{} queues to send, for {} workers", limits.tx_queues, wanted.workers);
+            return Err(environment(text));
+        }
+        // Some things only a queue finds out, and when the run starts it is too late for another kind.
+        trial.open_tx(0, most).map_err(|e| environment(e.to_string()))?;
     }
     drop(trial);
     let (port, limits) = open_kind(kind, &address)?;
-    Ok((port, limits, format!("{because} ({how})")))
+    Ok((port, limits, because.to_owned()))
+}
+
+fn environment(why: String) -> Error {
+    Error::Environment(why)
 }
 
 const ETHERNET_HEADER: u32 = 14;

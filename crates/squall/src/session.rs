@@ -18,7 +18,7 @@ use squall_units::Nanos;
 use crate::{
     Error, assemble,
     cpus::Claim,
-    kinds::Use,
+    kinds::{Use, Wanted},
     report::{Report, Sample},
 };
 
@@ -143,11 +143,11 @@ impl Session {
     /// Limits of all ports, and what the user should know of them.
     fn each_port(
         &self,
-        mut look: impl FnMut(&squall_profile::Port, Use) -> Result<(PortLimits, Option<String>), Error>,
+        mut look: impl FnMut(&squall_profile::Port, Wanted) -> Result<(PortLimits, Option<String>), Error>,
     ) -> Result<(Vec<PortLimits>, Vec<String>), Error> {
         let (mut limits, mut notes) = (Vec::new(), Vec::new());
         for (i, port) in self.profile.ports.iter().enumerate() {
-            let (limit, note) = look(port, self.use_of(i)).map_err(|error| self.at_port(error, port))?;
+            let (limit, note) = look(port, self.wanted(i)).map_err(|error| self.at_port(error, port))?;
             limits.push(limit);
             notes.extend(note);
         }
@@ -155,12 +155,15 @@ impl Session {
     }
 
     /// What port `i` of the profile is wanted for.
-    fn use_of(&self, i: usize) -> Use {
-        match (self.profile.streams.iter().any(|s| s.port == i), self.receive) {
+    fn wanted(&self, i: usize) -> Wanted {
+        let sends = |port| self.profile.streams.iter().any(|s| s.port == port);
+        let to = match (sends(i), self.receive) {
             (true, true) => Use::Both,
             (true, false) => Use::Send,
             (false, _) => Use::Receive,
-        }
+        };
+        let sending = (0..self.profile.ports.len()).filter(|&port| sends(port)).count().max(1);
+        Wanted { to, workers: self.cores.map_or(1, |cores| cores.div_ceil(sending) as u32) }
     }
 
     /// What the session says about time and receiving; whether time is virtual.
@@ -438,6 +441,7 @@ impl Run {
             false => outcome.duration,
         };
         let mut report = totals.report(&self.context, &plan, duration, &outcome.interfaces, self.series);
+        report.notes.extend(outcome.notes);
         if listening {
             report.streams.retain(|s| s.rx.is_some());
         }
