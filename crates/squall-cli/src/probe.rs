@@ -83,6 +83,9 @@ fn announcement(at: &InterfaceInfo, peer: Option<&str>, kinds: usize, time: Nano
     })
 }
 
+/// What is done, whether the kind does it, and how it is measured with frames of a size.
+type Way<'a> = (Direction, bool, &'a dyn Fn(u32) -> Result<Measured, Error>);
+
 fn measure(
     kind: &Kind,
     at: &InterfaceInfo,
@@ -95,7 +98,7 @@ fn measure(
     let Some(on) = kind.interface else { return };
     // Each receiver is measured against the same sender.
     let sender = format!("af_packet:{}", at.name);
-    let ways: [(Direction, bool, &dyn Fn(u32) -> Result<Measured, Error>); 2] = [
+    let ways: [Way<'_>; 2] = [
         (Direction::Send, on.send.is_some(), &|size| send(kind.name, at, peer, size, time, stop)),
         (Direction::Receive, on.receive.is_some() && peer.is_some(), &|size| {
             receive(kind.name, &sender, at, peer.unwrap_or_default(), size, time, stop)

@@ -198,7 +198,7 @@ fn mistakes_of_the_user_are_status_2_and_say_where() {
         (vec!["send", "-p", "null:", "-r", "1kpps"], "--packet"),
         (vec!["send", "-p", "null:", "--packet", "eth"], "--rate"),
         (vec!["send", "-p", "null:", "--packet", "eth/ipv5", "-n", "1"], "squall send: --packet  packet says \"ipv5\""),
-        (send(&["-p", "lop:0"]), "there is no kind \"lop\"\n  try af_packet:IFACE, "),
+        (send(&["-p", "lop:0"]), "there is no kind \"lop\"\n  try af_xdp:IFACE, af_packet:IFACE, "),
         (send(&["-p", "loop:0,rng=1"]), "unknown option rng"),
         (send(&["-p", "null:", "--size", "tiny"]), "squall send: --size  size = \"tiny\" is not a frame length"),
         (send(&["-p", "null:", "--late", "later"]), "squall send: --late"),
@@ -501,7 +501,7 @@ fn a_probe_stops_when_asked_and_tells_what_it_has() {
     let Some((status, out, err)) = in_a_namespace(script) else { return };
     assert!(start.elapsed() < Duration::from_secs(30), "{err}");
     assert_eq!(status, 0, "{err}");
-    assert!(out.contains("af_packet  sends") && err.contains("stopped"), "{out}{err}");
+    assert!(out.contains("  sends") && err.contains("stopped"), "{out}{err}");
 }
 
 #[test]

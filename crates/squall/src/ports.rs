@@ -79,7 +79,7 @@ fn choose(bare: &Address, wanted: Wanted) -> Result<OpenPort, Error> {
 }
 
 /// Kinds with ways of their own to name what they stand on.
-const OTHERS: &[(&str, &str)] = &[];
+const OTHERS: &[(&str, &str)] = &[("dpdk", "a kernel interface")];
 
 /// The port, and what speaks for it. A kind that nobody named must be able to do what the last one can.
 fn open_unasked(
