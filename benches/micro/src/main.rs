@@ -1,4 +1,5 @@
-//! What a frame costs, in nanoseconds: `squall-bench [fill|engine|receive] [--frames N] [--json]`.
+//! What a frame costs, in nanoseconds and in cycles of the CPU's time stamp counter:
+//! `squall-bench [fill|engine|receive|loop|clock] [--frames N] [--json]`.
 //!
 //! CPU time, so that other programs on the machine count little; medians of nine runs, after one to warm up. `--once CASE N` makes N frames of one case and nothing else, so that
 //! `valgrind --tool=callgrind` can count instructions: the difference between two N is what frames cost.
@@ -6,8 +7,11 @@
 
 use std::{hint::black_box, time::Instant};
 
+use rustix::time::{ClockId, clock_gettime};
+
 use squall::{Format, Profile, Session};
 use squall_measure::Receiver;
+use squall_port::{FastClock, monotonic};
 use squall_program::{BATCH, Law, Program, Run, Scratch, Sizes, Spec, VarSpec};
 use squall_units::{Nanos, TxMeta};
 use squall_wire::{Frame, Packet};
@@ -29,7 +33,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Some(i) => args.get(i + 1).ok_or("--frames needs a number")?.parse()?,
         None => 20_000_000,
     };
-    let wanted = args.iter().find(|a| ["fill", "engine", "receive"].contains(&a.as_str()));
+    let ghz = counter_ghz();
+    let wanted = args.iter().find(|a| ["fill", "engine", "receive", "loop", "clock"].contains(&a.as_str()));
     for case in cases().iter().filter(|c| wanted.is_none_or(|w| c.name.starts_with(w.as_str()))) {
         (case.run)(frames / 10)?;
         let mut ns = Vec::new();
@@ -38,13 +43,37 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         ns.sort_by(f64::total_cmp);
         let (median, least, most) = (ns[RUNS / 2], ns[0], ns[RUNS - 1]);
+        let cycles = median * ghz;
         if json {
-            println!("{}", serde_json::json!({"case": case.name, "ns_per_frame": median, "min": least, "max": most}));
+            println!(
+                "{}",
+                serde_json::json!({"case": case.name, "ns_per_frame": median, "min": least, "max": most,
+                    "cycles_per_frame": cycles})
+            );
         } else {
-            println!("{:32} {median:7.2} ns/frame  ({least:.2} to {most:.2})", case.name);
+            println!("{:32} {median:7.2} ns/frame  ({least:.2} to {most:.2})  {cycles:6.1} cycles", case.name);
         }
     }
     Ok(())
+}
+
+/// What this thread has used of its CPU.
+fn cpu_ns() -> u64 {
+    let used = clock_gettime(ClockId::ThreadCPUTime);
+    used.tv_sec as u64 * 1_000_000_000 + used.tv_nsec as u64
+}
+
+/// Of the time stamp counter; 0 where there is none.
+fn counter_ghz() -> f64 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let (begun, first) = (Instant::now(), safe_arch::read_timestamp_counter());
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        let ticks = safe_arch::read_timestamp_counter() - first;
+        ticks as f64 / begun.elapsed().as_nanos() as f64
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    0.0
 }
 
 type Cost = Result<f64, Box<dyn std::error::Error>>;
@@ -64,6 +93,7 @@ fn cases() -> Vec<Case> {
     for (name, streams, vars, rate) in [
         ("engine-1-stream-max", 1, 0, "max"),
         ("engine-1-stream", 1, 0, "1000 Mpps"),
+        ("engine-1-stream-2-variables-max", 1, 2, "max"),
         ("engine-1-stream-2-variables", 1, 2, "1000 Mpps"),
         ("engine-10-streams", 10, 0, "100 Mpps"),
         ("engine-1000-streams", 1000, 0, "1 Mpps"),
@@ -72,6 +102,10 @@ fn cases() -> Vec<Case> {
     ] {
         cases.push(Case { name: name.into(), run: Box::new(move |n| engine(streams, vars, rate, n)) });
     }
+    for (name, size) in [("loop-signed", "64"), ("loop-signed-imix", "imix")] {
+        cases.push(Case { name: name.into(), run: Box::new(move |n| round_trip(size, n)) });
+    }
+    cases.push(Case { name: "clock".into(), run: Box::new(clock) });
     cases.push(Case { name: "receive-signed".into(), run: Box::new(|n| receive(true, n)) });
     cases.push(Case { name: "receive-unsigned".into(), run: Box::new(|n| receive(false, n)) });
     cases
@@ -107,12 +141,12 @@ fn fill(vars: usize, signed: bool, frames: u64) -> Cost {
     let mut meta = [TxMeta { len: 60, ..TxMeta::default() }; BATCH];
     let (mut cursor, mut scratch) = (program.cursor(0, 1, 1), Scratch::default());
     let run = Run { start: 0, count: BATCH };
-    let begun = Instant::now();
+    let begun = cpu_ns();
     for _ in 0..frames / BATCH as u64 {
         program.fill(&mut cursor, &mut scratch, (&mut base, stride, &mut meta), &run, Some(Nanos(1)));
         black_box(&mut base);
     }
-    Ok(begun.elapsed().as_nanos() as f64 / frames as f64)
+    Ok((cpu_ns() - begun) as f64 / frames as f64)
 }
 
 /// Schedule, fill and send on the null port, one worker, for as long as `frames` take at 20 ns each; all streams ask for
@@ -136,18 +170,47 @@ fn engine(streams: usize, vars: usize, rate: &str, frames: u64) -> Cost {
         "duration": frames as f64 * 20e-9,
         "stream": (0..streams).map(stream).collect::<Vec<_>>(),
     });
+    run(&profile, false, frames)
+}
+
+/// Signed frames from a port to itself on one worker: scheduled, filled, sent, received, and each put down in order,
+/// delay, variation and gap.
+fn round_trip(size: &str, frames: u64) -> Cost {
+    let profile = serde_json::json!({
+        "ports": {"A": "loop:bench"},
+        "duration": frames as f64 * 60e-9,
+        "stream": [{"name": "s", "packet": "eth/ipv4/udp", "size": size, "rate": "max", "latency": true}],
+    });
+    run(&profile, true, frames)
+}
+
+/// CPU time of a run on one worker, for each frame sent.
+fn run(profile: &serde_json::Value, receive: bool, frames: u64) -> Cost {
     let profile = Profile::parse(&profile.to_string(), "bench", Format::Json)?;
     let mut session = Session::new(profile);
-    session.receive = false;
+    (session.receive, session.cores) = (receive, Some(1));
     let report = session.open()?.start()?.finish()?;
-    let sent = report.ports[0].tx.packets;
-    if sent < frames / 100 {
-        return Err(format!("only {sent} frames were sent").into());
+    let (sent, received) = (report.ports[0].tx.packets, report.ports[0].rx.packets);
+    if sent < frames / 100 || receive && received != sent {
+        return Err(format!("{sent} frames were sent and {received} received").into());
     }
     Ok((report.cpu.user_s + report.cpu.system_s) * 1e9 / sent as f64)
 }
 
-/// Sequence, delay, order and histograms of each frame.
+/// One reading of the engine's clock.
+fn clock(readings: u64) -> Cost {
+    let mut clock = FastClock::new();
+    // Until it knows the counter's rate.
+    let until = monotonic() + Nanos(30_000_000);
+    while clock.now() < until {}
+    let begun = cpu_ns();
+    for _ in 0..readings {
+        black_box(clock.now());
+    }
+    Ok((cpu_ns() - begun) as f64 / readings as f64)
+}
+
+/// Sequence, delay, order and histograms of each frame, a batch at once.
 fn receive(signed: bool, frames: u64) -> Cost {
     let program = program(0, signed)?;
     let stride = 64;
@@ -155,16 +218,25 @@ fn receive(signed: bool, frames: u64) -> Cost {
     let mut meta = [TxMeta { len: 60, ..TxMeta::default() }; BATCH];
     let (mut cursor, mut scratch) = (program.cursor(0, 1, 1), Scratch::default());
     let run = Run { start: 0, count: BATCH };
+    // So many batches between two looks at the clock, which takes as long as some frames do.
+    let mut batches = vec![Vec::new(); 16];
     let mut receiver = Receiver::new(false);
     let (mut now, mut spent) = (0, 0);
-    for _ in 0..frames / BATCH as u64 {
-        program.fill(&mut cursor, &mut scratch, (&mut base, stride, &mut meta), &run, Some(Nanos(now)));
-        let begun = Instant::now();
-        for slot in base.chunks_exact(stride) {
-            now += 100;
-            receiver.observe(&slot[..60], 60, Nanos(now + 2000));
+    for _ in 0..frames / (batches.len() * BATCH) as u64 {
+        for batch in &mut batches {
+            program.fill(&mut cursor, &mut scratch, (&mut base, stride, &mut meta), &run, Some(Nanos(now)));
+            batch.clone_from(&base);
+            now += 6400;
         }
-        spent += begun.elapsed().as_nanos();
+        let begun = cpu_ns();
+        for (i, batch) in batches.iter().enumerate() {
+            let mut time = now - 6400 * (batches.len() - i) as u64 + 2000;
+            receiver.observe_all(batch.chunks_exact(stride).map(|slot| {
+                time += 100;
+                (&slot[..60], 60, Nanos(time))
+            }));
+        }
+        spent += cpu_ns() - begun;
     }
     black_box(&receiver);
     Ok(spent as f64 / frames as f64)

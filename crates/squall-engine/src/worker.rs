@@ -263,9 +263,7 @@ impl Worker {
         for rx in self.rx.iter_mut().filter(|rx| rx.error.is_none()) {
             match rx.queue.receive() {
                 Ok(batch) => {
-                    for (octets, frame) in batch.iter() {
-                        rx.seen.observe(octets, frame.wire_len, frame.time);
-                    }
+                    rx.seen.observe_all(batch.iter().map(|(octets, frame)| (octets, frame.wire_len, frame.time)));
                     any |= !batch.frames.is_empty();
                 }
                 Err(error) => rx.error = Some(error.to_string()),

@@ -5,7 +5,7 @@
 #![forbid(unsafe_code)]
 
 use squall_program::signature::Signature;
-use squall_stats::{DelayTracker, EqualBins, Fingerprint, Histogram, SequenceTracker};
+use squall_stats::{DelayTracker, EqualBins, Fingerprint, Histogram, RUN, SequenceTracker};
 use squall_units::{FCS_LEN, Nanos};
 
 /// What one receiving queue has seen.
@@ -35,6 +35,39 @@ pub struct StreamRx {
     pub octets: u64,
     pub sequence: SequenceTracker,
     pub delay: DelayTracker,
+}
+
+/// Frames of one stream that came one after the other, numbered so.
+struct Row {
+    stream: u16,
+    /// The first one's number.
+    first: u32,
+    count: usize,
+    octets: u64,
+    delays: [i64; RUN],
+    times: [u64; RUN],
+}
+
+impl Default for Row {
+    fn default() -> Self {
+        Self { stream: 0, first: 0, count: 0, octets: 0, delays: [0; RUN], times: [0; RUN] }
+    }
+}
+
+impl Row {
+    #[inline]
+    fn is_continued_by(&self, signature: Signature) -> bool {
+        signature.stream == self.stream
+            && signature.sequence == self.first.wrapping_add(self.count as u32)
+            && (1..RUN).contains(&self.count)
+    }
+
+    #[inline]
+    fn push(&mut self, delay: i64, time: u64, octets: u64) {
+        (self.delays[self.count], self.times[self.count]) = (delay, time);
+        self.count += 1;
+        self.octets += octets;
+    }
 }
 
 impl Receiver {
@@ -73,6 +106,70 @@ impl Receiver {
         stream.octets += len;
         if stream.sequence.observe(signature.sequence).is_new() {
             stream.delay.observe(signature.sequence, signature.delay(time.0), time.0);
+        }
+    }
+
+    /// Takes frames one after the other, as [`Receiver::observe`] does: (octets, octets on the wire without FCS, instant).
+    /// Frames of one stream that come in order cost a third of what they cost singly.
+    #[inline]
+    pub fn observe_all<'a>(&mut self, mut frames: impl Iterator<Item = (&'a [u8], u32, Nanos)>) {
+        if self.fingerprint.is_some() || self.gap_bins.is_some() {
+            return frames.for_each(|(octets, wire_len, time)| self.observe(octets, wire_len, time));
+        }
+        let mut row = Row::default();
+        let mut gaps = [0; RUN];
+        loop {
+            let mut n = 0;
+            // The first frame of all has no gap before it.
+            let mut skip = usize::from(self.last.is_none());
+            let mut last = self.last.unwrap_or_default();
+            for (octets, wire_len, time) in frames.by_ref().take(RUN) {
+                gaps[n] = time.0.saturating_sub(last.0);
+                last = time;
+                n += 1;
+                let len = u64::from(wire_len + FCS_LEN);
+                self.octets += len;
+                match Signature::read(octets) {
+                    Some(signature) => {
+                        if !row.is_continued_by(signature) {
+                            self.put_down(&mut row);
+                            (row.stream, row.first) = (signature.stream, signature.sequence);
+                        }
+                        row.push(signature.delay(time.0), time.0, len);
+                    }
+                    None => self.unsigned += 1,
+                }
+            }
+            if n == 0 {
+                break;
+            }
+            self.packets += n as u64;
+            skip = skip.min(n);
+            self.last = Some(last);
+            self.gaps.record_all(&gaps[skip..n]);
+            self.put_down(&mut row);
+        }
+    }
+
+    fn put_down(&mut self, row: &mut Row) {
+        let n = std::mem::take(&mut row.count);
+        let octets = std::mem::take(&mut row.octets);
+        if n == 0 {
+            return;
+        }
+        let first = row.first;
+        let (delays, times) = (&row.delays[..n], &row.times[..n]);
+        let stream = self.stream_mut(row.stream);
+        stream.packets += n as u64;
+        stream.octets += octets;
+        if stream.sequence.observe_run(first, n as u64) {
+            return stream.delay.observe_run(first, delays, times);
+        }
+        for (i, (&delay, &time)) in delays.iter().zip(times).enumerate() {
+            let sequence = first.wrapping_add(i as u32);
+            if stream.sequence.observe(sequence).is_new() {
+                stream.delay.observe(sequence, delay, time);
+            }
         }
     }
 
@@ -139,5 +236,42 @@ mod tests {
         assert_eq!((stream.delay.delay().min(), stream.delay.delay().max()), (50, 60));
         assert_eq!(rx.streams().map(|s| s.0).collect::<Vec<_>>(), [7]);
         assert!(rx.stream(6).is_none() && rx.stream(8).is_none());
+    }
+    #[test]
+    fn frames_taken_together_count_as_one_by_one() {
+        let (mut all, mut each) = (Receiver::new(false), Receiver::new(false));
+        let mut sequences = [0u32; 3];
+        let mut time = 1000;
+        for k in 0..300u64 {
+            let frames: Vec<(Vec<u8>, Nanos)> = (0..k * 7 % 150)
+                .map(|j| {
+                    time += (k * j) % 97;
+                    let stream = if k % 3 == 0 { j % 3 } else { k % 3 };
+                    let sequence = &mut sequences[stream as usize];
+                    *sequence += match (k * 150 + j) % 211 {
+                        0 => 3,
+                        1 => 0,
+                        _ => 1,
+                    };
+                    let mut octets = frame(stream as u16, *sequence, time - 500 - j % 13);
+                    octets[50] ^= u8::from((k + j) % 101 == 0);
+                    (octets, Nanos(time))
+                })
+                .collect();
+            all.observe_all(frames.iter().map(|(octets, time)| (&octets[..], 60, *time)));
+            frames.iter().for_each(|(octets, time)| each.observe(octets, 60, *time));
+        }
+        assert_eq!((all.packets, all.octets, all.unsigned), (each.packets, each.octets, each.unsigned));
+        assert!(all.packets > 20_000 && all.unsigned > 0);
+        assert_eq!(all.gaps, each.gaps);
+        for (number, stream) in each.streams() {
+            let other = all.stream(number).unwrap();
+            assert_eq!((stream.packets, stream.octets), (other.packets, other.octets));
+            assert_eq!(stream.sequence.counts(), other.sequence.counts());
+            assert_eq!(stream.sequence.loss_periods(), other.sequence.loss_periods());
+            assert_eq!(stream.delay.delay(), other.delay.delay());
+            assert_eq!((stream.delay.ipdv(), stream.delay.gap()), (other.delay.ipdv(), other.delay.gap()));
+            assert_eq!(stream.delay.jitter_ns(), other.delay.jitter_ns());
+        }
     }
 }

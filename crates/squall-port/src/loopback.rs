@@ -244,6 +244,7 @@ impl TxQueue for LoopTx {
         let listening = self.sender.listening.load(Ordering::Acquire);
         let now = if n == 0 { None } else { self.clock.as_mut().map(FastClock::now) };
         let mut parcel = self.sender.empty_parcel();
+        parcel.frames.reserve(n);
         let mut taken = 0;
         for i in self.next..self.next + n {
             let (octets, meta) = self.slots.frame(i);

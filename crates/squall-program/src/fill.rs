@@ -220,7 +220,6 @@ impl Program {
         meta: &mut [TxMeta],
         places: &P,
     ) {
-        // Frames of several lengths end in signatures at several places, so none leaves more intact than itself.
         let mut stale = self.spoils();
         places.each_meta(meta, |_, m| stale |= (m.owner != owner) | (m.mark < m.len));
         if stale {
@@ -236,13 +235,23 @@ impl Program {
         meta: &mut [TxMeta],
         places: &P,
     ) {
+        let spoils = self.spoils();
         places.each_slot(base, stride, meta, |slot, m| {
-            let intact = if m.owner == owner { m.mark } else { 0 };
+            let (mut intact, hole) = match (m.owner == owner, spoils) {
+                (false, _) => (0, None),
+                (true, false) => (m.mark, None),
+                (true, true) => (m.mark & 0xffff, Some((m.mark >> 16) as usize)),
+            };
+            // A signature at the end of a shorter frame stands where this one has payload.
+            if let Some(hole) = hole {
+                slot[hole..hole + signature::LEN].copy_from_slice(&self.template[hole..hole + signature::LEN]);
+            }
             if intact < m.len {
                 self.copy(slot, intact as usize, m.len as usize);
+                intact = m.len;
             }
             m.owner = owner;
-            m.mark = if self.spoils() { m.len - signature::LEN as u32 } else { intact.max(m.len) };
+            m.mark = if spoils { intact | (m.len - signature::LEN as u32) << 16 } else { intact };
         });
     }
 
@@ -256,7 +265,8 @@ impl Program {
         }
     }
 
-    /// Signatures overwrite payload that a longer frame needs again.
+    /// Signatures overwrite payload that a longer frame needs again: then [`TxMeta::mark`] has, beside the octets that are
+    /// intact, in its upper half the place of the last signature. Frames are below 64 KiB.
     #[inline]
     fn spoils(&self) -> bool {
         self.signature.is_some() && self.sizes.only().is_none()
@@ -285,21 +295,27 @@ impl Program {
         now: Option<Nanos>,
     ) {
         let mut sequence = cursor.next as u32;
-        let Scratch { sums, .. } = scratch;
+        let Scratch { parts, sums, .. } = scratch;
         let mut j = 0;
         places.each_slot(base, stride, meta, |slot, m| {
             let time = now.unwrap_or(m.due).0;
             let (high, low) = Signature { stream, sequence, time }.halves();
-            let at = m.len as usize - signature::LEN;
-            slot[at..at + 8].copy_from_slice(&high.to_be_bytes());
-            slot[at + 8..at + 16].copy_from_slice(&low.to_be_bytes());
-            let words = fold_halves(high, low);
-            for (sum, acc) in self.sums.iter().zip(sums.iter_mut()).filter(|(sum, _)| sum.signed) {
-                acc[j] += fold_to_17_bits(u64::from(words) << (((at - sum.from) & 1) * 8));
+            let end = &mut slot[..m.len as usize];
+            if let Some(end) = end.last_chunk_mut::<{ signature::LEN }>() {
+                *end = ((u128::from(high) << 64) | u128::from(low)).to_be_bytes();
             }
+            parts[j % BATCH] = fold_halves(high, low);
             sequence = sequence.wrapping_add(cursor.by as u32);
             j += 1;
         });
+        for (sum, acc) in self.sums.iter().zip(sums.iter_mut()).filter(|(sum, _)| sum.signed) {
+            // At an odd distance the octets of each word change places.
+            let shift = |len: u32| ((len as usize - signature::LEN - sum.from) as u32 & 1) * 8;
+            match self.sizes.only().map(shift) {
+                Some(0) => acc.iter_mut().zip(&parts[..j]).for_each(|(acc, part)| *acc += part),
+                _ => places.each_meta(meta, |j, m| acc[j] += fold_to_17_bits(u64::from(parts[j]) << shift(m.len))),
+            }
+        }
     }
 
     #[inline]
@@ -331,7 +347,9 @@ impl Program {
 /// The sum of 16 octets, given as two big-endian halves.
 #[inline]
 fn fold_halves(high: u64, low: u64) -> u32 {
-    fold_to_17_bits((high >> 32) + (high & 0xffff_ffff) + (low >> 32) + (low & 0xffff_ffff))
+    // The carry of a sum modulo 2^64 - 1, which 2^16 - 1 divides, goes in again.
+    let (sum, carry) = high.overflowing_add(low);
+    fold_to_17_bits(sum + u64::from(carry))
 }
 
 impl Var {

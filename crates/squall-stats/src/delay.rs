@@ -26,6 +26,9 @@ pub struct DelayTracker {
     last: Option<Last>,
 }
 
+/// Frames of a [`DelayTracker::observe_run`] at most.
+pub const RUN: usize = 64;
+
 #[derive(Clone, Copy, Debug)]
 struct Last {
     seq: u32,
@@ -65,6 +68,39 @@ impl DelayTracker {
             self.gap.record(arrival_ns.saturating_sub(last.arrival_ns));
         }
         self.last = Some(Last { seq, delay_ns, arrival_ns });
+    }
+
+    /// Frames numbered from `seq` on, one after the other, as [`DelayTracker::observe`] takes them singly. At most
+    /// [`RUN`].
+    ///
+    /// # Panics
+    /// If there are more, or not as many arrivals as delays.
+    #[inline]
+    pub fn observe_run(&mut self, seq: u32, delays_ns: &[i64], arrivals_ns: &[u64]) {
+        let n = delays_ns.len();
+        assert!(n <= RUN && arrivals_ns.len() == n, "a run has {RUN} frames at most, each with its arrival");
+        let Some(before) = self.last.filter(|_| n > 1 && delays_ns.iter().fold(0, |any, d| any | d) >= 0) else {
+            for (i, (&delay, &arrival)) in delays_ns.iter().zip(arrivals_ns).enumerate() {
+                self.observe(seq.wrapping_add(i as u32), delay, arrival);
+            }
+            return;
+        };
+        let (mut delays, mut variations, mut gaps) = ([0; RUN], [0; RUN], [0; RUN]);
+        let (mut last_delay, mut last_arrival, mut jitter) = (before.delay_ns, before.arrival_ns, self.jitter_16);
+        for i in 0..n {
+            let (delay, arrival) = (delays_ns[i], arrivals_ns[i]);
+            let variation = delay.abs_diff(last_delay);
+            (delays[i], variations[i]) = (delay as u64, variation);
+            gaps[i] = arrival.saturating_sub(last_arrival);
+            jitter = jitter.saturating_add(variation) - (jitter.saturating_add(8) >> 4);
+            (last_delay, last_arrival) = (delay, arrival);
+        }
+        self.jitter_16 = jitter;
+        self.delay.record_all(&delays[..n]);
+        let consecutive = seq == before.seq.wrapping_add(1);
+        self.ipdv.record_all(&variations[usize::from(!consecutive)..n]);
+        self.gap.record_all(&gaps[..n]);
+        self.last = Some(Last { seq: seq.wrapping_add(n as u32 - 1), delay_ns: last_delay, arrival_ns: last_arrival });
     }
 
     /// One-way delay (RFC 7679), ns; without the negative samples.
@@ -112,6 +148,34 @@ impl DelayTracker {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_run_counts_as_its_frames_one_by_one() {
+        let (mut runs, mut each) = (DelayTracker::new(), DelayTracker::new());
+        let (mut seq, mut arrival) = (u32::MAX - 500, 1_000_000u64);
+        for k in 0..200u64 {
+            seq = seq.wrapping_add(u32::from(k % 5 == 4));
+            let n = (k * 13 % 65) as usize;
+            let delays: Vec<i64> =
+                (0..n as u64).map(|j| (k * j * 977 % 50_000) as i64 - i64::from(k % 17 == 0)).collect();
+            let arrivals: Vec<u64> = delays
+                .iter()
+                .map(|d| {
+                    arrival += 100 + d.unsigned_abs() % 70;
+                    // Now and then the clock steps back.
+                    arrival - if k % 31 == 30 { 1000 } else { 0 }
+                })
+                .collect();
+            runs.observe_run(seq, &delays, &arrivals);
+            for (j, (delay, arrival)) in delays.iter().zip(&arrivals).enumerate() {
+                each.observe(seq.wrapping_add(j as u32), *delay, *arrival);
+            }
+            seq = seq.wrapping_add(n as u32);
+        }
+        assert_eq!((&runs.delay, &runs.ipdv, &runs.gap), (&each.delay, &each.ipdv, &each.gap));
+        assert_eq!((runs.jitter_16, runs.negative), (each.jitter_16, each.negative));
+        assert!(runs.negative > 0);
+    }
 
     #[test]
     fn negative_delays_are_counted_apart_and_still_give_variation() {

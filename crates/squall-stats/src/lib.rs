@@ -19,7 +19,7 @@ mod fingerprint;
 mod histogram;
 mod sequence;
 
-pub use delay::DelayTracker;
+pub use delay::{DelayTracker, RUN};
 pub use equal::EqualBins;
 pub use fingerprint::Fingerprint;
 pub use histogram::Histogram;

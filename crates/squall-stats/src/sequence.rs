@@ -153,6 +153,31 @@ impl SequenceTracker {
         self.observe_other(seq)
     }
 
+    /// Takes note of `n` frames numbered from `seq` on, one after the other, if these are the next expected and no loss
+    /// is found out by them; whether it did. Else they are to be given one by one.
+    #[inline]
+    pub fn observe_run(&mut self, seq: u32, n: u64) -> bool {
+        let Some(memory) = &self.memory else { return false };
+        // The bits are still those of the numbers that leave the window: all ones where all of them came.
+        let came = |seq: u64, bits: u64| {
+            let (word, at) = (memory.seen[(seq % WINDOW / 64) as usize], seq % 64);
+            let mask = (u64::MAX >> (64 - bits)) << at;
+            word & mask == mask
+        };
+        let first = (64 - self.next % 64).min(n);
+        if seq != self.next as u32
+            || !(1..=64).contains(&n)
+            || !came(self.next, first)
+            || first < n && !came(self.next + first, n - first)
+        {
+            return false;
+        }
+        self.next += n;
+        self.counts.received += n;
+        self.counts.unique += n;
+        true
+    }
+
     pub fn counts(&self) -> SequenceCounts {
         self.counts
     }
@@ -362,6 +387,35 @@ mod tests {
         let late = [4, 5, 6, 11].map(|seq| t.observe(seq));
         assert_eq!(late, [Reordered { extent: 4 }, Reordered { extent: 5 }, Reordered { extent: 6 }, InOrder]);
         assert_eq!((t.counts().reordered, t.counts().max_reordering_extent), (3, 6));
+    }
+
+    #[test]
+    fn runs_count_as_their_frames_one_by_one() {
+        let (mut runs, mut each) = (SequenceTracker::new(), SequenceTracker::new());
+        let (mut seq, mut whole) = (u32::MAX - 5_000, 0);
+        for k in 0..3_000u32 {
+            let n = 1 + k * 37 % 64;
+            // Now and then something is lost, or comes twice.
+            seq = seq.wrapping_add(match k {
+                _ if k % 401 == 400 => 2 + k % 3,
+                _ if k % 701 == 700 => u32::MAX,
+                _ => 0,
+            });
+            if runs.observe_run(seq, n.into()) {
+                whole += 1;
+            } else {
+                (0..n).for_each(|j| {
+                    runs.observe(seq.wrapping_add(j));
+                });
+            }
+            (0..n).for_each(|j| {
+                each.observe(seq.wrapping_add(j));
+            });
+            seq = seq.wrapping_add(n);
+            assert_eq!((runs.counts(), runs.next, runs.lost), (each.counts(), each.next, each.lost), "{k}");
+        }
+        assert_eq!(runs.loss_periods(), each.loss_periods());
+        assert!(whole > 2_900, "{whole} of 3000 were taken at once");
     }
 
     #[test]
