@@ -56,6 +56,14 @@ pub(crate) fn place(
         };
         // Ports of one queue each do not all end up on the first worker.
         let first = if idle.is_empty() && (limits[port].paired_queues || !beside.is_empty()) { 0 } else { i };
+        let measured = streams.is_empty() || streams.iter().any(|s| s.program.signature().is_some());
+        if queues > 1 && measured {
+            notes.push(format!(
+                "port {} receives on {queues} queues: order, gaps and IPDV are those within a queue, loss and duplicates those \
+                 of all",
+                ports[port].name
+            ));
+        }
         for queue in 0..queues {
             workers[listeners[(first + queue as usize) % listeners.len()]].rx.push((port, queue));
         }

@@ -304,6 +304,8 @@ impl Totals {
         // While running, what is on its way is not lost: a gap in the sequence is.
         let sent = if plan.streams.is_empty() || self.running { best + missing } else { sent };
         rx.lost = sent.saturating_sub(best);
+        // A queue tells its own copies; those that came by different queues show when there are more than were sent.
+        rx.duplicates += best.saturating_sub(sent);
         rx.loss_ratio = if sent > 0 { rx.lost as f64 / sent as f64 } else { 0.0 };
         rx.latency_ns = distribution(&delay);
         rx.ipdv_ns = distribution(&ipdv);
