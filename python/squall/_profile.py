@@ -102,6 +102,9 @@ class Stream:
         In place of ``packet``: a frame as hexadecimal digits; a frame of a capture, ``"file.pcap#3"``.
     size : int, str, list or dict
         Octets with FCS: ``64``, ``[64, 1518]``, ``"imix"``, ``"64-1518"``, ``{"weights": [[64, 7], [1518, 1]]}``.
+    segment : int
+        Frames are super-frames that leave as frames of so many octets of TCP or UDP payload; rates and counters are
+        those of the frames on the wire. Without a size, as many whole segments as fit.
     rate : str or number
         ``"1 Mpps"``, ``"2 Gbps"`` (L2), ``"2 Gbps l1"``, ``"30 %"`` of the port, ``"max"``; a number is frames a
         second. There is no default.
@@ -143,6 +146,7 @@ class Stream:
     hex: str | None = None
     pcap: str | os.PathLike[str] | None = None
     size: int | str | Iterable[int] | Mapping[str, Any] | None = None
+    segment: int | None = None
     rate: float | str | None = None
     departures: str | Mapping[str, Any] | None = None
     mode: str | Mapping[str, Any] | None = None

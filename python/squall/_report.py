@@ -174,6 +174,9 @@ class TxReport:
     packets, octets, errors : int
     pps, bps_l1, bps_l2 : float
         Means over the run's duration.
+    super_frames, segments : int
+        Super-frames that were handed over whole, to be cut on the way, and the frames that became of them, which are
+        among ``packets``.
     not_sent : dict of str to int
         Frames that were due and did not leave, by reason.
     blocked_s : float
@@ -191,6 +194,8 @@ class TxReport:
     pps: float
     bps_l1: float
     bps_l2: float
+    super_frames: int
+    segments: int
     errors: int
     not_sent: dict[str, int]
     blocked_s: float
@@ -208,6 +213,9 @@ class RxReport:
     packets, octets : int
     pps, bps_l1, bps_l2 : float
         Means over the run's duration.
+    super_frames, segments : int
+        Super-frames that came whole, because the kernel or the NIC had joined frames or not cut them yet, and the
+        frames in them, which are among ``packets``.
     unsigned_packets : int
         Frames without our signature: of streams without ``latency``, or foreign.
     drops : dict of str to int
@@ -225,6 +233,8 @@ class RxReport:
     pps: float
     bps_l1: float
     bps_l2: float
+    super_frames: int
+    segments: int
     unsigned_packets: int
     drops: dict[str, int]
     fingerprint: str | None

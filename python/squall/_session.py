@@ -340,6 +340,7 @@ def send(
     count: int | None = None,
     duration: Time | None = None,
     size: int | str | Iterable[int] | Mapping[str, Any] | None = None,
+    segment: int | None = None,
     vary: Iterable[Vary] | None = None,
     latency: bool = False,
     seed: int | None = None,
@@ -353,10 +354,10 @@ def send(
     ----------
     port : str
         Its address: ``"af_packet:eth1"``, ``"loop:0"``, ``"pcap:out.pcap"``.
-    packet, rate, size, vary, latency
+    packet, rate, size, segment, vary, latency
         As those of `Stream`.
     count : int, optional
-        So many frames.
+        So many frames; with `segment`, super-frames.
     duration : str, seconds or timedelta, optional
         For so long.
     seed
@@ -372,6 +373,6 @@ def send(
     (10, 10)
     """
     mode = None if count is None else {"burst": count}
-    stream = Stream(packet=packet, rate=rate, mode=mode, size=size, vary=vary, latency=latency)
+    stream = Stream(packet=packet, rate=rate, mode=mode, size=size, segment=segment, vary=vary, latency=latency)
     profile = Profile(ports={"A": port}, streams=[stream], duration=duration, seed=seed)
     return run(profile, clock=clock, fingerprint=fingerprint, progress=progress)

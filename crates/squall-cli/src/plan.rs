@@ -193,6 +193,9 @@ fn streams(profile: &Profile, plan: &Plan) -> String {
 /// What is not as it is by default.
 fn traits(stream: &squall::ProfileStream, profile: &Profile) -> String {
     let mut text = String::new();
+    if let Some(segment) = stream.segment {
+        text += &format!(", cut into frames of {segment} octets of payload");
+    }
     if stream.latency {
         text += ", signed";
     }

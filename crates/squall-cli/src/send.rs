@@ -52,6 +52,9 @@ pub struct Args {
     /// Octets with FCS: 64, imix, 64-1518, 64-1518/64, 64,594,1518, uniform=64-1518, mean=512,sd=100, weights=64*7,594*4
     #[arg(short, long, value_name = "SIZE", help_heading = "Frame")]
     size: Option<String>,
+    /// Sends super-frames that leave as frames of so many octets of TCP or UDP payload, cut by kernel or NIC where it can
+    #[arg(long, value_name = "OCTETS", help_heading = "Frame")]
+    segment: Option<u64>,
     /// A field that changes from frame to frame, see below; repeatable
     #[arg(short, long, value_name = "FIELD=OP", help_heading = "Frame")]
     vary: Vec<String>,
@@ -108,6 +111,7 @@ impl Args {
         set("hex", self.hex.as_ref().map(|text| json!(text)));
         set("pcap", self.pcap.as_ref().map(|text| json!(text)));
         set("size", self.size.as_deref().map(size));
+        set("segment", self.segment.map(|octets| json!(octets)));
         set("rate", Some(json!(self.rate.unwrap_or(Rate::MAX).to_string())));
         set("mode", self.mode.as_deref().map(word_or_table));
         set("departures", self.departures.as_deref().map(word_or_table));

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod clock;
+mod cut;
 mod groups;
 mod supervisor;
 mod transmit;

@@ -22,6 +22,7 @@ use squall_units::{Nanos, Picos};
 use crate::{
     Clock, Control, Snapshot,
     clock::Watch,
+    cut::Cutter,
     transmit::{Budget, Transmitter},
     worker::{Bell, Letter, Receiving, Worker},
 };
@@ -172,8 +173,12 @@ impl Queues {
             queues.rx.push((port, rx));
         }
         for &(port, queue) in &worker.tx {
-            let longest = plan.ports[port].max_frame;
-            let tx = ports[port].open_tx(queue, longest).map_err(|error| port_error(plan, port, error))?;
+            let longest_frame = plan.ports[port].max_frame;
+            let tx = ports[port].open_tx(queue, longest_frame).map_err(|error| port_error(plan, port, error))?;
+            let tx: Box<dyn TxQueue> = match plan.ports[port].cut_frame {
+                0 => tx,
+                longest => Box::new(Cutter::new(tx, longest.max(longest_frame))),
+            };
             queues.tx.push((port, tx, ports[port].facts().batch));
         }
         Ok(queues)

@@ -5,6 +5,7 @@ use std::{
     sync::Arc,
 };
 
+use squall_measure::fingerprint;
 use squall_plan::PlanStream;
 use squall_port::{BATCH, SendError, TxBatch, TxQueue};
 use squall_profile::Late;
@@ -15,6 +16,7 @@ use squall_units::{FCS_LEN, Nanos, Picos, TxMeta};
 use crate::{
     Clock, PortTx, StreamTx,
     clock::Watch,
+    cut::partly_sent,
     groups::{Groups, Membership},
     wheel::{Entry, Wheel},
 };
@@ -136,6 +138,10 @@ struct Sender {
     /// Index in the stream of the next frame to be scheduled, and the distance to the one after.
     next: u64,
     by: u64,
+    /// Frames on the wire, and their octets with FCS, for each that is filled: above 1 where they are cut. Octets of
+    /// frames of several lengths are not here.
+    weight: u32,
+    wire_octets: u32,
     packets: u64,
     octets: u64,
     first_left: Option<Nanos>,
@@ -180,7 +186,8 @@ impl Transmitter {
 
     /// Takes the streams of the plan: (number in the plan, stream, first frame, distance).
     pub fn load(&mut self, streams: Vec<(u32, Arc<PlanStream>, u64, u64)>) {
-        let pps = streams.iter().filter_map(|s| Some(s.1.asked_pps? / s.3 as f64)).sum();
+        let pps =
+            streams.iter().filter_map(|s| Some(s.1.asked_pps? / f64::from(s.1.program.segments()) / s.3 as f64)).sum();
         self.wheel = Wheel::new(streams.len(), pps);
         self.shared_errors = streams.len() > MOST_HISTOGRAMS;
         for (number, plan, first, by) in streams {
@@ -208,6 +215,8 @@ impl Transmitter {
             stretched: Picos(0),
             arrows_taken: 0,
             member: Membership::default(),
+            weight: program.segments(),
+            wire_octets: program.cut().octets(program.max_len()) as u32,
             packets: 0,
             octets: 0,
             first_left: None,
@@ -406,7 +415,7 @@ impl Transmitter {
         let full = batch.is_empty() && most > 0;
         let most = batch.len();
         let mut n = 0;
-        while n < most && budget.octets > 0 {
+        while n < most && budget.octets > 0 && budget.packets > 0 {
             let Some(entry) = self.wheel.pop(horizon) else { break };
             let i = entry.stream as usize;
             let s = &mut self.senders[i];
@@ -420,7 +429,7 @@ impl Transmitter {
             if s.late != Late::CatchUp {
                 let skipped = s.catch_up(at, horizon);
                 if skipped > 0 {
-                    *self.counters.not_sent.entry("late").or_default() += skipped;
+                    *self.counters.not_sent.entry("late").or_default() += skipped * u64::from(s.weight);
                     Self::go_on(&mut self.senders, &mut self.wheel, i);
                     if skipped >= MOST_SKIPPED {
                         break;
@@ -456,7 +465,7 @@ impl Transmitter {
         let turns = self.unpaced.len();
         for _ in 0..turns {
             // Looked at before it is taken: what is taken and not sent would be forgotten.
-            if n == most || at >= budget.end {
+            if n == most || at >= budget.end || budget.packets == 0 {
                 break;
             }
             let Some(stream) = self.unpaced.pop_front() else { break };
@@ -491,8 +500,7 @@ impl Transmitter {
         }
         if self.counters.fingerprint.is_some() {
             for (i, slot) in base.chunks_exact(stride).take(n).enumerate() {
-                self.hand.prints[i] = Fingerprint::default();
-                self.hand.prints[i].add(&slot[..self.hand.len[i] as usize]);
+                self.hand.prints[i] = fingerprint(&slot[..self.hand.len[i] as usize], meta[i].cut);
             }
         }
         full
@@ -534,9 +542,8 @@ impl Transmitter {
             }
             Err(SendError::Frame(reason)) => {
                 let i = self.hand.done;
-                *self.counters.not_sent.entry(reason).or_default() += 1;
-                self.counters.errors += 1;
-                *self.sender_of(i).not_sent.entry(reason).or_default() += 1;
+                let weight = self.not_sent(i, reason);
+                self.counters.errors += weight;
                 self.hand.done += 1;
                 true
             }
@@ -574,7 +581,7 @@ impl Transmitter {
         let virtual_time = self.clock == Clock::Virtual;
         // When slot `i` had left.
         let left = |i: usize| first + each * (i + 1 - from) as u64;
-        let mut octets_of_all = 0;
+        let (mut packets_of_all, mut octets_of_all) = (0, 0);
         let mut errors = [0; BATCH];
         let mut late = 0;
         for &row in &self.hand.runs {
@@ -586,7 +593,7 @@ impl Transmitter {
             let count = (end - begin) as u64;
             let octets = match s.fixed_len {
                 0 => self.hand.len[begin..end].iter().map(|len| u64::from(len + FCS_LEN)).sum(),
-                len => u64::from(len + FCS_LEN) * count,
+                _ => u64::from(s.wire_octets) * count,
             };
             let (first_due, last_due) = (self.hand.due(row, begin), self.hand.due(row, end - 1));
             if !virtual_time && first_due != u64::MAX {
@@ -604,8 +611,14 @@ impl Transmitter {
                     }
                 }
             }
-            s.packets += count;
+            let packets = count * u64::from(s.weight);
+            if s.weight > 1 {
+                self.counters.super_frames += count;
+                self.counters.segments += packets;
+            }
+            s.packets += packets;
             s.octets += octets;
+            packets_of_all += packets;
             octets_of_all += octets;
             if s.first_left.is_none() {
                 s.first_left = Some(if virtual_time { self.clock.instant(Picos(first_due)) } else { before });
@@ -616,11 +629,28 @@ impl Transmitter {
         if late > 0 {
             self.counters.departure_error.record_all(&errors[..late]);
         }
-        self.counters.packets += sent as u64;
+        self.counters.packets += packets_of_all;
         self.counters.octets += octets_of_all;
         if let Some(fingerprint) = &mut self.counters.fingerprint {
             self.hand.prints[from..to].iter().for_each(|p| fingerprint.merge(*p));
         }
+    }
+
+    /// Of the next super-frame some segments have left, the others will not.
+    fn credit_part(&mut self, reason: &'static str) {
+        let i = self.hand.done;
+        let cut = self.sender_of(i).program.cut();
+        let (packets, octets) = partly_sent(&*self.queue, cut);
+        let s = self.sender_of(i);
+        let missing = u64::from(s.weight) - packets;
+        s.packets += packets;
+        s.octets += octets;
+        *s.not_sent.entry(reason).or_default() += missing;
+        *self.counters.not_sent.entry(reason).or_default() += missing;
+        self.counters.packets += packets;
+        self.counters.octets += octets;
+        self.counters.segments += packets;
+        self.hand.done += 1;
     }
 
     /// The stream that slot `i` of the batch at hand belongs to.
@@ -630,10 +660,21 @@ impl Transmitter {
         &mut self.senders[stream as usize]
     }
 
+    /// Slot `i` of the batch at hand does not leave; how many frames it would have been.
+    fn not_sent(&mut self, i: usize, reason: &'static str) -> u64 {
+        let s = self.sender_of(i);
+        let weight = u64::from(s.weight);
+        *s.not_sent.entry(reason).or_default() += weight;
+        *self.counters.not_sent.entry(reason).or_default() += weight;
+        weight
+    }
+
     fn drop_hand(&mut self, reason: &'static str) {
+        if self.hand.done < self.hand.filled && self.queue.partly() > 0 {
+            self.credit_part(reason);
+        }
         for i in self.hand.done..self.hand.filled {
-            *self.counters.not_sent.entry(reason).or_default() += 1;
-            *self.sender_of(i).not_sent.entry(reason).or_default() += 1;
+            self.not_sent(i, reason);
         }
         self.hand.done = self.hand.filled;
     }
@@ -652,6 +693,7 @@ impl Transmitter {
                 let late = s.timeline.due_before(until, s.program.max_len(), MOST_COUNTED);
                 // A run that is stopped from outside may leave one frame that was due just then.
                 if late > u64::from(!self.overdue) {
+                    let late = late * u64::from(s.weight);
                     *self.counters.not_sent.entry("late").or_default() += late;
                     *s.not_sent.entry("late").or_default() += late;
                 }
@@ -710,13 +752,14 @@ impl Sender {
         clock: Clock,
     ) -> (usize, bool) {
         let first = self.timeline.end().0;
+        let most = self.most(budget, most);
         if let (len @ 1.., u64::MAX, false) = (self.fixed_len, budget.octets, self.walk)
             && let Some((count, last)) = self.timeline.run(bound, &mut meta[..most], |m, due| {
                 m.len = len;
                 m.due = clock.instant(Picos(due));
             })
         {
-            budget.packets -= if budget.packets == u64::MAX { 0 } else { count as u64 };
+            self.spend(budget, count);
             self.next += self.by * count as u64;
             (hand.due[n], hand.due[n + count - 1]) = (first, last);
             hand.len[n..n + count].fill(len);
@@ -747,8 +790,8 @@ impl Sender {
     ) -> usize {
         let count = match (self.fixed_len, budget.octets, self.walk) {
             (len @ 1.., u64::MAX, false) if self.timeline.is_steady() => {
-                let count = self.timeline.run_unpaced(at, most);
-                budget.packets -= if budget.packets == u64::MAX { 0 } else { count as u64 };
+                let count = self.timeline.run_unpaced(at, self.most(budget, most));
+                self.spend(budget, count);
                 self.next += self.by * count as u64;
                 meta[..count].iter_mut().for_each(|m| m.len = len);
                 hand.len[n..n + count].fill(len);
@@ -771,6 +814,22 @@ impl Sender {
         count
     }
 
+    /// Frames that may be filled before `budget` is spent, at most `most`. The one that reaches it is the last.
+    #[inline]
+    fn most(&self, budget: &Budget, most: usize) -> usize {
+        if self.weight == 1 || budget.packets == u64::MAX {
+            return most;
+        }
+        most.min(usize::try_from(budget.packets.div_ceil(self.weight.into())).unwrap_or(most))
+    }
+
+    #[inline]
+    fn spend(&self, budget: &mut Budget, frames: usize) {
+        if budget.packets != u64::MAX {
+            budget.packets = budget.packets.saturating_sub(frames as u64 * u64::from(self.weight));
+        }
+    }
+
     /// Takes the next frame from budget and timeline and gives its length; `None` when the budget is spent.
     #[inline]
     fn schedule(&mut self, budget: &mut Budget) -> Option<u32> {
@@ -781,9 +840,10 @@ impl Sender {
         if budget.packets == 0 || budget.octets == 0 {
             return None;
         }
-        budget.packets -= u64::from(budget.packets != u64::MAX);
+        self.spend(budget, 1);
         if budget.octets != u64::MAX {
-            budget.octets = budget.octets.saturating_sub(u64::from(len + FCS_LEN));
+            let octets = if self.weight > 1 { self.wire_octets } else { len + FCS_LEN };
+            budget.octets = budget.octets.saturating_sub(octets.into());
         }
         self.timeline.advance(len);
         if self.walk {
@@ -822,7 +882,7 @@ impl Sender {
             skipped += n;
         }
         self.cursor = self.program.cursor(self.next, self.by, self.number + 1);
-        *self.not_sent.entry("late").or_default() += skipped;
+        *self.not_sent.entry("late").or_default() += skipped * u64::from(self.weight);
         skipped
     }
 }

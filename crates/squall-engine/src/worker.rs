@@ -28,6 +28,9 @@ pub struct PortTx {
     pub port: usize,
     pub packets: u64,
     pub octets: u64,
+    /// Super-frames that were handed over whole, and the frames that they became, which are among `packets`.
+    pub super_frames: u64,
+    pub segments: u64,
     /// Frames that the port refused.
     pub errors: u64,
     /// Frames that were due and did not leave, by reason.
@@ -263,7 +266,16 @@ impl Worker {
         for rx in self.rx.iter_mut().filter(|rx| rx.error.is_none()) {
             match rx.queue.receive() {
                 Ok(batch) => {
-                    rx.seen.observe_all(batch.iter().map(|(octets, frame)| (octets, frame.wire_len, frame.time)));
+                    if batch.frames.iter().all(|frame| frame.cut.is_whole()) {
+                        rx.seen.observe_all(batch.iter().map(|(octets, frame)| (octets, frame.wire_len, frame.time)));
+                    } else {
+                        for (octets, frame) in batch.iter() {
+                            match frame.cut.is_whole() {
+                                true => rx.seen.observe(octets, frame.wire_len, frame.time),
+                                false => rx.seen.observe_joined(octets, frame.wire_len, frame.cut, frame.time),
+                            }
+                        }
+                    }
                     any |= !batch.frames.is_empty();
                 }
                 Err(error) => rx.error = Some(error.to_string()),

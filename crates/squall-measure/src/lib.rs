@@ -6,7 +6,8 @@
 
 use squall_program::signature::Signature;
 use squall_stats::{DelayTracker, EqualBins, Fingerprint, Histogram, RUN, SequenceTracker};
-use squall_units::{FCS_LEN, Nanos};
+use squall_units::{Cut, FCS_LEN, Nanos};
+use squall_wire::Segments;
 
 /// What one receiving queue has seen.
 #[derive(Clone, Debug, Default)]
@@ -14,6 +15,9 @@ pub struct Receiver {
     pub packets: u64,
     /// Octets with FCS.
     pub octets: u64,
+    /// Super-frames that came whole, and the frames in them, which are among `packets`.
+    pub super_frames: u64,
+    pub segments: u64,
     /// Frames without a signature of ours.
     pub unsigned: u64,
     /// Gaps between consecutive frames, nanoseconds.
@@ -87,13 +91,7 @@ impl Receiver {
         let len = u64::from(wire_len + FCS_LEN);
         self.packets += 1;
         self.octets += len;
-        if let Some(last) = self.last.replace(time) {
-            let gap = time.0.saturating_sub(last.0);
-            self.gaps.record(gap);
-            if let Some(bins) = &mut self.gap_bins {
-                bins.record(gap);
-            }
-        }
+        self.arrival(time);
         if let Some(fingerprint) = &mut self.fingerprint {
             fingerprint.add(octets);
         }
@@ -173,6 +171,39 @@ impl Receiver {
         }
     }
 
+    /// Takes frames that came joined as one of `wire_len` octets, and counts those that it is cut into.
+    pub fn observe_joined(&mut self, octets: &[u8], wire_len: u32, cut: Cut, time: Nanos) {
+        let segments = u64::from(cut.segments(wire_len));
+        if segments > 1 {
+            self.super_frames += 1;
+            self.segments += segments;
+        }
+        let whole = octets.len() == wire_len as usize;
+        // No stream of ours signs frames that are cut, but a NIC may join frames that were signed each.
+        if whole && Signature::read(octets).is_some() {
+            let each = |frame: &[u8]| self.observe(frame, frame.len() as u32, time);
+            return segments_of(octets, cut).for_each(&mut Vec::new(), each);
+        }
+        self.packets += segments;
+        self.octets += cut.octets(wire_len);
+        self.unsigned += segments;
+        self.arrival(time);
+        if let Some(all) = &mut self.fingerprint {
+            all.merge(fingerprint(octets, if whole { cut } else { Cut::WHOLE }));
+        }
+    }
+
+    #[inline]
+    fn arrival(&mut self, time: Nanos) {
+        if let Some(last) = self.last.replace(time) {
+            let gap = time.0.saturating_sub(last.0);
+            self.gaps.record(gap);
+            if let Some(bins) = &mut self.gap_bins {
+                bins.record(gap);
+            }
+        }
+    }
+
     #[inline]
     fn stream_mut(&mut self, number: u16) -> &mut StreamRx {
         let number = usize::from(number);
@@ -209,6 +240,21 @@ impl Receiver {
     pub fn streams(&self) -> impl Iterator<Item = (u16, &StreamRx)> {
         self.streams.iter().enumerate().filter_map(|(i, s)| Some((i as u16, s.as_deref()?)))
     }
+}
+
+/// That of the frames which `octets` are cut into.
+pub fn fingerprint(octets: &[u8], cut: Cut) -> Fingerprint {
+    let mut all = Fingerprint::default();
+    if cut.is_whole() {
+        all.add(octets);
+    } else {
+        segments_of(octets, cut).for_each(&mut Vec::new(), |frame| all.add(frame));
+    }
+    all
+}
+
+fn segments_of(octets: &[u8], cut: Cut) -> Segments<'_> {
+    Segments::new(octets, cut.size.into(), cut.transport.into(), cut.payload.into())
 }
 
 #[cfg(test)]
@@ -273,5 +319,25 @@ mod tests {
             assert_eq!((stream.delay.ipdv(), stream.delay.gap()), (other.delay.ipdv(), other.delay.gap()));
             assert_eq!(stream.delay.jitter_ns(), other.delay.jitter_ns());
         }
+    }
+
+    #[test]
+    fn frames_that_were_joined_count_as_what_they_were() {
+        // Ethernet, IPv4, UDP, and four signed payloads of 16 octets.
+        let mut octets = vec![0; 42];
+        (octets[12], octets[14]) = (8, 0x45);
+        for sequence in 0..4 {
+            octets.extend(&frame(7, sequence, 100)[44..]);
+        }
+        let cut = Cut { size: 16, transport: 34, payload: 42 };
+        let mut rx = Receiver::new(true);
+        rx.observe_joined(&octets, 106, cut, Nanos(150));
+        assert_eq!((rx.packets, rx.octets, rx.unsigned), (4, 4 * 62, 0));
+        assert_eq!((rx.super_frames, rx.segments), (1, 4));
+        assert_eq!(rx.stream(7).map(|s| (s.packets, s.sequence.lost(4))), Some((4, 0)));
+        assert_eq!(rx.fingerprint, Some(fingerprint(&octets, cut)));
+        octets.truncate(90);
+        rx.observe_joined(&octets, 106, cut, Nanos(150));
+        assert_eq!((rx.packets, rx.octets, rx.unsigned), (8, 8 * 62, 4), "what was cut off is counted, too");
     }
 }

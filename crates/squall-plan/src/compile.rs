@@ -6,10 +6,14 @@ use squall_profile::{
     At, Departures, Diagnostic, Diagnostics, FieldRef, Mode, Op, PacketSource, Profile, SizeLaw, Stream, Vary,
 };
 use squall_program::{Gap, GapLaw, Law, Pattern, Program, ProgramError, Sizes, Spec, VarSpec, mix, signature};
-use squall_units::{FCS_LEN, L1_OVERHEAD, Picos, RateUnit};
+use squall_units::{FCS_LEN, L1_OVERHEAD, Picos, RateUnit, Segmentation};
 use squall_wire::{BuildError, Frame};
 
-use crate::{Assets, Options, Placement, Plan, PlanPort, PlanStream, PortLimits, place, rate};
+use crate::{
+    Assets, Options, Placement, Plan, PlanPort, PlanStream, PortLimits,
+    cut::{cut, natural_len},
+    place, rate,
+};
 
 /// Smallest frame that a plan gives a packet by itself, octets without FCS (IEEE 802.3).
 const MIN_FRAME: usize = 60;
@@ -41,7 +45,7 @@ pub fn compile(
     if !problems.is_empty() {
         return Err(finish(problems, profile));
     }
-    let with_len: Vec<(&Stream, f64)> = made.iter().map(|(s, p)| (*s, p.sizes().mean() + f64::from(FCS_LEN))).collect();
+    let with_len: Vec<(&Stream, f64)> = made.iter().map(|(s, p)| (*s, p.mean_wire_len())).collect();
     let rates = rate::scaled(&with_len, limits, options.multiplier)
         .map_err(|message| finish(vec![Diagnostic::at(At::default(), message, vec![])], profile))?;
     let mut streams = Vec::new();
@@ -55,12 +59,26 @@ pub fn compile(
     if !problems.is_empty() {
         return Err(finish(problems, profile));
     }
-    let longest = |port: usize| streams.iter().filter(|s| s.port == port).map(|s| s.program.max_len()).max();
+    let longest = |port: usize, cut: bool| {
+        let of_port = streams.iter().filter(|s| s.port == port).map(|s| &s.program);
+        let by_engine = |p: &Program| !p.cut().is_whole() && limits[port].segmentation == Segmentation::Engine;
+        let lens = of_port.map(|p| match (by_engine(p), cut) {
+            (true, false) => p.max_len().min(u32::from(p.cut().payload) + u32::from(p.cut().size)),
+            (false, true) => 0,
+            _ => p.max_len(),
+        });
+        lens.max().unwrap_or(0)
+    };
     let ports: Vec<PlanPort> = profile
         .ports
         .iter()
         .enumerate()
-        .map(|(i, p)| PlanPort { name: p.name.clone(), address: p.address.clone(), max_frame: longest(i).unwrap_or(0) })
+        .map(|(i, p)| PlanPort {
+            name: p.name.clone(),
+            address: p.address.clone(),
+            max_frame: longest(i, false),
+            cut_frame: longest(i, true),
+        })
         .collect();
     warn_of_overload(&ports, limits, &streams, &mut notes);
     let workers = place::place(&ports, limits, &mut streams, &profile.stop, options, &mut notes);
@@ -137,9 +155,9 @@ fn program(
         ));
     }
     let seeds = |purpose| seed_of(seed, name, purpose);
-    let (frame, sizes) = frame(stream, seeds(SIZE_SEED), seeds(PAYLOAD_SEED), assets)?;
+    let (frame, sizes) = frame(stream, limits, seeds(SIZE_SEED), seeds(PAYLOAD_SEED), assets)?;
     let longest = sizes.range().1;
-    if longest > limits.max_frame {
+    if longest > limits.max_frame && stream.segment.is_none() {
         return Err(Diagnostic::at(
             stream.size_at,
             format!("stream {name:?}: frames of {} octets are longer than port {port} takes", longest + FCS_LEN),
@@ -151,12 +169,19 @@ fn program(
     }
     let vars = vars(stream, &frame, seeds)?;
     let shown = frame.layers.iter().map(|l| l.header.name).collect::<Vec<_>>().join("/");
+    let cut = cut(stream, &frame, &sizes, &vars, limits, port)?;
     let spec = Spec { frame, sizes, vars, signature: stream.latency.then_some(index as u16) };
-    Program::build(spec).map_err(|e| explain(e, stream, &shown))
+    Program::build(spec).map(|program| program.with_cut(cut)).map_err(|e| explain(e, stream, &shown))
 }
 
 /// The frame at its longest, and the law of lengths without FCS.
-fn frame(stream: &Stream, size_seed: u64, seed: u64, assets: &dyn Assets) -> Result<(Frame, Sizes), Diagnostic> {
+fn frame(
+    stream: &Stream,
+    limits: &PortLimits,
+    size_seed: u64,
+    seed: u64,
+    assets: &dyn Assets,
+) -> Result<(Frame, Sizes), Diagnostic> {
     let name = &stream.name;
     let load = |path: &str| assets.payload(path);
     let problem = |at: At, message: String, details: Vec<String>| Diagnostic::at(at, message, details);
@@ -195,6 +220,9 @@ fn frame(stream: &Stream, size_seed: u64, seed: u64, assets: &dyn Assets) -> Res
                 let cut = built.bytes.len() as u32;
                 // `truncate(n)` decides about the length, whatever the size says.
                 return Ok(if cut < sizes.range().1 { (built, Sizes::fixed(cut)) } else { (built, sizes) });
+            }
+            if let Some(len) = stream.segment.and_then(|segment| natural_len(&built, segment, limits)) {
+                built = build(Some(len))?;
             }
             let wanted = built.payload + signature::LEN;
             if stream.latency && built.bytes.len() - built.trailer < wanted {
@@ -406,9 +434,10 @@ fn schedule(
     };
     let gap = match file_gap {
         Some(gap) => gap,
-        None => rate::gap(stream, asked, program.sizes(), limits, port, notes)?,
+        None => rate::gap(stream, asked, &program, limits, port, notes)?,
     };
     let seconds = gap.seconds(program.sizes().mean());
+    let segments = f64::from(program.segments());
     let pattern = match stream.mode {
         Mode::Continuous => Pattern::CONTINUOUS,
         Mode::Burst(packets) => Pattern { bursts: 1, packets, gap: Picos(0) },
@@ -422,7 +451,7 @@ fn schedule(
         name: stream.name.clone(),
         port: stream.port,
         group: stream.group.clone(),
-        mean_len: program.sizes().mean() + f64::from(FCS_LEN),
+        mean_len: program.mean_wire_len(),
         program: Arc::new(program),
         gap,
         law,
@@ -432,7 +461,7 @@ fn schedule(
         self_start: stream.self_start,
         next: stream.next,
         late: stream.late,
-        asked_pps: (seconds > 0.0).then(|| duty / seconds),
+        asked_pps: (seconds > 0.0).then(|| duty * segments / seconds),
         placement: Placement::Worker(0),
     })
 }

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod compile;
+mod cut;
 mod diff;
 pub mod explain;
 mod place;
@@ -104,8 +105,10 @@ pub struct Plan {
 pub struct PlanPort {
     pub name: String,
     pub address: String,
-    /// The longest frame that any stream sends there, octets without FCS; 0: nothing is sent.
+    /// The longest frame that the port is given, octets without FCS; 0: nothing is sent.
     pub max_frame: u32,
+    /// The longest that the engine cuts for it; 0: none.
+    pub cut_frame: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -123,9 +126,9 @@ pub struct PlanStream {
     pub self_start: bool,
     pub next: Option<squall_profile::Next>,
     pub late: Late,
-    /// Mean frames a second while active; `None`: as fast as the port goes.
+    /// Mean frames a second on the wire while active; `None`: as fast as the port goes.
     pub asked_pps: Option<f64>,
-    /// Mean length, octets with FCS.
+    /// Mean length on the wire, octets with FCS.
     pub mean_len: f64,
     pub placement: Placement,
 }

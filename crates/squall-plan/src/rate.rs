@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use squall_profile::{Diagnostic, Stream};
-use squall_program::{Gap, Sizes};
+use squall_program::{Gap, Program};
 use squall_units::{FCS_LEN, L1_OVERHEAD, Rate, RateUnit};
 
 use crate::{Multiplier, PortLimits};
@@ -99,13 +99,13 @@ pub(crate) fn scaled(
 pub(crate) fn gap(
     s: &Stream,
     rate: Rate,
-    sizes: &Sizes,
+    program: &Program,
     limits: &PortLimits,
     port: &str,
     notes: &mut Vec<String>,
 ) -> Result<Gap, Diagnostic> {
     let problem = |message: String, details: Vec<String>| Diagnostic::at(s.rate_at, message, details);
-    let len = sizes.mean() + f64::from(FCS_LEN);
+    let (sizes, len) = (program.sizes(), program.mean_wire_len());
     if rate.is_zero() {
         return Err(problem(
             format!("stream {:?}: rate = {rate} sends nothing", s.name),
@@ -149,7 +149,8 @@ pub(crate) fn gap(
     }
     let gap = match rate.unit {
         RateUnit::Max => return Ok(Gap::Zero),
-        RateUnit::Pps => Gap::from_pps(rate.num, rate.den),
+        // A super-frame comes as seldom as it is many frames.
+        RateUnit::Pps => Gap::from_pps(rate.num, rate.den.saturating_mul(program.segments().into())),
         RateUnit::BpsL1 | RateUnit::Percent => Gap::from_bps(rate.num, rate.den, true),
         RateUnit::BpsL2 => Gap::from_bps(rate.num, rate.den, false),
     };
@@ -160,7 +161,14 @@ pub(crate) fn gap(
             vec!["try a larger rate, or mode = {burst = 1} with a start_delay".into()],
         ));
     }
-    Ok(sizes.only().map_or(gap, |len| gap.fixed(len)))
+    let overhead = if rate.unit == RateUnit::BpsL2 { FCS_LEN } else { FCS_LEN + L1_OVERHEAD };
+    // A gap adds the overhead of one frame.
+    let on_wire = |len: u32| {
+        let cut = program.cut();
+        let more = cut.segments(len) - 1;
+        len + more * (u32::from(cut.payload) + overhead)
+    };
+    Ok(sizes.only().map_or(gap, |len| gap.fixed(on_wire(len))))
 }
 
 #[cfg(test)]

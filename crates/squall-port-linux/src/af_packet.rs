@@ -20,8 +20,8 @@ use std::{
 
 use libc::c_int;
 use squall_port::{
-    Address, BATCH, InterfaceCounters, Port, PortFacts, RxBatch, RxFrame, RxQueue, Segmentation, SendError, Slots,
-    Timestamps, TxBatch, TxQueue, monotonic,
+    Address, BATCH, Cut, InterfaceCounters, Offload, Port, PortFacts, RxBatch, RxFrame, RxQueue, Segmentation,
+    SendError, Slots, Timestamps, TxBatch, TxQueue, monotonic,
 };
 use squall_units::Nanos;
 
@@ -34,6 +34,8 @@ use crate::{
 pub(crate) const ETHERNET_HEADER: u32 = 14;
 /// The kernel takes a frame that has a VLAN tag when it is so much longer.
 pub(crate) const VLAN_TAG: usize = 4;
+/// Of an IPv4 packet (RFC 791 §3.1): what the kernel cuts is one.
+const MOST_OCTETS: u32 = 65_535;
 /// Sockets are cheap; the kernel spreads them over the device's queues by CPU.
 const TX_QUEUES: u32 = 64;
 
@@ -46,8 +48,9 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
         blocks: a.take_in("blocks", 2..=1 << 16, 256)?,
         block_octets: a.take_in("block", 128..=16 << 10, 256)?.next_power_of_two() << 10,
         retire_ms: a.take_in("retire", 1..=1000, 2)?,
+        gro: a.take_flag("gro")?.unwrap_or(true),
     };
-    a.finish(&["batch", "bypass", "rx_queues", "blocks", "block", "retire"])?;
+    a.finish(&["batch", "bypass", "rx_queues", "blocks", "block", "retire", "gro"])?;
 
     let netlink = Netlink::open()?;
     let (link, interface) = ethernet_link(address, &netlink)?;
@@ -64,7 +67,11 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
         timestamps: Timestamps::Kernel,
         virtual_time: false,
         batch: options.batch,
-        segmentation: Segmentation::Engine,
+        segmentation: Segmentation::Port(Offload {
+            max_frame: link.mtu.max(MOST_OCTETS) + ETHERNET_HEADER + VLAN_TAG as u32,
+            tcp: u32::from(u16::MAX),
+            udp: most_udp_segments(),
+        }),
     };
     Ok(Box::new(PacketPort { facts, options, address: address.clone(), link, netlink, fanout: None }))
 }
@@ -77,6 +84,16 @@ struct Options {
     blocks: u32,
     block_octets: u32,
     retire_ms: u32,
+    /// Received super-frames come with what they are to be cut into.
+    gro: bool,
+}
+
+/// UDP_MAX_SEGMENTS: 128 since Linux 6.10.
+fn most_udp_segments() -> u32 {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut numbers = release.split(['.', '-']).map_while(|n| n.trim().parse::<u32>().ok());
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    if version >= (6, 10) { 128 } else { 64 }
 }
 
 /// The interface that `address` names, if frames can be sent there.
@@ -208,6 +225,10 @@ impl PacketPort {
     }
 }
 
+/// Slots for longer frames than this, octets, are so few.
+const LONG: u32 = 16_384;
+const SUPER_BATCH: usize = 8;
+
 struct PacketTx {
     socket: Socket,
     interface: String,
@@ -221,56 +242,186 @@ struct PacketTx {
     /// Calls in a row that found the queue full.
     blocked: u32,
     messages: Messages,
+    /// There were frames to be cut: each frame has a [`VirtioHeader`] in front from then on.
+    cuts: bool,
 }
 
-/// One message of one part for each slot; from batch to batch only the parts' lengths change.
+/// struct virtio_net_hdr, in the machine's order: what the kernel has still to do to a frame, or has not done.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+struct VirtioHeader {
+    flags: u8,
+    gso_type: u8,
+    /// Of all headers.
+    hdr_len: u16,
+    /// Payload octets of a segment.
+    gso_size: u16,
+    csum_start: u16,
+    csum_offset: u16,
+}
+
+const VIRTIO_HEADER: usize = mem::size_of::<VirtioHeader>();
+const NEEDS_CHECKSUM: u8 = 1;
+const GSO_TCP4: u8 = 1;
+const GSO_TCP6: u8 = 4;
+const GSO_UDP: u8 = 5;
+/// With one of TCP: the first segment alone has CWR (RFC 3168 §6.1.2).
+const GSO_ECN: u8 = 0x80;
+const TCP_CHECKSUM: u16 = 16;
+const UDP_CHECKSUM: u16 = 6;
+
+/// One message of two parts for each slot, of which plain frames need but the second; from batch to batch only what the
+/// parts are changes.
 struct Messages {
     headers: Box<[libc::mmsghdr]>,
     /// What `headers` point at.
-    parts: Box<[libc::iovec]>,
+    parts: Box<[[libc::iovec; 2]]>,
+    /// First parts.
+    virtio: Box<[VirtioHeader]>,
 }
 
-// SAFETY: the pointers are into `parts` and, over a system call, into the slots of the same queue: they move together.
+// SAFETY: the pointers are into the other boxes and, over a system call, into the slots of the same queue: they move
+// together.
 unsafe impl Send for Messages {}
 
 impl Messages {
     fn new() -> Self {
-        let part = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
-        let mut parts = vec![part; BATCH].into_boxed_slice();
+        let mut virtio = vec![VirtioHeader::default(); BATCH].into_boxed_slice();
+        let virtio_at = virtio.as_mut_ptr();
+        let part = |i| {
+            let header = libc::iovec { iov_base: virtio_at.wrapping_add(i).cast(), iov_len: VIRTIO_HEADER };
+            [header, libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }]
+        };
+        let mut parts: Box<[_]> = (0..BATCH).map(part).collect();
         // SAFETY: all zero is a valid `mmsghdr`: no name, no parts, no control data.
         let empty: libc::mmsghdr = unsafe { mem::zeroed() };
         let mut headers = vec![empty; BATCH].into_boxed_slice();
         let parts_at = parts.as_mut_ptr();
         for (i, header) in headers.iter_mut().enumerate() {
-            header.msg_hdr.msg_iov = parts_at.wrapping_add(i);
+            header.msg_hdr.msg_iov = parts_at.wrapping_add(i).cast::<libc::iovec>().wrapping_add(1);
             header.msg_hdr.msg_iovlen = 1;
         }
-        Self { headers, parts }
+        Self { headers, parts, virtio }
+    }
+
+    /// From now on the first parts are sent, too.
+    fn with_virtio(&mut self) {
+        let parts_at = self.parts.as_mut_ptr();
+        for (i, header) in self.headers.iter_mut().enumerate() {
+            header.msg_hdr.msg_iov = parts_at.wrapping_add(i).cast();
+            header.msg_hdr.msg_iovlen = 2;
+        }
+    }
+}
+
+impl VirtioHeader {
+    /// How `frame` is to be cut. In place of its TCP or UDP checksum it is left the sum of the pseudo-header, to which
+    /// the kernel or the NIC adds the rest.
+    fn of(frame: &mut [u8], cut: Cut) -> Self {
+        if cut.is_whole() {
+            return Self::default();
+        }
+        let transport = usize::from(cut.transport);
+        let (kind, offset, protocol) =
+            if cut.is_udp() { (GSO_UDP, UDP_CHECKSUM, 17) } else { (GSO_TCP4, TCP_CHECKSUM, 6) };
+        // Before the addresses is the IP version: no header but the tags' of Ethernet is as short as to be in doubt.
+        let mut network = ETHERNET_HEADER as usize;
+        while matches!(frame[network - 2..network], [0x81, 0x00] | [0x88, 0xa8]) {
+            network += VLAN_TAG;
+        }
+        let ipv4 = frame[network] >> 4 == 4;
+        let addresses = if ipv4 { network + 12..network + 20 } else { network + 8..network + 40 };
+        let words = frame[addresses].as_chunks::<2>().0.iter();
+        let sum =
+            words.map(|w| u64::from(u16::from_be_bytes(*w))).sum::<u64>() + protocol + (frame.len() - transport) as u64;
+        let sum = (sum & 0xffff) + (sum >> 16);
+        let sum = ((sum & 0xffff) + (sum >> 16)) as u16;
+        let at = transport + usize::from(offset);
+        frame[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+        let ecn = if !cut.is_udp() && frame[transport + 13] & 0x80 != 0 { GSO_ECN } else { 0 };
+        Self {
+            flags: NEEDS_CHECKSUM,
+            gso_type: if kind == GSO_TCP4 && !ipv4 { GSO_TCP6 } else { kind } | ecn,
+            hdr_len: cut.payload.into(),
+            gso_size: cut.size,
+            csum_start: cut.transport.into(),
+            csum_offset: offset,
+        }
+    }
+
+    /// In front of a received frame.
+    fn read(octets: &[u8]) -> Self {
+        Self {
+            flags: octets[0],
+            gso_type: octets[1],
+            hdr_len: half(octets, 2),
+            gso_size: half(octets, 4),
+            csum_start: half(octets, 6),
+            csum_offset: half(octets, 8),
+        }
+    }
+
+    /// What `frame` is to be cut into, if it is to be cut and says where.
+    fn cut(self, frame: &[u8]) -> Cut {
+        let transport = usize::from(self.csum_start);
+        if self.gso_type == 0 || self.flags & NEEDS_CHECKSUM == 0 || frame.len() < transport + 20 {
+            return Cut::WHOLE;
+        }
+        let payload = match self.gso_type & !GSO_ECN {
+            GSO_TCP4 | GSO_TCP6 => transport + usize::from(frame[transport + 12] >> 4) * 4,
+            GSO_UDP => transport + 8,
+            _ => return Cut::WHOLE,
+        };
+        // A VLAN tag comes on top.
+        match (u8::try_from(transport), u8::try_from(payload).ok().filter(|p| *p < u8::MAX - VLAN_TAG as u8).ok_or(()))
+        {
+            (Ok(transport), Ok(payload)) if usize::from(payload) < frame.len() && self.gso_size > 0 => {
+                Cut { size: self.gso_size, transport, payload }
+            }
+            // Behind longer headers (tunnels) it stays one frame.
+            _ => Cut::WHOLE,
+        }
     }
 }
 
 impl PacketTx {
     fn new(socket: Socket, interface: &str, batch: usize, max_frame: u32) -> Self {
+        // Super-frames are many frames each: as few as stay in the cache.
+        let slots = if max_frame > LONG { SUPER_BATCH } else { BATCH };
         Self {
             socket,
             interface: interface.to_owned(),
-            slots: Slots::new(BATCH, max_frame as usize),
+            slots: Slots::new(slots, max_frame as usize),
             next: 0,
             lent: 0,
             batch,
             blocked: 0,
             messages: Messages::new(),
+            cuts: false,
         }
     }
 
     /// Hands frames `next..next + n` over in one system call; how many the kernel took.
     fn send_messages(&mut self, n: usize) -> io::Result<usize> {
         for i in self.next..self.next + n {
-            let (octets, _) = self.slots.frame(i);
-            self.messages.parts[i] = libc::iovec { iov_base: octets.as_ptr().cast_mut().cast(), iov_len: octets.len() };
+            let batch = self.slots.batch(i, 1);
+            let meta = batch.meta[0];
+            let octets = &mut batch.base[..meta.len as usize];
+            if self.cuts || !meta.cut.is_whole() {
+                if !self.cuts {
+                    // Past the qdisc the kernel drops what it had to cut itself, where the interface does not.
+                    self.socket.set(libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 0)?;
+                    self.socket.set(libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)?;
+                    self.messages.with_virtio();
+                    self.cuts = true;
+                }
+                self.messages.virtio[i] = VirtioHeader::of(octets, meta.cut);
+            }
+            self.messages.parts[i][1] = libc::iovec { iov_base: octets.as_mut_ptr().cast(), iov_len: octets.len() };
         }
         let headers = &mut self.messages.headers[self.next..self.next + n];
-        // SAFETY: each header names one part, each part a frame in our slots, which the kernel only reads.
+        // SAFETY: each header names one part or two, a frame in our slots and what stands in front of it, which the kernel
+        // only reads.
         let sent = unsafe { libc::sendmmsg(self.socket.fd(), headers.as_mut_ptr(), n as _, libc::MSG_DONTWAIT as _) };
         Ok(sys::check(sent)? as usize)
     }
@@ -298,6 +449,10 @@ impl PacketTx {
                 self.pass(1);
                 Err(SendError::Frame("too_long"))
             }
+            Some(libc::EINVAL) if !self.slots.frame(self.next).1.cut.is_whole() => {
+                self.pass(1);
+                Err(SendError::Frame("not_cut"))
+            }
             Some(libc::EINVAL) if self.slots.frame(self.next).0.len() < ETHERNET_HEADER as usize => {
                 self.pass(1);
                 Err(SendError::Frame("too_short"))
@@ -316,7 +471,7 @@ impl PacketTx {
 impl TxQueue for PacketTx {
     fn lend(&mut self, want: usize) -> TxBatch<'_> {
         self.next = 0;
-        self.lent = want.min(BATCH);
+        self.lent = want.min(self.slots.len());
         self.slots.batch(0, self.lent)
     }
 
@@ -370,6 +525,8 @@ struct Ring {
     held: bool,
     frames: Vec<RxFrame>,
     clock: WallClock,
+    /// A [`VirtioHeader`] is in front of each frame.
+    gro: bool,
     drops: u64,
 }
 
@@ -382,6 +539,7 @@ impl Ring {
     fn new(socket: Socket, options: &Options) -> io::Result<Self> {
         let (blocks, block_octets) = (options.blocks as usize, options.block_octets as usize);
         socket.set(libc::SOL_PACKET, libc::PACKET_VERSION, libc::tpacket_versions::TPACKET_V3 as c_int)?;
+        let gro = options.gro && socket.set(libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1).is_ok();
         let frame = 2048;
         let request = libc::tpacket_req3 {
             tp_block_size: options.block_octets,
@@ -400,7 +558,20 @@ impl Ring {
         let map = Map::new(&socket, blocks * block_octets)?;
         let frames = Vec::with_capacity(BATCH);
         let clock = WallClock::new();
-        Ok(Self { map, socket, blocks, block_octets, block: 0, left: 0, next: 0, held: false, frames, clock, drops: 0 })
+        Ok(Self {
+            map,
+            socket,
+            blocks,
+            block_octets,
+            block: 0,
+            left: 0,
+            next: 0,
+            held: false,
+            frames,
+            clock,
+            gro,
+            drops: 0,
+        })
     }
 
     fn status(&self) -> &AtomicU32 {
@@ -443,7 +614,7 @@ impl RxQueue for Ring {
         // to it now.
         let block = unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), self.block_octets) };
         for _ in 0..self.left.min(BATCH) {
-            let (frame, step) = read_frame(block, self.next, &self.clock);
+            let (frame, step) = read_frame(block, self.next, &self.clock, self.gro);
             self.frames.push(frame);
             self.next += step;
             self.left -= 1;
@@ -466,12 +637,18 @@ impl RxQueue for Ring {
 }
 
 /// The frame whose `tpacket3_hdr` is at `at`, and how far the next one is. Puts the VLAN tag back in.
-fn read_frame(block: &mut [u8], at: usize, clock: &WallClock) -> (RxFrame, usize) {
+fn read_frame(block: &mut [u8], at: usize, clock: &WallClock, gro: bool) -> (RxFrame, usize) {
     let header = &block[at..at + 48];
     let step = word(header, 0) as usize;
     let time = clock.monotonic(word(header, 4), word(header, 8));
     let (mut len, mut wire_len, status) = (word(header, 12), word(header, 16), word(header, 20));
     let mut offset = at + usize::from(half(header, 24));
+    let mut cut = Cut::WHOLE;
+    // Before a VLAN tag is put in its place.
+    if gro && block[offset - VIRTIO_HEADER + 1] != 0 {
+        let (header, frame) = block[offset - VIRTIO_HEADER..offset + len as usize].split_at(VIRTIO_HEADER);
+        cut = VirtioHeader::read(header).cut(frame);
+    }
     if status & libc::TP_STATUS_VLAN_VALID != 0 {
         let has_tpid = status & libc::TP_STATUS_VLAN_TPID_VALID != 0;
         let tpid = if has_tpid { half(header, 36) } else { libc::ETH_P_8021Q as u16 };
@@ -483,8 +660,12 @@ fn read_frame(block: &mut [u8], at: usize, clock: &WallClock) -> (RxFrame, usize
         block[offset + 14..offset + 16].copy_from_slice(&tci.to_be_bytes());
         len += VLAN_TAG as u32;
         wire_len += VLAN_TAG as u32;
+        if !cut.is_whole() {
+            let tag = VLAN_TAG as u8;
+            (cut.transport, cut.payload) = (cut.transport + tag, cut.payload + tag);
+        }
     }
-    (RxFrame { offset, len, wire_len, time, ..RxFrame::default() }, step)
+    (RxFrame { offset, len, wire_len, cut, time }, step)
 }
 
 fn word(octets: &[u8], at: usize) -> u32 {

@@ -13,7 +13,7 @@ use std::{
 };
 
 use squall_port::{
-    Address, Port, RxQueue, SendError, TxQueue,
+    Address, Cut, Port, RxQueue, SendError, TxQueue,
     conformance::{Bench, check},
 };
 use squall_port_linux::{
@@ -22,6 +22,7 @@ use squall_port_linux::{
     list_interfaces, open,
 };
 use squall_units::Nanos;
+use squall_wire::{Packet, Segments};
 
 type Outcome = Result<(), Box<dyn Error>>;
 
@@ -31,6 +32,9 @@ const TESTS: &[(&str, Test)] = &[
     ("af_packet_conforms", af_packet_conforms),
     ("through_the_qdisc_af_packet_conforms_too", through_the_qdisc_af_packet_conforms_too),
     ("several_receive_queues_share_the_frames", several_receive_queues_share_the_frames),
+    ("the_kernel_cuts_as_we_do", the_kernel_cuts_as_we_do),
+    ("a_receiver_is_told_how_a_super_frame_is_cut", a_receiver_is_told_how_a_super_frame_is_cut),
+    ("what_cannot_be_cut_is_refused_alone", what_cannot_be_cut_is_refused_alone),
     ("what_a_full_ring_loses_is_counted", what_a_full_ring_loses_is_counted),
     ("half_a_million_frames_at_full_speed_all_arrive", half_a_million_frames_at_full_speed_all_arrive),
     ("a_frame_shorter_than_its_header_is_refused", a_frame_shorter_than_its_header_is_refused),
@@ -206,21 +210,172 @@ fn receive(rx: &mut dyn RxQueue) -> std::io::Result<Vec<u32>> {
 
 fn several_receive_queues_share_the_frames() -> Outcome {
     enter()?;
-    let (mut a, mut b) = (port("af_packet:veth-a")?, port("af_packet:veth-b,rx_queues=2,blocks=32")?);
-    let (mut one, mut two) = (b.open_rx(0)?, b.open_rx(1)?);
-    send(&mut *a.open_tx(0, 60)?, 10_000)?;
-    let (one, two) = (receive(&mut *one)?, receive(&mut *two)?);
-    assert!(!one.is_empty() && !two.is_empty(), "{} and {}", one.len(), two.len());
-    for queue in [&one, &two] {
-        for flow in 0..16 {
-            let numbers: Vec<_> = queue.iter().filter(|n| *n % 16 == flow).collect();
-            assert!(numbers.is_empty() || numbers.len() == 625, "a flow is in one queue: {}", numbers.len());
-            assert!(numbers.is_sorted(), "in order");
+    for queues in [2, 5] {
+        let (mut a, mut b) =
+            (port("af_packet:veth-a")?, port(&format!("af_packet:veth-b,rx_queues={queues},blocks=32,retire=20"))?);
+        let mut queues = (0..queues).map(|queue| b.open_rx(queue)).collect::<std::io::Result<Vec<_>>>()?;
+        send(&mut *a.open_tx(0, 60)?, 10_000)?;
+        let queues = queues.iter_mut().map(|rx| receive(&mut **rx)).collect::<std::io::Result<Vec<_>>>()?;
+        // 16 flows, each anywhere.
+        assert!(queues.iter().filter(|q| !q.is_empty()).count() > 1, "one queue has all");
+        for queue in &queues {
+            for flow in 0..16 {
+                let numbers: Vec<_> = queue.iter().filter(|n| *n % 16 == flow).collect();
+                assert!(numbers.is_empty() || numbers.len() == 625, "a flow is in one queue: {}", numbers.len());
+                assert!(numbers.is_sorted(), "in order");
+            }
+        }
+        let mut all = queues.concat();
+        all.sort_unstable();
+        assert!(all.into_iter().eq(0..10_000), "each frame is in one of the queues");
+    }
+    Ok(())
+}
+
+/// Super-frames (text, octets) and the payload of their segments.
+const SUPER_FRAMES: [(&str, usize, u16); 12] = [
+    ("eth/ipv4(id=65530)/tcp(seq=4294960000,flags=FPAC)/payload(random)", 65_000, 1460),
+    ("eth/ipv4(tos=3)/tcp(flags=SPAUEC,options=[mss(1460),nop,timestamp(7,8)])/payload(random)", 20_001, 1000),
+    ("eth/vlan(id=7)/ipv4(flags=DF)/tcp(flags=PA)/payload(random)", 9000, 1448),
+    ("eth/ipv6/tcp(flags=PA)/payload(random)", 60_000, 1440),
+    ("eth/vlan(id=8)/ipv6/tcp(flags=FA)/payload(random)", 1500, 100),
+    ("eth/ipv4(id=7)/udp/payload(random)", 42 + 64 * 18, 18),
+    ("eth/ipv4(id=65535)/udp/payload(random)", 65_000, 1472),
+    ("eth/vlan(id=7)/ipv4/udp/payload(random)", 46 + 999, 333),
+    ("eth/ipv6/udp/payload(random)", 62 + 63 * 999 + 1, 999),
+    // What is no longer than a segment leaves as it is, with its checksum.
+    ("eth/ipv4(id=9)/tcp(flags=FPAC)/payload(random)", 1000, 946),
+    ("eth/ipv4(id=9)/udp/payload(random)", 1000, 1000),
+    ("eth/ipv6/tcp(flags=FPAC)/payload(random)", 1000, 999),
+];
+
+fn super_frame(index: usize) -> (Vec<u8>, Cut) {
+    let (text, len, size) = SUPER_FRAMES[index];
+    let packet = Packet::parse(text).expect("packet text");
+    let frame = packet.build(Some(len), &|_| unreachable!(), index as u64).expect("the headers fit");
+    let transport = frame.layers.iter().find(|l| matches!(l.header.name, "tcp" | "udp")).expect("one of both").offset;
+    (frame.bytes, Cut { size, transport: transport as u8, payload: frame.payload as u8 })
+}
+
+fn segments((octets, cut): &(Vec<u8>, Cut)) -> Vec<Vec<u8>> {
+    let mut frames = Vec::new();
+    let segments = Segments::new(octets, cut.size.into(), cut.transport.into(), cut.payload.into());
+    segments.for_each(&mut Vec::new(), |frame| frames.push(frame.to_vec()));
+    frames
+}
+
+/// All super-frames in their order, with plain frames between them, three times.
+fn send_super_frames(tx: &mut dyn TxQueue) -> Result<Vec<(Vec<u8>, Cut)>, SendError> {
+    let mut sent = Vec::new();
+    for round in 0..3 {
+        for index in 0..SUPER_FRAMES.len() {
+            let mut frames = vec![super_frame(index)];
+            if round > 0 {
+                frames.push((frames[0].0[..100].to_vec(), Cut::WHOLE));
+            }
+            let mut batch = tx.lend(frames.len());
+            assert_eq!(batch.len(), frames.len(), "an idle queue has room");
+            for (i, (octets, cut)) in frames.iter().enumerate() {
+                batch.frame(i, octets.len(), Nanos::ZERO).copy_from_slice(octets);
+                batch.meta[i].cut = *cut;
+            }
+            let mut left = frames.len();
+            while left > 0 {
+                left -= tx.send(left)?;
+            }
+            sent.extend(frames);
         }
     }
-    let mut all = [one, two].concat();
-    all.sort_unstable();
-    assert!(all.into_iter().eq(0..10_000), "each frame is in one of the queues");
+    tx.finish()?;
+    Ok(sent)
+}
+
+/// All that comes within 50 ms.
+fn receive_frames(rx: &mut dyn RxQueue) -> std::io::Result<Vec<(Vec<u8>, Cut, u32)>> {
+    let mut frames = Vec::new();
+    let mut empty = 0;
+    while empty < 50 {
+        let batch = rx.receive()?;
+        frames.extend(batch.iter().map(|(octets, frame)| (octets.to_vec(), frame.cut, frame.wire_len)));
+        empty = if batch.frames.is_empty() { empty + 1 } else { 0 };
+        if batch.frames.is_empty() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    Ok(frames)
+}
+
+/// An interface that takes nothing over from the kernel: octet for octet what [`Segments`] makes of it.
+fn the_kernel_cuts_as_we_do() -> Outcome {
+    enter()?;
+    let off = ["tx", "tso", "tx-udp-segmentation", "gso", "sg"].into_iter().flat_map(|feature| [feature, "off"]);
+    match Command::new("ethtool").args(["-K", "veth-a"]).args(off).output() {
+        Ok(done) if done.status.success() => {}
+        other => {
+            println!("SKIPPED: the_kernel_cuts_as_we_do: ethtool -K veth-a tx off ...: {other:?}");
+            return Ok(());
+        }
+    }
+    for bypass in ["", ",bypass=0"] {
+        let (mut a, mut b) = (port(&format!("af_packet:veth-a{bypass}"))?, port("af_packet:veth-b,blocks=512")?);
+        let (mut tx, mut rx) = (a.open_tx(0, 65_535)?, b.open_rx(0)?);
+        let sent = send_super_frames(&mut *tx)?;
+        let expected: Vec<_> =
+            sent.iter().flat_map(|f| if f.1.is_whole() { vec![f.0.clone()] } else { segments(f) }).collect();
+        let received = receive_frames(&mut *rx)?;
+        assert_eq!(received.len(), expected.len());
+        for (i, (found, expected)) in received.iter().zip(&expected).enumerate() {
+            assert_eq!(found.1, Cut::WHOLE);
+            assert!(
+                found.0 == *expected,
+                "frame {i}:\n{:02x?}\n{:02x?}",
+                &found.0[..80.min(found.0.len())],
+                &expected[..80.min(expected.len())]
+            );
+        }
+    }
+    Ok(())
+}
+
+fn a_receiver_is_told_how_a_super_frame_is_cut() -> Outcome {
+    enter()?;
+    for (gro, told) in [("", true), (",gro=0", false)] {
+        let (mut a, mut b) = (port("af_packet:veth-a")?, port(&format!("af_packet:veth-b{gro}"))?);
+        let (mut tx, mut rx) = (a.open_tx(0, 65_535)?, b.open_rx(0)?);
+        let sent = send_super_frames(&mut *tx)?;
+        let received = receive_frames(&mut *rx)?;
+        assert_eq!(received.len(), sent.len(), "veth hands them on whole");
+        for (i, (found, sent)) in received.iter().zip(&sent).enumerate() {
+            assert_eq!((found.0.len(), found.2 as usize), (sent.0.len(), sent.0.len()), "nothing is cut off: {i}");
+            let joined = sent.1.segments(sent.0.len() as u32) > 1;
+            assert_eq!(found.1, if told && joined { sent.1 } else { Cut::WHOLE }, "{i}");
+            if told && joined {
+                assert!(segments(&(found.0.clone(), found.1)) == segments(sent), "{i}");
+            }
+        }
+    }
+    Ok(())
+}
+
+fn what_cannot_be_cut_is_refused_alone() -> Outcome {
+    enter()?;
+    let (mut a, mut b) = (port("af_packet:veth-a")?, port("af_packet:veth-b")?);
+    let (mut tx, mut rx) = (a.open_tx(0, 65_535)?, b.open_rx(0)?);
+    let good = super_frame(0);
+    // Many more datagrams than the kernel makes of one.
+    let (octets, cut) = super_frame(6);
+    let bad = (octets, Cut { size: 18, ..cut });
+    let mut batch = tx.lend(3);
+    for (i, (octets, cut)) in [&good, &bad, &good].into_iter().enumerate() {
+        batch.frame(i, octets.len(), Nanos::ZERO).copy_from_slice(octets);
+        batch.meta[i].cut = *cut;
+    }
+    assert_eq!(tx.send(3)?, 1);
+    let refused = tx.send(2);
+    assert!(matches!(refused, Err(SendError::Frame("not_cut"))), "{refused:?}");
+    assert_eq!(tx.send(1)?, 1);
+    assert_eq!(receive_frames(&mut *rx)?.len(), 2);
+    assert!(a.open_tx(1, 65_554).is_err(), "no IPv4 packet is as long");
     Ok(())
 }
 

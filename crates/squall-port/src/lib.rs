@@ -150,6 +150,11 @@ pub trait TxQueue: Send {
     /// next call goes on behind it.
     fn send(&mut self, n: usize) -> Result<usize, SendError>;
 
+    /// Frames that have left of the super-frame that is to be sent next: the queue was full in its midst.
+    fn partly(&self) -> u32 {
+        0
+    }
+
     /// Waits until what was sent is out (completions, file buffers). Called once, at the end.
     fn finish(&mut self) -> io::Result<()> {
         Ok(())

@@ -57,6 +57,7 @@ impl Profile {
         let (key, value) = packet(&stream.packet);
         set(key, Some(json!(value)));
         set("size", size(&stream.size));
+        set("segment", stream.segment.map(|segment| json!(segment)));
         set("rate", Some(json!(stream.rate.to_string())));
         set("departures", departures(&stream.departures));
         set("mode", mode(stream.mode));

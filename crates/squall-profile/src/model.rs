@@ -48,6 +48,8 @@ pub struct Stream {
     pub group: Option<String>,
     pub packet: PacketSource,
     pub size: SizeLaw,
+    /// Frames are super-frames, to be cut into frames of so many octets of payload, 1 to 65,535.
+    pub segment: Option<u32>,
     pub rate: Rate,
     pub departures: Departures,
     pub mode: Mode,
@@ -61,9 +63,10 @@ pub struct Stream {
     pub late: Late,
     pub vary: Vec<Vary>,
     pub at: At,
-    /// Places of `packet`, `size`, `rate`.
+    /// Places of `packet`, `size`, `segment`, `rate`.
     pub packet_at: At,
     pub size_at: At,
+    pub segment_at: At,
     pub rate_at: At,
 }
 

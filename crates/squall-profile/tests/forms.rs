@@ -206,7 +206,9 @@ fn values(mut profile: Profile) -> Profile {
     profile.origin.clear();
     profile.ports.iter_mut().for_each(|port| port.at = At::default());
     for stream in &mut profile.streams {
-        for at in [&mut stream.at, &mut stream.packet_at, &mut stream.size_at, &mut stream.rate_at] {
+        for at in
+            [&mut stream.at, &mut stream.packet_at, &mut stream.size_at, &mut stream.segment_at, &mut stream.rate_at]
+        {
             *at = At::default();
         }
         stream.vary.iter_mut().for_each(|vary| vary.at = At::default());
@@ -382,6 +384,7 @@ prop_compose! {
                 .prop_map(|(bursts, packets, gap)| Mode::Bursts { bursts, packets, gap: Nanos(gap) }),
         ],
         (group, delay, latency) in (prop::option::of("\\PC{0,9}"), any::<u64>(), any::<bool>()),
+        segment in prop::option::of(1u32..=65_535),
         late in prop::sample::select(vec![Late::CatchUp, Late::Drop, Late::Stretch]),
         next in prop::option::of((any::<prop::sample::Index>(), prop::option::of(1u64..))),
         vary in vary(),
@@ -390,7 +393,8 @@ prop_compose! {
         let at = At::default();
         let stream = Stream {
             name: String::new(), port, group, packet, size, rate, departures, mode, start_delay: Nanos(delay), latency,
-            self_start: true, next: None, late, vary, at, packet_at: at, size_at: at, rate_at: at,
+            self_start: true, next: None, late, vary, at, packet_at: at, size_at: at, segment_at: at,
+            rate_at: at, segment,
         };
         (stream, next)
     }

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use squall_units::{Cut, FCS_LEN};
 use squall_wire::{ChecksumField, ChecksumKind, Frame, LengthField, checksum};
 
 use crate::{Law, Sizes, signature};
@@ -64,6 +65,7 @@ pub struct Program {
     pub(crate) signature: Option<u16>,
     pub(crate) sizes: Sizes,
     longest: u32,
+    pub(crate) cut: Cut,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -190,6 +192,7 @@ impl Program {
             head: [0; 64],
             template: frame.bytes.into(),
             longest: longest as u32,
+            cut: Cut::WHOLE,
             sizes,
             vars: program_vars.into(),
             lengths: if variable { lengths.into() } else { Box::default() },
@@ -249,6 +252,30 @@ impl Program {
     /// The longest frame, octets without FCS.
     pub fn max_len(&self) -> u32 {
         self.longest
+    }
+
+    /// The same frames, to be cut by the port; they are all of one length.
+    pub fn with_cut(self, cut: Cut) -> Self {
+        assert!(cut.is_whole() || self.sizes.only().is_some(), "frames that are cut are of one length");
+        Self { cut, ..self }
+    }
+
+    /// How a port is to cut the frames.
+    pub fn cut(&self) -> Cut {
+        self.cut
+    }
+
+    /// Frames on the wire for each that is filled.
+    pub fn segments(&self) -> u32 {
+        self.cut.segments(self.longest)
+    }
+
+    /// Mean length of a frame on the wire, octets with FCS.
+    pub fn mean_wire_len(&self) -> f64 {
+        match self.cut.is_whole() {
+            true => self.sizes.mean() + f64::from(FCS_LEN),
+            false => self.cut.octets(self.longest) as f64 / f64::from(self.segments()),
+        }
     }
 
     /// The stream's number in the signature.

@@ -125,8 +125,16 @@ impl Gap {
 
     /// The fraction of a gap that is the same behind every frame of `len`: spares a division a frame.
     pub fn fixed(self, len: u32) -> Self {
-        let (num, den) = self.behind(len);
-        if self == Self::Zero { self } else { Self::PerFrame { num, den } }
+        let (num, den) = match self {
+            Self::Zero => return self,
+            Self::PerFrame { num, den } => (num, den),
+            Self::PerOctet { num, den, extra } => match num.checked_mul(u64::from(len + extra)) {
+                Some(num) => (num, den),
+                // Super-frames of very short segments.
+                None => reduced(u128::from(num) * u128::from(len + extra), den.into()),
+            },
+        };
+        Self::PerFrame { num, den }
     }
 
     /// Seconds behind a frame of `len` octets without FCS.

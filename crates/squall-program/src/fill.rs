@@ -251,6 +251,7 @@ impl Program {
                 intact = m.len;
             }
             m.owner = owner;
+            m.cut = self.cut;
             m.mark = if spoils { intact | (m.len - signature::LEN as u32) << 16 } else { intact };
         });
     }

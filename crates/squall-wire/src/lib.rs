@@ -13,6 +13,7 @@ mod frame;
 mod header;
 mod packet;
 mod reference;
+mod segments;
 mod summary;
 mod syntax;
 mod table;
@@ -21,3 +22,4 @@ pub use frame::{ChecksumField, ChecksumKind, FieldAt, FieldError, Frame, LayerAt
 pub use header::{FieldDef, FieldKind, HeaderDef, OptionDef, OptionForm, OptionSet, Presence, headers, payloads};
 pub use packet::{BuildError, Layer, Packet, SyntaxError};
 pub use reference::reference;
+pub use segments::Segments;

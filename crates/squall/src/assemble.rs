@@ -164,6 +164,8 @@ impl Totals {
             pps,
             bps_l1,
             bps_l2,
+            super_frames: t.super_frames,
+            segments: t.segments,
             errors: t.errors,
             not_sent: t.not_sent.iter().map(|(k, v)| ((*k).to_owned(), *v)).collect(),
             blocked_s: t.blocked.as_secs_f64(),
@@ -195,6 +197,8 @@ impl Totals {
             pps,
             bps_l1,
             bps_l2,
+            super_frames: queues.iter().map(|q| q.seen.super_frames).sum(),
+            segments: queues.iter().map(|q| q.seen.segments).sum(),
             unsigned_packets: queues.iter().map(|q| q.seen.unsigned).sum(),
             drops,
             fingerprint: (context.fingerprint && !queues.is_empty()).then(|| print.to_string()),
@@ -243,9 +247,10 @@ impl Totals {
     fn stream(&self, i: usize, plan: &Plan) -> StreamReport {
         let t = &self.streams[i];
         let planned = plan.streams.get(i);
+        let segments = planned.map_or(1, |s| u64::from(s.program.segments()));
         // From the first to the last departure, without the silence between bursts.
         let silence = planned.filter(|s| s.pattern.bursts > 1).map_or(0, |s| {
-            let gaps = t.packets.div_ceil(s.pattern.packets.max(1)).saturating_sub(1);
+            let gaps = (t.packets / segments).div_ceil(s.pattern.packets.max(1)).saturating_sub(1);
             s.pattern.gap.as_nanos().0.saturating_mul(gaps)
         });
         let span = t.first.map_or(Nanos::ZERO, |first| t.last.saturating_sub(first).saturating_sub(Nanos(silence)));
@@ -259,7 +264,7 @@ impl Totals {
             tx_packets: t.packets,
             tx_octets: t.octets,
             // n frames span n-1 gaps.
-            tx_pps: if span > 0.0 { t.packets.saturating_sub(1) as f64 / span } else { 0.0 },
+            tx_pps: if span > 0.0 { t.packets.saturating_sub(segments) as f64 / span } else { 0.0 },
             asked_pps: planned.and_then(|s| s.asked_pps),
             not_sent: t.not_sent.iter().map(|(k, v)| ((*k).to_owned(), *v)).collect(),
             departure_error_ns: distribution(&t.departure_error),
@@ -360,13 +365,14 @@ impl Totals {
                 say(ReasonCode::ReceiverBound, text);
             }
             let Some(interface) = &p.interface else { continue };
-            if interface.tx_packets < p.tx.packets {
+            let (tx_surplus, rx_surplus) = p.interface_surplus().unwrap_or_default();
+            if tx_surplus < 0 {
                 let (taken, sent) = (p.tx.packets, interface.tx_packets);
                 let text = format!("port {} took {taken} frames, its interface sent {sent}", p.name);
                 say(ReasonCode::CountersDiffer, text);
             }
             let read = p.rx.packets + dropped;
-            if !self.rx[i].is_empty() && interface.rx_packets > read {
+            if !self.rx[i].is_empty() && rx_surplus > 0 {
                 let text = format!(
                     "interface of port {} received {} frames, {read} were read or counted as dropped",
                     p.name, interface.rx_packets
@@ -501,6 +507,8 @@ fn worker(snapshot: &Snapshot) -> WorkerReport {
 fn add_port(sum: &mut PortTx, t: PortTx) {
     sum.packets += t.packets;
     sum.octets += t.octets;
+    sum.super_frames += t.super_frames;
+    sum.segments += t.segments;
     sum.errors += t.errors;
     t.not_sent.into_iter().for_each(|(k, v)| *sum.not_sent.entry(k).or_default() += v);
     sum.blocked = sum.blocked.max(t.blocked);

@@ -129,6 +129,12 @@ pub struct TxReport {
     pub pps: f64,
     pub bps_l1: f64,
     pub bps_l2: f64,
+    /// Super-frames that were handed over whole, to be cut on the way, ...
+    #[serde(default)]
+    pub super_frames: u64,
+    /// ... and the frames that became of them, which are among `packets`.
+    #[serde(default)]
+    pub segments: u64,
     pub errors: u64,
     /// Frames that were due and did not leave, by reason.
     pub not_sent: BTreeMap<String, u64>,
@@ -150,6 +156,12 @@ pub struct RxReport {
     pub pps: f64,
     pub bps_l1: f64,
     pub bps_l2: f64,
+    /// Super-frames that came whole, because the kernel or the NIC had joined frames or not cut them yet, ...
+    #[serde(default)]
+    pub super_frames: u64,
+    /// ... and the frames in them, which are among `packets`.
+    #[serde(default)]
+    pub segments: u64,
     /// Frames without our signature (of streams without `latency`, or foreign).
     pub unsigned_packets: u64,
     /// Frames lost between the interface and the process, by reason.
@@ -322,15 +334,24 @@ impl PortReport {
     pub fn interface_surplus(&self) -> Option<(i64, i64)> {
         let interface = self.interface.as_ref()?;
         let received = self.rx.packets.saturating_add(self.rx.drops.values().sum());
-        let surplus = |theirs: u64, ours: u64| theirs.wrapping_sub(ours) as i64;
-        Some((surplus(interface.tx_packets, self.tx.packets), surplus(interface.rx_packets, received)))
+        // Some interfaces count a super-frame as one (veth), others as the frames that it becomes.
+        let surplus = |theirs: u64, ours: u64, super_frames: u64, segments: u64| {
+            let whole = ours.wrapping_sub(segments).wrapping_add(super_frames);
+            let surplus = [ours, whole].map(|ours| theirs.wrapping_sub(ours) as i64);
+            surplus.into_iter().min_by_key(|s| s.unsigned_abs()).unwrap_or(0)
+        };
+        let (tx, rx) = (&self.tx, &self.rx);
+        Some((
+            surplus(interface.tx_packets, tx.packets, tx.super_frames, tx.segments),
+            surplus(interface.rx_packets, received, rx.super_frames, rx.segments),
+        ))
     }
 }
 
 impl StreamReport {
     /// (achieved - asked) / asked; `None` where no rate was asked for, or one frame has no rate.
     pub fn rate_error(&self) -> Option<f64> {
-        if self.tx_packets == 1 {
+        if self.tx_packets > 0 && self.tx_pps == 0.0 {
             return None;
         }
         let asked = self.asked_pps.filter(|asked| *asked > 0.0)?;
@@ -377,5 +398,15 @@ mod tests {
         port.rx.drops.insert("ring full".into(), 3);
         port.interface = Some(InterfaceReport { tx_packets: 9, rx_packets: 10, ..InterfaceReport::default() });
         assert_eq!(port.interface_surplus(), Some((-1, 0)));
+    }
+
+    #[test]
+    fn an_interface_may_count_super_frames_as_one_or_as_what_they_become() {
+        let mut port = PortReport::default();
+        (port.tx.packets, port.tx.super_frames, port.tx.segments) = (100, 2, 90);
+        for (counted, surplus) in [(100, 0), (12, 0), (11, -1), (101, 1)] {
+            port.interface = Some(InterfaceReport { tx_packets: counted, ..InterfaceReport::default() });
+            assert_eq!(port.interface_surplus(), Some((surplus, 0)), "{counted}");
+        }
     }
 }

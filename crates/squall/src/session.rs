@@ -9,7 +9,7 @@ use std::{
 };
 
 use squall_engine::{Running, Settings};
-use squall_plan::{Assets, Cpu, Multiplier, Options, Plan, PortLimits};
+use squall_plan::{Assets, Cpu, Multiplier, Options, Plan, PlanPort, PortLimits};
 use squall_port::{Port, PortFacts};
 use squall_profile::Profile;
 use squall_stats::{EqualBins, Histogram};
@@ -400,8 +400,10 @@ impl Run {
         let old = self.session.compile_for(&self.limits, None)?;
         // Queues were opened with slots for the frames that there were.
         let mut ports = new.ports.iter().zip(&self.running.plan().ports);
-        if let Some((now, opened)) = ports.find(|(now, opened)| now.max_frame > opened.max_frame) {
-            let (name, len) = (&now.name, now.max_frame + squall_units::FCS_LEN);
+        let longer =
+            |now: &PlanPort, opened: &PlanPort| now.max_frame > opened.max_frame || now.cut_frame > opened.cut_frame;
+        if let Some((now, opened)) = ports.find(|(now, opened)| longer(now, opened)) {
+            let (name, len) = (&now.name, now.max_frame.max(now.cut_frame) + squall_units::FCS_LEN);
             let room = match opened.max_frame {
                 0 => "to send nothing".to_owned(),
                 max => format!("for frames of at most {}", max + squall_units::FCS_LEN),

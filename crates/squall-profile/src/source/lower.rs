@@ -96,6 +96,12 @@ fn stream(table: StreamTable, name: String, next: Option<Next>, ports: &[Port], 
     let port = port(&table, ports, cx).unwrap_or(0);
     cx.need(&table.place, &table.given, "rate", r#"rate = "1 kpps", or rate = "max""#);
     let rate_at = at(table.rate.as_ref().map(|p| &p.place), cx);
+    let segment_at = at(table.segment.as_ref().map(|p| &p.place), cx);
+    let segment = table.segment.as_ref().and_then(|segment| {
+        let fits = (1..=65_535).contains(&segment.value.0).then_some(segment.value.0 as u32);
+        let found = format!("= {} is no length of a segment", segment.value.0);
+        cx.must(&segment.place, fits, &found, "octets of payload, 1 to 65535: try segment = 1460")
+    });
     let size_at = at(table.size.as_ref().map(|p| &p.place), cx);
     let packet_place = [
         table.packet.as_ref().map(|p| &p.place),
@@ -111,6 +117,7 @@ fn stream(table: StreamTable, name: String, next: Option<Next>, ports: &[Port], 
         packet: packet(&table.place, &table.given, table.packet, table.hex, table.pcap, cx)
             .unwrap_or_else(|| PacketSource::Octets(Arc::default())),
         size: table.size.map_or(SizeLaw::Natural, |size| size.value),
+        segment,
         rate: table.rate.map_or(Rate::MAX, |rate| rate.value),
         departures: table.departures.map_or(Departures::Constant, |departures| departures.value),
         mode: table.mode.map_or(Mode::Continuous, |mode| mode.value),
@@ -123,6 +130,7 @@ fn stream(table: StreamTable, name: String, next: Option<Next>, ports: &[Port], 
         at,
         packet_at,
         size_at,
+        segment_at,
         rate_at,
     }
 }

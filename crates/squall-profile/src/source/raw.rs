@@ -46,6 +46,10 @@ table! {
         pcap: String,
         /// Frame length in octets with FCS. Left out: as long as the packet is, at least 64.
         size: SizeLaw,
+        /// Each frame is a super-frame, of up to 65553 octets, that leaves as frames of so many octets of TCP or UDP payload:
+        /// cut by the kernel or the NIC where the port can (af_packet), by Squall elsewhere. Rates and counters are
+        /// those of the frames on the wire. Without a size, as many whole segments as fit.
+        segment: Count,
         /// How fast.
         rate: Rate,
         /// The law of the gaps between departures; their mean is what the rate says. Default "constant".
