@@ -85,7 +85,7 @@ def snapshot(state):
         "interfaces": interfaces(),
         "bpf": bpf(),
         "huge pages": huge_pages(),
-        "shared memory": files("/dev/shm/*"),
+        "shared memory": files("/dev/shm/*", "/run/dpdk/*/*"),
         "namespaces with names": files("/run/netns/*sq-*", "/run/netns/*squall*"),
         "processes": processes(state),
     }
