@@ -8,6 +8,7 @@
 mod asm;
 mod btf;
 mod insn;
+pub mod interpret;
 
 pub use asm::{Asm, Label, MapId};
 pub use btf::functions_btf;

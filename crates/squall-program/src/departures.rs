@@ -66,6 +66,17 @@ impl Pattern {
     }
 }
 
+/// Where a timeline stands: what another executor carries on from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// The next frame's instant: whole picoseconds, and a fraction of the gap's denominator.
+    pub due: u64,
+    pub fraction: u64,
+    /// Frames that the burst still has, and bursts with this one; `u64::MAX`: without end.
+    pub left: u64,
+    pub bursts: u64,
+}
+
 /// The departures of one stream, one after the other.
 #[derive(Clone, Debug)]
 pub struct Timeline {
@@ -458,6 +469,15 @@ impl Timeline {
     /// Frames that the current burst still has.
     pub fn left_in_burst(&self) -> u64 {
         self.left
+    }
+
+    pub fn standing(&self) -> Standing {
+        Standing { due: self.due, fraction: self.fraction, left: self.left, bursts: self.rest.bursts_left }
+    }
+
+    /// Goes on from where another has come.
+    pub fn stand(&mut self, at: Standing) {
+        (self.due, self.fraction, self.left, self.rest.bursts_left) = (at.due, at.fraction, at.left, at.bursts);
     }
 }
 

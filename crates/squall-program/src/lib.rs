@@ -8,13 +8,14 @@
 mod build;
 mod departures;
 mod fill;
+pub mod kernel;
 mod law;
 mod rng;
 pub mod signature;
 mod sizes;
 
 pub use build::{Program, ProgramError, Spec, VarSpec};
-pub use departures::{Gap, GapLaw, Pattern, Timeline};
+pub use departures::{Gap, GapLaw, Pattern, Standing, Timeline};
 pub use fill::{Cursor, Places, Run, Scratch};
 pub use law::Law;
 pub use rng::mix;

@@ -66,6 +66,11 @@ impl Alias {
         Self { cells }
     }
 
+    /// Chance of staying, as a fraction of 2^32, and where to go else.
+    pub fn cells(&self) -> &[(u32, u32)] {
+        &self.cells
+    }
+
     #[inline]
     pub fn draw(&self, random: u64) -> usize {
         let i = below(random, self.cells.len() as u64) as usize;

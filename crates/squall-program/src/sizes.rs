@@ -6,10 +6,10 @@ use crate::rng::{Alias, below, mix};
 
 /// The law of lengths, octets without FCS.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Sizes(Kind);
+pub struct Sizes(pub(crate) Kind);
 
 #[derive(Clone, Debug, PartialEq)]
-enum Kind {
+pub(crate) enum Kind {
     Fixed(u32),
     /// One after the other, over and over.
     List(Arc<[u32]>),
@@ -70,6 +70,11 @@ impl Sizes {
             Kind::Uniform { min, count, seed } => min + below(mix(*seed, k), *count) as u32,
             Kind::Drawn { sizes, alias, seed } => sizes[alias.draw(mix(*seed, k))],
         }
+    }
+
+    /// Where a list stands at frame `k`.
+    pub(crate) fn seek(&self, k: u64) -> u64 {
+        if let Kind::List(sizes) = &self.0 { k % sizes.len() as u64 } else { k }
     }
 
     /// The one length, if there is but one.

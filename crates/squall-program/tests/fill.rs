@@ -2,8 +2,13 @@
 
 use std::ops::Range;
 
-use squall_program::{BATCH, Law, Program, ProgramError, Run, Scratch, Sizes, Spec, VarSpec, mix, signature};
-use squall_units::{Nanos, TxMeta};
+use squall_bpf::{interpret::Machine, xdp_action};
+use squall_program::{
+    BATCH, Gap, GapLaw, Law, Pattern, Program, ProgramError, Run, Scratch, Sizes, Spec, VarSpec,
+    kernel::{self, Stream},
+    mix, signature,
+};
+use squall_units::{Nanos, Picos, TxMeta};
 use squall_wire::{ChecksumField, ChecksumKind, Frame, Packet, checksum};
 
 fn frame(text: &str, len: u32) -> Frame {
@@ -101,6 +106,43 @@ fn fast_equals_slow(spec: &Spec) {
                     k += workers;
                 }
             }
+        }
+    }
+    kernel_equals_slow(spec, &program);
+}
+
+/// The other executor: frames made in the kernel, by an interpreter of what is loaded there. A page comes back as the
+/// frame before left it, but for what its receiver has done to the headers; with several streams, to all of it.
+fn kernel_equals_slow(spec: &Spec, program: &Program) {
+    for (first, by, streams) in [(0, 1, 1), (2, 3, 1), (0, 1, 2)] {
+        let stream = Stream {
+            name: "s",
+            program,
+            gap: Gap::Zero,
+            law: &GapLaw::Constant,
+            pattern: Pattern::CONTINUOUS,
+            start: Picos(0),
+            share: (first, by),
+        };
+        let image = kernel::compile(&vec![stream; streams]).unwrap();
+        let mut machine = Machine::new(&image.object);
+        let mut words = image.words.clone();
+        // Nobody asks for attention, the run has begun at 0 and has no end, of any kind.
+        (words[0], words[2], words[3], words[4], words[5]) = (0, u64::MAX - 1, u64::MAX, u64::MAX, u64::MAX);
+        machine.maps[image.memory] = words.iter().flat_map(|w| w.to_ne_bytes()).collect();
+        machine.maps[image.tables.0].copy_from_slice(&image.tables.1);
+        machine.now = 1_234_567_890_123;
+        let mut page = image.frame.clone();
+        let mut k = first;
+        for n in 0..400 * streams {
+            let spoilt = if streams > 1 { page.len() } else { page.len().min(128) };
+            page[..spoilt].fill(n as u8);
+            let mut frame = page.clone();
+            assert_eq!(machine.run_xdp(&mut frame), Ok(xdp_action::REDIRECT as u64));
+            assert_eq!(frame, slow(spec, k, Nanos(machine.now)), "frame {k} of {:?}", spec.frame.summary());
+            page[..frame.len()].copy_from_slice(&frame);
+            // Two that are due at once leave one after the other.
+            k += if n % streams == streams - 1 { by } else { 0 };
         }
     }
 }

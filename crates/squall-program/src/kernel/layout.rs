@@ -1,0 +1,375 @@
+//! The memory that a program in the kernel shares with whoever drives it: 64-bit words, each written by one side while
+//! the program runs.
+
+use squall_units::{Nanos, Picos};
+
+use super::{MOST_STREAMS, Stream};
+use crate::{
+    Gap, Timeline,
+    departures::Standing,
+};
+
+/// The words, as either side sees them.
+pub trait Memory {
+    fn get(&self, word: usize) -> u64;
+    fn set(&self, word: usize, value: u64);
+}
+
+// Words of the whole program.
+/// Not 0: make nothing, return at once.
+pub(super) const ATTENTION: usize = 0;
+/// Of the run, nanoseconds on the clock.
+pub(super) const START: usize = 1;
+/// Picoseconds: nothing that is due from here on is made, and nothing at all from `LAST` on.
+pub(super) const END: usize = 2;
+pub(super) const LAST: usize = 3;
+/// Budgets; `u64::MAX`: without end.
+pub(super) const PACKETS: usize = 4;
+pub(super) const OCTETS: usize = 5;
+/// Where the program has put frames on the way that no witness has seen; they are there until interrupts are let in again,
+/// so whatever goes through a device map on this CPU meanwhile is ours.
+pub(super) const CPU: usize = 6;
+pub(super) const PENDING: usize = 7;
+/// Frames pushed to the ring of frames under way, and taken from it.
+pub(super) const GENERATED: usize = 8;
+pub(super) const TAKEN: usize = 9;
+/// The last reading of the clock, picoseconds since the start.
+pub(super) const NOW: usize = 10;
+/// The error of the last hand-over that failed; of the last redirect that did.
+pub(super) const DRIVER_ERROR: usize = 11;
+pub(super) const REDIRECT_ERROR: usize = 12;
+/// Nanoseconds on the clock.
+pub(super) const LAST_LEFT: usize = 13;
+/// A table or a frame was not as it was left: a defect.
+pub(super) const BROKEN: usize = 14;
+/// The device map is empty: the interface is gone.
+pub(super) const GONE: usize = 15;
+const GLOBALS: usize = 16;
+
+/// Frames under way: stream and length, due instant. A power of two, and more than a batch.
+pub(super) const RING: usize = GLOBALS;
+pub(super) const RING_FRAMES: usize = 256;
+/// Of each stream the instant at which its next frame is due; `u64::MAX`: none is.
+pub(super) const KEYS: usize = RING + 2 * RING_FRAMES;
+/// Of each stream, what the witnesses have counted.
+pub(super) const ACCOUNTS: usize = KEYS + MOST_STREAMS;
+pub(super) const ACCOUNT: usize = 16;
+pub(super) const A_TAKEN: usize = 0;
+pub(super) const A_OCTETS: usize = 1;
+pub(super) const A_DROPPED: usize = 2;
+pub(super) const A_REFUSED: usize = 3;
+pub(super) const A_FIRST: usize = 4;
+pub(super) const A_LAST: usize = 5;
+pub(super) const A_LATE_SUM: usize = 6;
+pub(super) const A_LATE_MAX: usize = 7;
+/// Smallest lateness, as `u64::MAX` minus it, so that 0 is none yet.
+pub(super) const A_LATE_MIN: usize = 8;
+
+// Words of a stream.
+pub(super) const S_DUE: usize = 0;
+pub(super) const S_FRACTION: usize = 1;
+pub(super) const S_LEFT: usize = 2;
+pub(super) const S_BURSTS: usize = 3;
+/// The gap: whole picoseconds and a rest of `S_DEN`; with several lengths, what is the same for all and what each octet
+/// adds, over `S_DEN`.
+pub(super) const S_WHOLE: usize = 4;
+pub(super) const S_REST: usize = 5;
+pub(super) const S_DEN: usize = 6;
+pub(super) const S_UNPACED: usize = 7;
+/// Index of the next frame.
+pub(super) const S_NEXT: usize = 8;
+/// Of a list of lengths.
+pub(super) const S_SIZE: usize = 9;
+const S_PAUSED: usize = 10;
+pub(super) const S_VARS: usize = 12;
+/// Of a variable: its law's place, frames since that advanced.
+pub(super) const VAR: usize = 2;
+
+/// Bins of lateness are those of `squall_stats::Histogram`: 128 in each octave, up to 2^32 ns.
+pub(super) const BINS: usize = 27 * 128;
+
+/// Where everything is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// First word of each stream.
+    streams: Vec<usize>,
+    shares: Vec<(u64, u64)>,
+    /// The only length that a stream's frames have.
+    only: Vec<Option<u32>>,
+    histograms: usize,
+    words: usize,
+}
+
+/// What became of a stream's frames. Octets with FCS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Accounts {
+    pub generated: u64,
+    /// By the driver, for good.
+    pub taken: u64,
+    pub octets: u64,
+    /// Handed to the driver, which took no more.
+    pub dropped: u64,
+    /// Not handed over: the interface takes no such frames, or none at all.
+    pub refused: u64,
+    /// On the clock; `None`: none was taken.
+    pub first: Option<Nanos>,
+    pub last: Nanos,
+    /// Of the lateness, nanoseconds.
+    pub late_sum: u64,
+    pub late_min: u64,
+    pub late_max: u64,
+}
+
+/// The run, on the clock that the kernel has too (`CLOCK_MONOTONIC`).
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    pub start: Nanos,
+    pub end: Picos,
+    /// From here on even frames that were due in time do not leave.
+    pub last: Picos,
+    pub packets: u64,
+    pub octets: u64,
+}
+
+impl Layout {
+    pub(super) fn new(streams: &[Stream<'_>]) -> Self {
+        let mut at = ACCOUNTS + ACCOUNT * streams.len();
+        let place = |s: &Stream<'_>| {
+            let here = at;
+            at += S_VARS + VAR * s.program.vars.len();
+            here
+        };
+        let places = streams.iter().map(place).collect();
+        Self {
+            streams: places,
+            shares: streams.iter().map(|s| s.share).collect(),
+            only: streams.iter().map(|s| s.program.sizes().only()).collect(),
+            histograms: at,
+            words: at + BINS * streams.len(),
+        }
+    }
+
+    /// 64-bit words of memory.
+    pub fn words(&self) -> usize {
+        self.words
+    }
+
+    /// How many streams there are.
+    pub fn streams(&self) -> usize {
+        self.streams.len()
+    }
+
+    pub(super) fn stream(&self, i: usize) -> usize {
+        self.streams[i]
+    }
+
+    pub(super) fn histogram(&self) -> usize {
+        self.histograms
+    }
+
+    pub(super) fn first_words(&self, streams: &[Stream<'_>], timelines: &[Timeline]) -> Vec<u64> {
+        let words = Words(std::cell::RefCell::new(vec![0; self.words]));
+        for i in 0..MOST_STREAMS {
+            words.set(KEYS + i, u64::MAX);
+        }
+        words.set(ATTENTION, 1);
+        for (i, (s, timeline)) in streams.iter().zip(timelines).enumerate() {
+            let at = self.streams[i];
+            let (first, _) = s.share;
+            words.set(at + S_NEXT, first);
+            words.set(at + S_SIZE, s.program.sizes().seek(first));
+            for (v, var) in s.program.vars.iter().enumerate() {
+                let index = first.wrapping_add(var.phase);
+                words.set(at + S_VARS + VAR * v, var.law.seek(index / var.every));
+                words.set(at + S_VARS + VAR * v + 1, index % var.every);
+            }
+            self.set_gap(&words, i, s.gap);
+            self.stand(&words, i, timeline.standing());
+        }
+        words.0.into_inner()
+    }
+
+    /// The run begins: to be set before the program runs.
+    pub fn set_clock(&self, m: &dyn Memory, clock: &Clock) {
+        m.set(START, clock.start.0);
+        m.set(END, clock.end.0);
+        m.set(LAST, clock.last.0);
+        m.set(PACKETS, clock.packets);
+        m.set(OCTETS, clock.octets);
+    }
+
+    /// While `true`, the program makes nothing.
+    pub fn hold(&self, m: &dyn Memory, hold: bool) {
+        m.set(ATTENTION, u64::from(hold));
+    }
+
+    /// Budgets that are used up.
+    pub fn is_spent(&self, m: &dyn Memory) -> bool {
+        m.get(PACKETS) == 0 || m.get(OCTETS) == 0
+    }
+
+    /// The end of the run, earlier than it was.
+    pub fn set_end(&self, m: &dyn Memory, end: Picos) {
+        m.set(END, m.get(END).min(end.0));
+        m.set(PACKETS, 0);
+    }
+
+    /// When the next frame of any stream is due; `None`: none will be, unless a stream is resumed.
+    pub fn next_due(&self, m: &dyn Memory) -> Option<Picos> {
+        (0..self.streams.len()).map(|i| m.get(KEYS + i)).min().filter(|&k| k != u64::MAX).map(Picos)
+    }
+
+    /// Whether stream `i` has frames left.
+    pub fn is_active(&self, m: &dyn Memory, i: usize) -> bool {
+        m.get(self.streams[i] + S_LEFT) != 0
+    }
+
+    pub fn is_paused(&self, m: &dyn Memory, i: usize) -> bool {
+        m.get(self.streams[i] + S_PAUSED) != 0
+    }
+
+    /// Whether frames of stream `i` leave as soon as they can.
+    pub fn is_unpaced(&self, m: &dyn Memory, i: usize) -> bool {
+        m.get(self.streams[i] + S_UNPACED) != 0
+    }
+
+    /// What holds from here on is only to be called while the program does not run: several words change.
+    pub fn pause(&self, m: &dyn Memory, i: usize, now: Picos) {
+        if !self.is_paused(m, i) {
+            m.set(self.streams[i] + S_PAUSED, now.0 + 1);
+            m.set(KEYS + i, u64::MAX);
+        }
+    }
+
+    pub fn resume(&self, m: &dyn Memory, i: usize, now: Picos) {
+        let at = self.streams[i];
+        if let Some(since) = m.get(at + S_PAUSED).checked_sub(1) {
+            m.set(at + S_PAUSED, 0);
+            m.set(at + S_DUE, m.get(at + S_DUE).saturating_add(now.0.saturating_sub(since)));
+            self.set_key(m, i);
+        }
+    }
+
+    /// Stream `i` sends no more.
+    pub fn remove(&self, m: &dyn Memory, i: usize) {
+        m.set(self.streams[i] + S_LEFT, 0);
+        m.set(self.streams[i] + S_PAUSED, 0);
+        self.set_key(m, i);
+    }
+
+    /// From the next gap on; a stream that had no gaps gets its first at `now`.
+    pub fn set_rate(&self, m: &dyn Memory, i: usize, gap: Gap, now: Picos) {
+        let at = self.streams[i];
+        let was_unpaced = self.is_unpaced(m, i);
+        self.set_gap(m, i, gap);
+        m.set(at + S_FRACTION, 0);
+        if was_unpaced || self.is_unpaced(m, i) {
+            m.set(at + S_DUE, m.get(at + S_PAUSED).checked_sub(1).unwrap_or(now.0));
+        }
+        if !self.is_paused(m, i) {
+            self.set_key(m, i);
+        }
+    }
+
+    fn set_gap(&self, m: &dyn Memory, i: usize, gap: Gap) {
+        let (at, (_, by)) = (self.streams[i], self.shares[i]);
+        let [whole, rest, den] = match (self.only[i], gap) {
+            (_, Gap::Zero) => [0, 0, 1],
+            (Some(len), gap) => {
+                let Gap::PerFrame { num, den } = gap.fixed(len) else { unreachable!("a gap of one length is fixed") };
+                let num = num.saturating_mul(by);
+                [num / den, num % den, den]
+            }
+            (None, Gap::PerFrame { num, den }) => [num.saturating_mul(by), 0, den],
+            (None, Gap::PerOctet { num, den, extra }) => [num * u64::from(extra), num, den],
+        };
+        m.set(at + S_WHOLE, whole);
+        m.set(at + S_REST, rest);
+        m.set(at + S_DEN, den);
+        m.set(at + S_UNPACED, u64::from(gap == Gap::Zero));
+    }
+
+    /// Where the departures of stream `i` stand.
+    pub fn standing(&self, m: &dyn Memory, i: usize) -> Standing {
+        let at = self.streams[i];
+        Standing {
+            due: m.get(at + S_DUE),
+            fraction: m.get(at + S_FRACTION),
+            left: m.get(at + S_LEFT),
+            bursts: m.get(at + S_BURSTS),
+        }
+    }
+
+    fn stand(&self, m: &dyn Memory, i: usize, s: Standing) {
+        let at = self.streams[i];
+        m.set(at + S_DUE, s.due);
+        m.set(at + S_FRACTION, s.fraction);
+        m.set(at + S_LEFT, s.left);
+        m.set(at + S_BURSTS, s.bursts);
+        self.set_key(m, i);
+    }
+
+    fn set_key(&self, m: &dyn Memory, i: usize) {
+        let at = self.streams[i];
+        let key = if m.get(at + S_LEFT) == 0 { u64::MAX } else { m.get(at + S_DUE) };
+        m.set(KEYS + i, key);
+    }
+
+    /// What became of the frames of stream `i`. Read while the program runs, parts may be a frame apart.
+    pub fn accounts(&self, m: &dyn Memory, i: usize) -> Accounts {
+        let at = ACCOUNTS + ACCOUNT * i;
+        let ((first, by), next) = (self.shares[i], m.get(self.streams[i] + S_NEXT));
+        let taken = m.get(at + A_TAKEN);
+        Accounts {
+            generated: next.wrapping_sub(first) / by,
+            taken,
+            octets: m.get(at + A_OCTETS),
+            dropped: m.get(at + A_DROPPED),
+            refused: m.get(at + A_REFUSED),
+            first: (taken > 0).then(|| Nanos(m.get(at + A_FIRST))),
+            last: Nanos(m.get(at + A_LAST)),
+            late_sum: m.get(at + A_LATE_SUM),
+            late_min: u64::MAX - m.get(at + A_LATE_MIN),
+            late_max: m.get(at + A_LATE_MAX),
+        }
+    }
+
+    /// How late the frames of stream `i` left: (bin, count) of those that are not empty. Bin 128·k + j is the j-th of
+    /// octave k in `squall_stats::Histogram`.
+    pub fn lateness<'m>(&self, m: &'m dyn Memory, i: usize) -> impl Iterator<Item = (usize, u64)> + use<'m> {
+        let at = self.histograms + BINS * i;
+        (0..BINS).map(move |bin| (bin, m.get(at + bin))).filter(|b| b.1 > 0)
+    }
+
+    /// When the last frame left, on the clock.
+    pub fn last_left(&self, m: &dyn Memory) -> Nanos {
+        Nanos(m.get(LAST_LEFT))
+    }
+
+    /// The kernel's error numbers: of the last hand-over to the driver that failed, of the last redirect; 0: none.
+    pub fn errors(&self, m: &dyn Memory) -> (i32, i32) {
+        ((m.get(DRIVER_ERROR) as i32).abs(), (m.get(REDIRECT_ERROR) as i32).abs())
+    }
+
+    /// The interface is gone.
+    pub fn is_gone(&self, m: &dyn Memory) -> bool {
+        m.get(GONE) != 0
+    }
+
+    /// The program found what cannot be: a defect.
+    pub fn is_broken(&self, m: &dyn Memory) -> bool {
+        m.get(BROKEN) != 0
+    }
+}
+
+struct Words(std::cell::RefCell<Vec<u64>>);
+
+impl Memory for Words {
+    fn get(&self, word: usize) -> u64 {
+        self.0.borrow()[word]
+    }
+
+    fn set(&self, word: usize, value: u64) {
+        self.0.borrow_mut()[word] = value;
+    }
+}

@@ -1,0 +1,219 @@
+//! The second executor of a [`Program`], beside `fill.rs`: streams become one eBPF program that makes their frames inside
+//! the kernel, one frame a run, at the instants of their [`Timeline`]s.
+//!
+//! In go [`Stream`]s, out comes an [`Image`]: instructions, tables, and the [`Layout`] of the memory that the program
+//! shares with whoever drives it. The octets of frame k are those that [`Program::fill`] writes, the departures those of
+//! the timeline, in the same integers. What cannot be done there is [`Unfit`], with the port that can.
+//!
+//! The program is to be run over live frames ([`frame`](Image::frame) is what they hold at first), and redirects what it
+//! made to entry 0 of the device map. Whether a frame really left is told by the [witnesses](Image::witnesses).
+
+mod frame;
+mod layout;
+mod pace;
+mod witness;
+
+use std::fmt;
+
+use squall_bpf::{Asm, MapId, MapKind, MapSpec, Object};
+use squall_units::Picos;
+
+use crate::{Gap, GapLaw, Pattern, Program, Timeline};
+
+pub use layout::{Accounts, Clock, Layout, Memory};
+
+/// Streams in one program: each departure looks at all of them.
+pub const MOST_STREAMS: usize = 64;
+/// Octets without FCS: a page less its headroom, what the kernel keeps beside a live frame, and its tail.
+pub const MOST_OCTETS: u32 = 3328;
+/// Octets that are written anew in each frame of a stream that has the frames for itself: whoever had the page before may
+/// have changed its headers.
+const HEAD: usize = 128;
+/// Instructions that jumps can cross.
+const MOST_INSTRUCTIONS: usize = 30_000;
+
+/// A stream, or a worker's share of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Stream<'a> {
+    pub name: &'a str,
+    pub program: &'a Program,
+    pub gap: Gap,
+    pub law: &'a GapLaw,
+    pub pattern: Pattern,
+    /// After the start of the run.
+    pub start: Picos,
+    /// First frame, and the distance to the one after.
+    pub share: (u64, u64),
+}
+
+/// A program for the kernel, and all that belongs to it.
+#[derive(Clone, Debug)]
+pub struct Image {
+    pub object: Object,
+    /// Raw tracepoints and the programs for them: they count what the driver took. Their maps are those of `object`.
+    pub witnesses: Vec<(&'static str, Object)>,
+    /// The map (its number in `object`) that is shared memory, and what is there at first, word by word.
+    pub memory: usize,
+    pub words: Vec<u64>,
+    /// The device map: entry 0 is the interface.
+    pub exit: usize,
+    /// A map, and what its one value holds.
+    pub tables: (usize, Vec<u8>),
+    /// What live frames hold at first.
+    pub frame: Vec<u8>,
+    pub layout: Layout,
+}
+
+/// What the kernel's executor cannot do, and who can.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unfit {
+    /// `None`: all streams together.
+    pub stream: Option<String>,
+    pub why: String,
+}
+
+impl Unfit {
+    pub fn new(stream: &str, why: impl Into<String>) -> Self {
+        Self { stream: Some(stream.to_owned()), why: why.into() }
+    }
+}
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(stream) = &self.stream {
+            write!(f, "stream {stream:?}: ")?;
+        }
+        write!(f, "{} cannot be made inside the kernel\n  try an af_xdp or af_packet port, which can", self.why)
+    }
+}
+
+impl std::error::Error for Unfit {}
+
+/// Number of a map in an [`Object`].
+const MEMORY: usize = 0;
+const EXIT: usize = 1;
+const TABLES: usize = 2;
+
+#[derive(Clone, Copy, Debug)]
+struct Maps {
+    memory: MapId,
+    exit: MapId,
+    tables: MapId,
+}
+
+/// Makes one program of `streams`, of which there is at least one.
+///
+/// # Errors
+/// [`Unfit`], by the first stream that is.
+pub fn compile(streams: &[Stream<'_>]) -> Result<Image, Unfit> {
+    if streams.len() > MOST_STREAMS {
+        let why = format!("{} streams on one worker, more than {MOST_STREAMS},", streams.len());
+        return Err(Unfit { stream: None, why });
+    }
+    let timelines = streams.iter().map(timeline).collect::<Result<Vec<_>, _>>()?;
+    streams.iter().try_for_each(fits)?;
+    let layout = Layout::new(streams);
+    let mut tables = Tables::default();
+    // Twice: only when the instructions are written is it known how large the tables are.
+    let (object, ..) = assemble(streams, &layout, &mut tables)?;
+    let mut object = object;
+    object.maps[TABLES].value_octets = tables.0.len().max(8) as u32;
+    tables.0.resize(object.maps[TABLES].value_octets as usize, 0);
+    let witnesses = witness::all(&layout, |a| maps(a, &layout, object.maps[TABLES].value_octets));
+    let longest = streams.iter().max_by_key(|s| s.program.max_len());
+    Ok(Image {
+        words: layout.first_words(streams, &timelines),
+        object,
+        witnesses,
+        memory: MEMORY,
+        exit: EXIT,
+        tables: (TABLES, tables.0),
+        frame: longest.map(|s| s.program.template.to_vec()).unwrap_or_default(),
+        layout,
+    })
+}
+
+fn assemble(streams: &[Stream<'_>], layout: &Layout, tables: &mut Tables) -> Result<(Object, usize), Unfit> {
+    let mut a = Asm::new("squall_live");
+    let maps = maps(&mut a, layout, 8);
+    pace::write(&mut a, maps, streams, layout, tables);
+    let len = a.len();
+    if len > MOST_INSTRUCTIONS {
+        return Err(Unfit { stream: None, why: format!("a program of {len} instructions") });
+    }
+    Ok((a.finish(), len))
+}
+
+fn maps(a: &mut Asm, layout: &Layout, tables: u32) -> Maps {
+    let array = |name: &str, octets: u32, mmap| MapSpec {
+        name: name.into(),
+        kind: MapKind::Array,
+        key_octets: 4,
+        value_octets: octets,
+        entries: 1,
+        mmap,
+    };
+    let memory = a.map(array("squall_state", layout.words() as u32 * 8, true));
+    let exit = MapSpec {
+        name: "squall_exit".into(),
+        kind: MapKind::DevMap,
+        key_octets: 4,
+        value_octets: 4,
+        entries: 1,
+        mmap: false,
+    };
+    let exit = a.map(exit);
+    let tables = a.map(array("squall_tables", tables, false));
+    Maps { memory, exit, tables }
+}
+
+/// The departures of a share.
+fn timeline(s: &Stream<'_>) -> Result<Timeline, Unfit> {
+    if *s.law != GapLaw::Constant {
+        return Err(Unfit::new(s.name, "gaps that are not constant"));
+    }
+    let (first, by) = s.share;
+    let gap = s.program.sizes().only().map_or(s.gap, |len| s.gap.fixed(len));
+    let whole = Timeline::new(gap, s.law.clone(), s.pattern, 0, s.start);
+    if by == 1 && first == 0 {
+        return Ok(whole);
+    }
+    match gap {
+        // All are due at once: what is left is all that differs.
+        Gap::Zero if s.pattern.bursts == 1 => {
+            let mut share = whole;
+            share.set_left(s.pattern.packets.saturating_sub(first).div_ceil(by));
+            Ok(share)
+        }
+        _ => whole.share(first, by).ok_or_else(|| {
+            Unfit::new(s.name, "one stream shared by several workers, with bursts or with gaps that depend on lengths,")
+        }),
+    }
+}
+
+fn fits(s: &Stream<'_>) -> Result<(), Unfit> {
+    let longest = s.program.max_len();
+    if longest > MOST_OCTETS {
+        return Err(Unfit::new(s.name, format!("a frame of {longest} octets, more than the {MOST_OCTETS} of a page,")));
+    }
+    frame::fits(s)
+}
+
+/// Octets that the program reads: values, cells, lengths, templates.
+#[derive(Debug, Default)]
+struct Tables(Vec<u8>);
+
+impl Tables {
+    /// Where `octets` begin, at a multiple of 8.
+    fn add(&mut self, octets: &[u8]) -> u32 {
+        let at = self.0.len();
+        self.0.extend(octets);
+        self.0.resize(self.0.len().next_multiple_of(8), 0);
+        at as u32
+    }
+
+    fn add_words(&mut self, words: impl IntoIterator<Item = u64>) -> u32 {
+        let octets: Vec<u8> = words.into_iter().flat_map(u64::to_ne_bytes).collect();
+        self.add(&octets)
+    }
+}

@@ -1,0 +1,206 @@
+//! The program's frame: which stream is next, waiting until it is due, and the account of what was made.
+//!
+//! Registers: R6 the context, R7 the chosen stream and then the frame, R8 shared memory, R9 the due instant.
+
+use squall_bpf::{Alu, Asm, Cond, Label, Reg::*, Size::U64, helper, xdp_action};
+use squall_units::FCS_LEN;
+
+use super::{Maps, Stream, Tables, frame, layout::*};
+
+/// Stack of the program. The first two are the callback's: what time it is, and what it waits for.
+const WAITED: i16 = -8;
+const TARGET: i16 = -16;
+/// Nanoseconds on the clock, and picoseconds since the start.
+pub(super) const NOW_NS: i16 = -24;
+const NOW_PS: i16 = -32;
+/// Of the frame at hand.
+pub(super) const LEN: i16 = -40;
+pub(super) const SCRATCH: i16 = -48;
+/// Below are the checksums.
+pub(super) const SUMS: i16 = -56;
+
+/// Nanoseconds. A wait that is longer is cut into parts, so that signals are seen and other work of this CPU is done; the
+/// last part begins at least so far ahead that the way through the kernel and back does not make the frame late.
+const NEAR: i32 = 60_000;
+const PART: i32 = 30_000;
+/// Looks at the clock in one wait, at most: far more than a part takes.
+const LOOKS: i32 = 20_000;
+/// Frames without gaps that are made between two looks at the clock, less one.
+const STALE: i32 = 15;
+
+/// Picoseconds; turns that streams without gaps can take until the clock is read again.
+const TURNS: i32 = 1000;
+
+/// Where the program goes when it makes no frame.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ends {
+    /// Nothing is due.
+    idle: Label,
+    /// What cannot be.
+    pub broken: Label,
+}
+
+pub(super) fn write(a: &mut Asm, maps: Maps, streams: &[Stream<'_>], layout: &Layout, tables: &mut Tables) {
+    let ends = Ends { idle: a.label(), broken: a.label() };
+    let callback = a.label();
+    let signed = streams.iter().any(|s| s.program.signature().is_some());
+    a.mov(R6, R1).load_map_value(R8, maps.memory, 0);
+    load(a, R1, ATTENTION).jump_if(Cond::Ne, R1, 0, ends.idle);
+    load(a, R1, PACKETS).jump_if(Cond::Eq, R1, 0, ends.idle);
+    load(a, R1, OCTETS).jump_if(Cond::Eq, R1, 0, ends.idle);
+    choose(a, streams.len());
+    load(a, R1, END).jump_if(Cond::Ge, R9, R1, ends.idle);
+    wait(a, ends, callback, signed);
+    load(a, R1, LAST).jump_if(Cond::Ge, R2, R1, ends.idle);
+    a.store(U64, R10, NOW_PS, R2);
+
+    let page = streams.iter().map(|s| s.program.max_len()).max().unwrap_or(0);
+    let bodies: Vec<Label> = streams.iter().map(|_| a.label()).collect();
+    dispatch(a, &bodies, 0);
+    for (i, (stream, body)) in streams.iter().zip(bodies).enumerate() {
+        a.bind(body).load_map_value(R8, maps.memory, 8 * layout.stream(i) as u32);
+        frame::write(a, maps, ends, stream, (page, streams.len() > 1), tables);
+        advance(a, maps, stream, i);
+        push(a, maps, ends, stream, i);
+    }
+    a.bind(ends.broken).load_map_value(R1, maps.memory, 0).store(U64, R1, word(BROKEN), 1);
+    a.bind(ends.idle).mov(R0, xdp_action::DROP).exit();
+
+    // Until the instant is there: 1 ends the loop.
+    let again = a.label();
+    a.function("until", callback).mov(R6, R2).call(helper::KTIME_GET_NS);
+    a.store(U64, R6, WAITED - TARGET, R0).load(U64, R1, R6, 0).jump_if(Cond::Lt, R0, R1, again);
+    a.mov(R0, 1).exit();
+    a.bind(again).mov(R0, 0).exit();
+}
+
+/// The offset of a word of the whole program.
+pub(super) fn word(index: usize) -> i16 {
+    (index * 8) as i16
+}
+
+fn load(a: &mut Asm, to: squall_bpf::Reg, index: usize) -> &mut Asm {
+    a.load(U64, to, R8, word(index))
+}
+
+/// The least due instant to R9, whose it is to R7: of equal ones the first, as the wheel has it.
+fn choose(a: &mut Asm, streams: usize) {
+    a.mov(R7, 0);
+    load(a, R9, KEYS);
+    for i in 1..streams {
+        let next = a.label();
+        load(a, R1, KEYS + i).jump_if(Cond::Ge, R1, R9, next);
+        a.mov(R9, R1).mov(R7, i as i32).bind(next);
+    }
+}
+
+/// Goes on when R9 is there, with the time in R2 and [`NOW_NS`].
+fn wait(a: &mut Asm, ends: Ends, callback: Label, signed: bool) {
+    let (read, ahead, near, ready) = (a.label(), a.label(), a.label(), a.label());
+    if !signed {
+        // What was due when the clock was read last is due now.
+        load(a, R1, GENERATED).and(R1, STALE).jump_if(Cond::Eq, R1, 0, read);
+        load(a, R2, NOW).jump_if(Cond::Le, R9, R2, ready);
+    }
+    a.bind(read).call(helper::KTIME_GET_NS);
+    since_start(a, ahead);
+    a.jump_if(Cond::Le, R9, R2, ready);
+
+    a.bind(ahead).mov(R3, R9).add(R3, 999).alu(Alu::Div, R3, 1000);
+    load(a, R1, START).add(R3, R1);
+    a.mov(R4, R0).add(R4, NEAR).jump_if(Cond::Ge, R4, R3, near);
+    a.mov(R3, R0).add(R3, PART);
+    a.bind(near).store(U64, R10, TARGET, R3).store(U64, R10, WAITED, R0);
+    a.mov(R1, LOOKS).load_function(R2, callback).mov(R3, R10).add(R3, i32::from(TARGET)).mov(R4, 0);
+    a.call(helper::LOOP).load(U64, R0, R10, WAITED);
+    since_start(a, ends.idle);
+    a.jump_if(Cond::Gt, R9, R2, ends.idle).bind(ready);
+}
+
+/// From the clock in R0 to picoseconds in R2 and in memory; before the start, `early`.
+fn since_start(a: &mut Asm, early: Label) {
+    a.store(U64, R10, NOW_NS, R0);
+    load(a, R1, START);
+    a.mov(R2, R0).alu(Alu::Sub, R2, R1).jump_if(Cond::SignedLt, R2, 0, early);
+    a.mul(R2, 1000).store(U64, R8, word(NOW), R2);
+}
+
+/// Goes to the body of stream R7.
+fn dispatch(a: &mut Asm, bodies: &[Label], first: usize) {
+    match bodies {
+        [only] => {
+            a.jump(*only);
+        }
+        _ => {
+            let (low, high) = bodies.split_at(bodies.len() / 2);
+            let above = a.label();
+            a.jump_if(Cond::Ge, R7, (first + low.len()) as i32, above);
+            dispatch(a, low, first);
+            a.bind(above);
+            dispatch(a, high, first + low.len());
+        }
+    }
+}
+
+/// The stream goes on to its next frame: [`crate::Timeline::advance`].
+fn advance(a: &mut Asm, maps: Maps, stream: &Stream<'_>, i: usize) {
+    let at = |index: usize| (index * 8) as i16;
+    let (paced, same_burst, last, unchanged, store) = (a.label(), a.label(), a.label(), a.label(), a.label());
+    a.load(U64, R1, R8, at(S_NEXT)).mov64(R2, stream.share.1).add(R1, R2).store(U64, R8, at(S_NEXT), R1);
+
+    // R2 becomes the next due instant; R9 stays this one's, or none.
+    a.mov(R2, R9).load(U64, R1, R8, at(S_UNPACED)).jump_if(Cond::Eq, R1, 0, paced);
+    // Streams without gaps take turns: each frame is due a picosecond after its stream's last, from a nanosecond ago.
+    let (turn, late) = (a.label(), a.label());
+    a.load(U64, R1, R10, NOW_PS).jump_if(Cond::Lt, R1, TURNS, turn).alu(Alu::Sub, R1, TURNS).bind(turn);
+    a.add(R2, 1).jump_if(Cond::Ge, R2, R1, late).mov(R2, R1).bind(late).mov(R9, -1);
+    a.bind(paced).load(U64, R3, R8, at(S_WHOLE)).load(U64, R4, R8, at(S_REST)).load(U64, R5, R8, at(S_DEN));
+    if stream.program.sizes().only().is_none() {
+        a.load(U64, R1, R10, LEN).mul(R4, R1).add(R3, R4).mov(R4, R3);
+        a.alu(Alu::Div, R3, R5).alu(Alu::Mod, R4, R5);
+    }
+    a.add(R2, R3).load(U64, R1, R8, at(S_FRACTION)).add(R1, R4);
+    a.jump_if(Cond::Lt, R1, R5, unchanged).alu(Alu::Sub, R1, R5).add(R2, 1);
+    a.bind(unchanged).store(U64, R8, at(S_FRACTION), R1);
+
+    // R1: frames left.
+    a.load(U64, R1, R8, at(S_LEFT)).jump_if(Cond::Eq, R1, -1, same_burst);
+    a.alu(Alu::Sub, R1, 1).jump_if(Cond::Ne, R1, 0, same_burst);
+    a.load(U64, R3, R8, at(S_BURSTS)).jump_if(Cond::Eq, R3, -1, last).alu(Alu::Sub, R3, 1);
+    a.store(U64, R8, at(S_BURSTS), R3).bind(last).jump_if(Cond::Eq, R3, 0, same_burst);
+    let (fits, gaps) = (a.label(), a.label());
+    a.jump_if(Cond::Ne, R9, -1, gaps).load(U64, R2, R10, NOW_PS).bind(gaps);
+    a.mov64(R1, stream.pattern.packets).mov64(R3, stream.pattern.gap.0).add(R2, R3);
+    a.jump_if(Cond::Ge, R2, R3, fits).mov(R2, -1).bind(fits);
+    a.bind(same_burst).store(U64, R8, at(S_LEFT), R1).store(U64, R8, at(S_DUE), R2);
+    a.jump_if(Cond::Ne, R1, 0, store).mov(R2, -1);
+    a.bind(store).load_map_value(R1, maps.memory, 8 * (KEYS + i) as u32).store(U64, R1, 0, R2);
+}
+
+/// The frame goes to the ring of those under way, and to the interface.
+fn push(a: &mut Asm, maps: Maps, ends: Ends, stream: &Stream<'_>, i: usize) {
+    let (endless, spent, kept, unlimited, gone) = (a.label(), a.label(), a.label(), a.label(), a.label());
+    a.load_map_value(R8, maps.memory, 0);
+    load(a, R1, GENERATED).mov(R2, R1).and(R2, RING_FRAMES as i32 - 1).shift_left(R2, 4);
+    a.mov(R3, R8).add(R3, R2);
+    match stream.program.sizes().only() {
+        Some(len) => a.mov(R4, len as i32),
+        None => a.load(U64, R4, R10, LEN),
+    };
+    a.add(R4, FCS_LEN as i32).mov(R5, R4).shift_left(R5, 8).alu(Alu::Or, R5, i as i32);
+    a.store(U64, R3, word(RING), R5).store(U64, R3, word(RING + 1), R9);
+    a.add(R1, 1).store(U64, R8, word(GENERATED), R1);
+    load(a, R1, PENDING).add(R1, 1).store(U64, R8, word(PENDING), R1);
+    load(a, R1, PACKETS).jump_if(Cond::Eq, R1, -1, endless).alu(Alu::Sub, R1, 1).store(U64, R8, word(PACKETS), R1);
+    a.bind(endless);
+    load(a, R1, OCTETS).jump_if(Cond::Eq, R1, -1, unlimited).jump_if(Cond::Le, R1, R4, spent);
+    a.alu(Alu::Sub, R1, R4).jump(kept).bind(spent).mov(R1, 0).bind(kept).store(U64, R8, word(OCTETS), R1);
+    a.bind(unlimited).call(helper::GET_SMP_PROCESSOR_ID).store(U64, R8, word(CPU), R0);
+    a.load_map(R1, maps.exit).mov(R2, 0).mov(R3, xdp_action::DROP).call(helper::REDIRECT_MAP);
+    a.jump_if(Cond::Ne, R0, xdp_action::REDIRECT, gone).exit();
+    // Nobody will see this frame: it is taken back from the ring.
+    a.bind(gone).store(U64, R8, word(GONE), 1);
+    load(a, R1, GENERATED).alu(Alu::Sub, R1, 1).store(U64, R8, word(GENERATED), R1);
+    load(a, R1, PENDING).alu(Alu::Sub, R1, 1).store(U64, R8, word(PENDING), R1);
+    a.jump(ends.idle);
+}

@@ -1,0 +1,249 @@
+//! What the kernel's executor makes, by an interpreter: octets are compared in `fill.rs`, here departures and counts.
+
+use std::cell::RefCell;
+
+use squall_bpf::{interpret::Machine, xdp_action};
+use squall_program::{
+    Gap, GapLaw, Pattern, Program, Sizes, Spec, Timeline,
+    kernel::{Clock, Image, Memory, Stream, compile},
+};
+use squall_units::{Nanos, Picos};
+use squall_wire::Packet;
+
+/// The memory that a machine has, as words.
+struct Words<'a, 'o>(RefCell<&'a mut Machine<'o>>, usize);
+
+impl Memory for Words<'_, '_> {
+    fn get(&self, word: usize) -> u64 {
+        let machine = self.0.borrow();
+        u64::from_ne_bytes(machine.maps[self.1][word * 8..][..8].try_into().unwrap())
+    }
+
+    fn set(&self, word: usize, value: u64) {
+        self.0.borrow_mut().maps[self.1][word * 8..][..8].copy_from_slice(&value.to_ne_bytes());
+    }
+}
+
+const START: u64 = 1_000_000_000;
+
+fn machine(image: &Image) -> Machine<'_> {
+    let mut machine = Machine::new(&image.object);
+    machine.maps[image.memory] = image.words.iter().flat_map(|w| w.to_ne_bytes()).collect();
+    machine.maps[image.tables.0].copy_from_slice(&image.tables.1);
+    machine
+}
+
+fn on<'a, 'o>(machine: &'a mut Machine<'o>, image: &Image) -> Words<'a, 'o> {
+    Words(RefCell::new(machine), image.memory)
+}
+
+fn begin(machine: &mut Machine<'_>, image: &Image, clock: Clock) {
+    let words = on(machine, image);
+    image.layout.set_clock(&words, &clock);
+    image.layout.hold(&words, false);
+}
+
+const ENDLESS: Clock = Clock {
+    start: Nanos(START),
+    end: Picos(1 << 63),
+    last: Picos((1 << 63) + 1),
+    packets: u64::MAX,
+    octets: u64::MAX,
+};
+
+fn program(len: u32) -> Program {
+    let packet = Packet::parse("eth/ipv4/udp").unwrap();
+    let frame = packet.build(Some(len as usize), &|_| Err(std::io::ErrorKind::NotFound.into()), 1).unwrap();
+    Program::build(Spec { frame, sizes: Sizes::fixed(len), vars: vec![], signature: None }).unwrap()
+}
+
+fn stream<'a>(program: &'a Program, gap: Gap, pattern: Pattern) -> Stream<'a> {
+    Stream { name: "s", program, gap, law: &GapLaw::Constant, pattern, start: Picos(0), share: (0, 1) }
+}
+
+/// Runs until a frame is made; its length and the clock then.
+fn next_frame(machine: &mut Machine<'_>, image: &Image) -> Option<(usize, u64)> {
+    for _ in 0..100_000 {
+        let mut frame = image.frame.clone();
+        if machine.run_xdp(&mut frame).unwrap() == xdp_action::REDIRECT as u64 {
+            return Some((frame.len(), machine.now - START));
+        }
+        machine.now += 1_000;
+    }
+    None
+}
+
+/// The witness says what became of `sent + drops` frames.
+fn witness(machine: &mut Machine<'_>, image: &Image, which: usize, arguments: &[u64]) {
+    let mut other = Machine::new(&image.witnesses[which].1);
+    std::mem::swap(&mut other.maps, &mut machine.maps);
+    (other.now, other.cpu) = (machine.now, machine.cpu);
+    other.run_tracepoint(arguments).unwrap();
+    std::mem::swap(&mut other.maps, &mut machine.maps);
+}
+
+#[test]
+fn departures_are_those_of_the_timeline() {
+    let p = program(60);
+    let bursts = Pattern { bursts: 3, packets: 4, gap: Picos(50_000_000) };
+    let sevenths = Gap::from_pps(7_000_000, 9);
+    for (gap, pattern, start, share) in [
+        (sevenths, Pattern::CONTINUOUS, Picos(0), (0, 1)),
+        (sevenths, bursts, Picos(3_000_000), (0, 1)),
+        (sevenths, Pattern::CONTINUOUS, Picos(17), (1, 3)),
+        (Gap::from_bps(1_000_000_000, 1, true), bursts, Picos(0), (0, 1)),
+    ] {
+        let s = Stream { start, share, ..stream(&p, gap, pattern) };
+        let image = compile(&[s]).unwrap();
+        let mut machine = machine(&image);
+        begin(&mut machine, &image, ENDLESS);
+        (machine.now, machine.tick) = (START - 100_000, 7);
+        let whole = Timeline::new(gap.fixed(60), GapLaw::Constant, pattern, 0, start);
+        let mut timeline = if share.1 == 1 { whole } else { whole.share(share.0, share.1).unwrap() };
+        for _ in 0..200 {
+            let Some(due) = timeline.due() else { break };
+            let (_, left) = next_frame(&mut machine, &image).unwrap();
+            assert!(left * 1000 >= due.0, "{left} ns is before {due:?}");
+            assert!(left * 1000 < due.0 + 3_000_000, "{left} ns is long after {due:?}");
+            timeline.advance(60);
+            let words = on(&mut machine, &image);
+            assert_eq!(image.layout.standing(&words, 0), timeline.standing());
+        }
+        if timeline.due().is_none() {
+            assert_eq!(next_frame(&mut machine, &image), None);
+        }
+    }
+}
+
+#[test]
+fn of_several_streams_the_one_that_is_due_first_is_next() {
+    let programs: Vec<Program> = (0..5).map(|i| program(60 + i)).collect();
+    let gap = |i: usize| Gap::PerFrame { num: [7, 11, 13, 17, 19][i] * 1_000_000, den: 1 };
+    let streams: Vec<Stream<'_>> =
+        programs.iter().enumerate().map(|(i, p)| stream(p, gap(i), Pattern::CONTINUOUS)).collect();
+    let image = compile(&streams).unwrap();
+    let mut machine = machine(&image);
+    begin(&mut machine, &image, ENDLESS);
+    (machine.now, machine.tick) = (START, 3);
+    let mut due = [0u64; 5];
+    for _ in 0..300 {
+        let first = (0..5).min_by_key(|&i| due[i]).unwrap();
+        due[first] += [7, 11, 13, 17, 19][first];
+        assert_eq!(next_frame(&mut machine, &image).unwrap().0, 60 + first);
+        witness(&mut machine, &image, 0, &[0, 0, 1, 0, 0]);
+    }
+    let words = on(&mut machine, &image);
+    assert_eq!((0..5).map(|i| image.layout.accounts(&words, i).taken).sum::<u64>(), 300);
+}
+
+#[test]
+fn budgets_and_the_end_are_kept_to_the_frame() {
+    let p = program(60);
+    let s = stream(&p, Gap::PerFrame { num: 1_000_000, den: 1 }, Pattern::CONTINUOUS);
+    for (clock, frames) in [
+        (Clock { packets: 5, ..ENDLESS }, 5),
+        (Clock { octets: 64 * 3 + 1, ..ENDLESS }, 4),
+        // Due at 0, 1, 2 and 3 us, and not at 4.
+        (Clock { end: Picos(4_000_000), ..ENDLESS }, 4),
+        (Clock { end: Picos(4_000_001), ..ENDLESS }, 5),
+    ] {
+        let image = compile(&[s]).unwrap();
+        let mut machine = machine(&image);
+        begin(&mut machine, &image, clock);
+        (machine.now, machine.tick) = (START, 10);
+        let made = std::iter::from_fn(|| next_frame(&mut machine, &image)).count();
+        assert_eq!(made, frames, "{clock:?}");
+    }
+}
+
+#[test]
+fn what_the_driver_refuses_is_counted_by_stream() {
+    let p = [program(60), program(64)];
+    let streams = p.each_ref().map(|p| stream(p, Gap::PerFrame { num: 1_000, den: 1 }, Pattern::CONTINUOUS));
+    let image = compile(&streams).unwrap();
+    let mut machine = machine(&image);
+    begin(&mut machine, &image, ENDLESS);
+    (machine.now, machine.tick, machine.cpu) = (START + 1_000_000, 1, 3);
+    // In turn: 0, 1, 0, 1, ...
+    for _ in 0..16 {
+        next_frame(&mut machine, &image).unwrap();
+    }
+    let lost = -28i64 as u64;
+    witness(&mut machine, &image, 0, &[0, 0, 13, 3, lost]);
+    // Not ours: nothing of ours is under way, or it is another CPU.
+    witness(&mut machine, &image, 0, &[0, 0, 5, 0, 0]);
+    next_frame(&mut machine, &image).unwrap();
+    machine.cpu = 1;
+    witness(&mut machine, &image, 0, &[0, 0, 1, 0, 0]);
+    machine.cpu = 3;
+    witness(&mut machine, &image, 1, &[0, 0, 0, -95i64 as u64]);
+    let words = on(&mut machine, &image);
+    let counts = [0, 1].map(|i| image.layout.accounts(&words, i));
+    assert_eq!(counts.map(|c| c.generated), [9, 8]);
+    assert_eq!(counts.map(|c| c.taken), [7, 6]);
+    assert_eq!(counts.map(|c| c.octets), [7 * 64, 6 * 68]);
+    // Of the last three of the sixteen, the second was of stream 0.
+    assert_eq!(counts.map(|c| c.dropped), [1, 2]);
+    assert_eq!(counts.map(|c| c.refused), [1, 0]);
+    assert_eq!(image.layout.errors(&words), (28, 95));
+}
+
+#[test]
+fn lateness_is_counted_in_the_bins_of_a_histogram() {
+    let p = program(60);
+    let s = stream(&p, Gap::PerFrame { num: 1_000_000_000, den: 1 }, Pattern::CONTINUOUS);
+    for late in [0, 1, 127, 128, 129, 255, 256, 257, 1000, 65_535, 65_536, 1 << 20, (1 << 32) - 1, 1 << 33] {
+        let image = compile(&[s]).unwrap();
+        let mut machine = machine(&image);
+        begin(&mut machine, &image, ENDLESS);
+        machine.now = START;
+        next_frame(&mut machine, &image).unwrap();
+        machine.now = START + late;
+        witness(&mut machine, &image, 0, &[0, 0, 1, 0, 0]);
+        let words = on(&mut machine, &image);
+        let (octave, clamped) = (((late.min(u32::MAX.into()) | 127).ilog2() - 6) as usize, late.min(u32::MAX.into()));
+        let bin = octave * 128 + (clamped >> octave.saturating_sub(1)) as usize % 128;
+        assert_eq!(image.layout.lateness(&words, 0).collect::<Vec<_>>(), [(bin, 1)], "{late}");
+        let a = image.layout.accounts(&words, 0);
+        assert_eq!((a.late_min, a.late_max, a.late_sum), (late, late, late));
+    }
+}
+
+#[test]
+fn a_stream_is_paused_resumed_and_changed_while_the_program_rests() {
+    let p = program(60);
+    let s = stream(&p, Gap::PerFrame { num: 1_000_000, den: 1 }, Pattern::CONTINUOUS);
+    let image = compile(&[s]).unwrap();
+    let mut machine = machine(&image);
+    begin(&mut machine, &image, ENDLESS);
+    (machine.now, machine.tick) = (START, 1);
+    next_frame(&mut machine, &image).unwrap();
+    image.layout.pause(&on(&mut machine, &image), 0, Picos(500_000));
+    machine.now = START + 10_000;
+    assert_eq!(next_frame(&mut machine, &image), None);
+    // Due half a microsecond after it goes on.
+    let at = machine.now - START;
+    image.layout.resume(&on(&mut machine, &image), 0, Picos(at * 1000));
+    let (_, left) = next_frame(&mut machine, &image).unwrap();
+    assert!((at + 500..at + 600).contains(&left), "{left} after {at}");
+    image.layout.set_rate(&on(&mut machine, &image), 0, Gap::PerFrame { num: 9_000_000, den: 1 }, Picos(left * 1000));
+    let next = [(); 2].map(|()| next_frame(&mut machine, &image).unwrap().1);
+    assert!((8_900..9_100).contains(&(next[1] - next[0])), "{next:?}");
+    image.layout.remove(&on(&mut machine, &image), 0);
+    assert_eq!(next_frame(&mut machine, &image), None);
+}
+
+#[test]
+fn what_does_not_fit_names_stream_reason_and_who_can() {
+    let p = program(60);
+    let uniform = GapLaw::Uniform { spread: 0.5 };
+    let s = Stream { law: &uniform, ..stream(&p, Gap::Zero, Pattern::CONTINUOUS) };
+    let message = compile(&[s]).unwrap_err().to_string();
+    assert!(message.contains("stream \"s\"") && message.contains("not constant"), "{message}");
+    assert!(message.contains("af_packet"), "{message}");
+    let long = program(3400);
+    assert!(compile(&[stream(&long, Gap::Zero, Pattern::CONTINUOUS)]).unwrap_err().why.contains("3400 octets"));
+    let many = vec![stream(&p, Gap::Zero, Pattern::CONTINUOUS); 65];
+    assert!(compile(&many).unwrap_err().why.contains("65 streams"));
+    assert!(compile(&many[..64]).is_ok());
+}
