@@ -77,8 +77,9 @@ const TABLE: &[Row] = &[
     Row {
         number: 3,
         crates: &["squall-port"],
-        // The capture format for the pcap port; programs, profiles and headers stay unknown: it moves octets.
-        may_use: &["squall-units", "squall-pcap"],
+        // The capture format for the pcap port; instructions for ports that make their frames themselves. Programs,
+        // profiles and headers stay unknown: it moves octets.
+        may_use: &["squall-units", "squall-pcap", "squall-bpf"],
         rows_below: 0,
         // But the clock that kernels stamp frames with, which `Instant` hides.
         must_not: &[SYSTEM_BUT_CLOCK, HTTP, PYTHON, COMMAND_LINE, TOML],

@@ -6,6 +6,7 @@
 
 mod clock;
 mod cut;
+mod generate;
 mod groups;
 mod supervisor;
 mod transmit;

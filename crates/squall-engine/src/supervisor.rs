@@ -23,6 +23,7 @@ use crate::{
     Clock, Control, Snapshot,
     clock::Watch,
     cut::Cutter,
+    generate::Driver,
     transmit::{Budget, Transmitter},
     worker::{Bell, Letter, Receiving, Worker},
 };
@@ -58,6 +59,11 @@ pub enum EngineError {
         "stream {0:?} cannot be told from others: a run has room for 65536 streams, those that were removed included"
     )]
     TooMany(String),
+    #[error(
+        "stream {0:?} cannot be added: its port {1} makes its frames inside the kernel, by a program that is made when the \
+         run starts\n  try a port of another kind, or a new run"
+    )]
+    Fixed(String, String),
     #[error("threads cannot be started: {0}")]
     Thread(io::Error),
 }
@@ -98,7 +104,7 @@ pub struct Outcome {
 const HEAD_START: Nanos = Nanos(20_000_000);
 
 /// 106 days, where every run ends: the longest gap behind it still fits 64 bits of picoseconds.
-const END_OF_TIME: Picos = Picos(1 << 63);
+pub(crate) const END_OF_TIME: Picos = Picos(1 << 63);
 
 /// Starts the workers and has each open its queues, so that their memory is first touched where it is used. `ports` are
 /// those of the plan, in its order.
@@ -162,6 +168,7 @@ struct Queues {
     rx: Vec<(usize, Box<dyn RxQueue>)>,
     /// With the frames that the port takes at once.
     tx: Vec<(usize, Box<dyn TxQueue>, usize)>,
+    generators: Vec<Driver>,
 }
 
 impl Queues {
@@ -173,6 +180,11 @@ impl Queues {
             queues.rx.push((port, rx));
         }
         for &(port, queue) in &worker.tx {
+            if ports[port].generates() {
+                let driver = Driver::open(plan, index, port, queue, ports[port].as_mut());
+                queues.generators.extend(driver.map_err(|error| port_error(plan, port, error))?);
+                continue;
+            }
             let longest_frame = plan.ports[port].max_frame;
             let tx = ports[port].open_tx(queue, longest_frame).map_err(|error| port_error(plan, port, error))?;
             let tx: Box<dyn TxQueue> = match plan.ports[port].cut_frame {
@@ -212,6 +224,7 @@ impl Orders {
             clock,
             watch: Watch::new(clock),
             tx: transmitters,
+            generators: queues.generators.into_iter().map(|g| g.begin(clock, &plan.stop)).collect(),
             rx: queues.rx.into_iter().map(receiving).collect(),
             budget: Budget {
                 packets: plan.stop.packets.unwrap_or(u64::MAX),
@@ -394,6 +407,10 @@ impl Running {
                     let number = self.number(&name)?;
                     self.names[number as usize].1 = false;
                     self.tell(Control::Remove(number));
+                }
+                Change::Add(stream, _) if self.ports[stream.port].generates() => {
+                    let port = self.plan.ports[stream.port].name.clone();
+                    return Err(EngineError::Fixed(stream.name, port));
                 }
                 Change::Add(mut stream, next) => {
                     let number = self.names.len() as u32;

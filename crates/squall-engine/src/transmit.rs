@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// Frames counted one by one when time is up and their law has no closed form.
-const MOST_COUNTED: u64 = 10_000_000;
+pub(crate) const MOST_COUNTED: u64 = 10_000_000;
 
 /// Late frames of a stream skipped before the worker looks at its mailbox again.
 const MOST_SKIPPED: u64 = 1 << 20;
@@ -39,7 +39,7 @@ const IN_A_ROW: usize = 16;
 
 /// Picoseconds behind the end of the run in which frames that were due before it may still leave: more than a hiccup of
 /// the machine takes, and not enough to stretch a run that asks for more than the port takes.
-const OVERTIME: u64 = 100_000_000_000;
+pub(crate) const OVERTIME: u64 = 100_000_000_000;
 
 /// What may still be sent in the whole run.
 #[derive(Clone, Copy, Debug)]

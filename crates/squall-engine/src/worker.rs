@@ -19,6 +19,7 @@ use squall_units::{Nanos, Picos};
 use crate::{
     Clock,
     clock::{SLEEP_MARGIN, SPIN, Watch, rest},
+    generate::Driver,
     transmit::{Budget, Transmitter},
 };
 
@@ -44,6 +45,8 @@ pub struct PortTx {
     /// Actual minus due instant, nanoseconds, of streams that have no histogram of their own.
     pub departure_error: Histogram,
     pub fingerprint: Option<Fingerprint>,
+    /// The port makes its frames itself, where nobody hashes them.
+    pub unhashed: bool,
     /// Why the port is of no further use.
     pub error: Option<String>,
 }
@@ -144,6 +147,7 @@ pub(crate) struct Worker {
     pub clock: Clock,
     pub watch: Watch,
     pub tx: Vec<Transmitter>,
+    pub generators: Vec<Driver>,
     pub rx: Vec<Receiving>,
     pub budget: Budget,
     pub mailbox: Mailbox<Letter>,
@@ -162,6 +166,8 @@ pub(crate) struct Worker {
 const RX_REST: Nanos = Nanos(200_000);
 /// Longest sleep of one that only sends: it has a mailbox.
 const TX_REST: Nanos = Nanos(2_000_000);
+/// And of one that only looks after threads that generate, and shares their CPU.
+const WATCH_REST: Nanos = Nanos(10_000_000);
 
 impl Worker {
     /// Runs to the end and gives the counters.
@@ -209,6 +215,10 @@ impl Worker {
             open |= !tx.done;
             stale = moved;
         }
+        for generator in self.generators.iter_mut().filter(|g| !g.done) {
+            generator.turn(self.clock.since_start(now));
+            open |= !generator.done;
+        }
         if !open && !self.told {
             self.told = true;
             // The supervisor may be gone already; it then wants to know nothing more.
@@ -240,7 +250,11 @@ impl Worker {
     }
 
     fn rest(&mut self, open: bool) {
-        let longest = if self.rx.is_empty() { TX_REST } else { RX_REST };
+        let longest = match (self.rx.is_empty(), self.tx.is_empty() && open) {
+            (false, _) => RX_REST,
+            (true, true) => WATCH_REST,
+            (true, false) => TX_REST,
+        };
         let now = self.watch.now();
         let start = match self.clock {
             Clock::Real(start) => start,
@@ -302,6 +316,7 @@ impl Worker {
             // Virtual time stands at what left last.
             Clock::Virtual => self.tx.iter().map(|tx| tx.counters.last).max().unwrap_or_default().into(),
         };
+        self.generators.iter_mut().for_each(|g| g.obey(&control, at));
         if let Control::Stop = control {
             self.budget.end = self.budget.end.min(at);
             self.budget.packets = 0;
@@ -331,6 +346,9 @@ impl Worker {
             }
             tx.close();
         }
+        for generator in &mut self.generators {
+            generator.close(self.clock.since_start(now));
+        }
         // What is on its way inside this process arrives now or never. On virtual time nobody has lingered for it, and a
         // loop may be full of single frames.
         let most = if self.clock == Clock::Virtual { 1 << 16 } else { 1000 };
@@ -347,9 +365,18 @@ impl Worker {
         Snapshot {
             worker: self.index,
             cpu: self.cpu,
-            cpu_time: Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64),
-            tx: self.tx.iter().map(|tx| tx.counters.clone()).collect(),
-            streams: self.tx.iter().flat_map(|tx| tx.streams(full)).collect(),
+            cpu_time: Nanos(
+                time.tv_sec as u64 * 1_000_000_000
+                    + time.tv_nsec as u64
+                    + self.generators.iter().map(|g| g.cpu_time().0).sum::<u64>(),
+            ),
+            tx: self.tx.iter().map(|tx| tx.counters.clone()).chain(self.generators.iter().map(Driver::port)).collect(),
+            streams: self
+                .tx
+                .iter()
+                .flat_map(|tx| tx.streams(full))
+                .chain(self.generators.iter().flat_map(|g| g.streams(full)))
+                .collect(),
             rx: self
                 .rx
                 .iter_mut()

@@ -96,6 +96,15 @@ impl Program {
         Ok(Self { fd, maps })
     }
 
+    /// Loads a program that uses the maps of this one, declared in the same order.
+    ///
+    /// # Errors
+    /// As [`Program::load`].
+    pub fn load_beside(&self, object: &Object, kind: Kind) -> io::Result<Self> {
+        let fds: Vec<RawFd> = self.maps.iter().map(|m| m.fd.as_raw_fd()).collect();
+        Ok(Self { fd: load(object, kind, &fds)?, maps: Vec::new() })
+    }
+
     /// The map that was declared as number `index`.
     pub fn map(&self, index: usize) -> &BpfMap {
         &self.maps[index]

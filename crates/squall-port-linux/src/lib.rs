@@ -1,4 +1,4 @@
-//! Linux: the [`af_packet`] and [`af_xdp`] ports, the machine's interfaces, and the private [`lab`].
+//! Linux: the [`af_packet`], [`af_xdp`] and [`xdp_live`] ports, the machine's interfaces, and the private [`lab`].
 //!
 //! In goes an [`Address`] such as `af_packet:eth1`, out comes a [`Port`]; nothing here knows what is in a frame.
 
@@ -10,7 +10,9 @@ mod interface;
 pub mod lab;
 mod netlink;
 mod permissions;
+pub mod sink;
 mod sys;
+pub mod xdp_live;
 
 use std::io;
 
@@ -27,6 +29,7 @@ pub fn open(address: &Address) -> io::Result<Option<Box<dyn Port>>> {
     match address.kind() {
         "af_packet" => af_packet::open(address).map(Some),
         "af_xdp" => af_xdp::open(address).map(Some),
+        "xdp_live" => xdp_live::open(address).map(Some),
         _ => Ok(None),
     }
 }

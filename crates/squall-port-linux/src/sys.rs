@@ -346,3 +346,36 @@ pub fn mount_sysfs() -> io::Result<()> {
     // SAFETY: the strings end with zeros; sysfs needs no data.
     check(unsafe { libc::mount(sysfs, sys, sysfs, flags, std::ptr::null()) }).map(drop)
 }
+
+/// Of the calling thread, as signals want it.
+pub fn thread_id() -> c_int {
+    // SAFETY: takes and changes nothing.
+    unsafe { libc::gettid() }
+}
+
+/// Sends `signal` to a thread of this process; nothing happens if it is gone.
+pub fn signal_thread(thread: c_int, signal: c_int) {
+    // SAFETY: to our own process alone; the signal has a handler that does nothing.
+    unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, signal) };
+}
+
+/// From now on `signal` ends system calls (EINTR) and does nothing else, unless somebody has a handler for it already.
+pub fn ignore_audibly(signal: c_int, once: &std::sync::Once) {
+    extern "C" fn nothing(_: c_int) {}
+    once.call_once(|| {
+        // SAFETY: all zero is a valid `sigaction`: the default, no flags, an empty mask.
+        let mut old: libc::sigaction = unsafe { mem::zeroed() };
+        // SAFETY: `old` is writable; nothing is changed.
+        unsafe { libc::sigaction(signal, std::ptr::null(), &mut old) };
+        if old.sa_sigaction != libc::SIG_DFL && old.sa_sigaction != libc::SIG_IGN {
+            return;
+        }
+        // Without SA_RESTART.
+        let handler: extern "C" fn(c_int) = nothing;
+        // SAFETY: as above.
+        let mut new: libc::sigaction = unsafe { mem::zeroed() };
+        new.sa_sigaction = handler as libc::sighandler_t;
+        // SAFETY: the handler is safe at any moment, as it does nothing.
+        unsafe { libc::sigaction(signal, &new, std::ptr::null_mut()) };
+    });
+}

@@ -8,6 +8,7 @@ mod address;
 mod clock;
 pub mod conformance;
 pub mod fault;
+mod generate;
 pub mod loopback;
 pub mod null;
 pub mod pcap;
@@ -16,6 +17,7 @@ mod slots;
 use std::{io, ops::Range};
 
 pub use address::{Address, AddressError};
+pub use generate::{Generation, Generator, Remote};
 pub use clock::{FastClock, monotonic};
 pub use slots::{Slots, stride};
 pub use squall_units::{Cut, Offload, Segmentation, TxMeta};
@@ -116,6 +118,17 @@ pub trait Port: Send {
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
+    /// Whether the port makes its frames itself: then it has a generator for each sending queue, and no [`TxQueue`].
+    fn generates(&self) -> bool {
+        false
+    }
+
+    /// Of a port that makes its frames itself. Opened once each.
+    fn open_generator(&mut self, queue: u32, _generation: &Generation) -> io::Result<Box<dyn Generator>> {
+        let text = format!("{}: queue {queue} sends frames that are put into it", self.facts().address);
+        Err(io::Error::new(io::ErrorKind::Unsupported, text))
+    }
+
     /// What the interface itself has counted, for the audit; `None` where there is no interface.
     fn interface_counters(&self) -> Option<InterfaceCounters> {
         None

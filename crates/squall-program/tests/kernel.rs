@@ -40,7 +40,7 @@ fn on<'a, 'o>(machine: &'a mut Machine<'o>, image: &Image) -> Words<'a, 'o> {
 fn begin(machine: &mut Machine<'_>, image: &Image, clock: Clock) {
     let words = on(machine, image);
     image.layout.set_clock(&words, &clock);
-    image.layout.hold(&words, false);
+    image.layout.let_go(&words);
 }
 
 const ENDLESS: Clock = Clock {

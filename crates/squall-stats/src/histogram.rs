@@ -155,6 +155,23 @@ impl Histogram {
         self.sum_of_squares = self.sum_of_squares.saturating_add(squares);
     }
 
+    /// Of values that another has counted in the same bins: (bin, count), where bin 128·k + j is the j-th of octave k. The
+    /// sum of squares is taken from the bins.
+    pub fn from_bins(bins: impl Iterator<Item = (usize, u64)>, min: u64, max: u64, sum: u64) -> Self {
+        let mut all = Self::new();
+        for (bin, n) in bins.filter(|b| b.0 < OCTAVES * BINS) {
+            let (lower, upper) = edges(bin / BINS, bin % BINS);
+            let middle = u128::from(lower + (highest(upper) - lower) / 2);
+            *all.bin_at((bin / BINS, bin % BINS)) += n;
+            all.count += n;
+            all.sum_of_squares = all.sum_of_squares.saturating_add(middle * middle * u128::from(n));
+        }
+        if all.count > 0 {
+            (all.min, all.max, all.sum) = (min, max, sum.into());
+        }
+        all
+    }
+
     /// Adds what `other` has seen.
     pub fn merge(&mut self, other: &Self) {
         for octave in other.octaves() {

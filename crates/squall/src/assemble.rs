@@ -171,7 +171,7 @@ impl Totals {
             blocked_s: t.blocked.as_secs_f64(),
             sending_s: t.sending.as_secs_f64(),
             departure_error_ns: distribution(&self.departures(p, plan)),
-            fingerprint: context.fingerprint.then(|| t.fingerprint.unwrap_or_default().to_string()),
+            fingerprint: (context.fingerprint && !t.unhashed).then(|| t.fingerprint.unwrap_or_default().to_string()),
         };
         let queues = &self.rx[p];
         let (packets, octets) = queues.iter().fold((0, 0), |(n, o), q| (n + q.seen.packets, o + q.seen.octets));
@@ -515,6 +515,7 @@ fn add_port(sum: &mut PortTx, t: PortTx) {
     sum.sending = sum.sending.max(t.sending);
     sum.last = sum.last.max(t.last);
     sum.departure_error.merge(&t.departure_error);
+    sum.unhashed |= t.unhashed;
     if let Some(print) = t.fingerprint {
         sum.fingerprint.get_or_insert_default().merge(print);
     }

@@ -74,6 +74,22 @@ impl OnInterface {
 /// All of them; those on an interface first, the most general of them last.
 pub const KINDS: &[Kind] = &[
     Kind {
+        name: "xdp_live",
+        address: "xdp_live:IFACE",
+        what: "an interface, from frames that a program makes inside the kernel",
+        needs: "CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN; an interface that takes frames from XDP",
+        open: squall_port_linux::open,
+        interface: Some(OnInterface {
+            can: |interface, rights| {
+                squall_port_linux::xdp_live::works(interface, rights).map(|()| "live frames".to_owned())
+            },
+            send: Some(1),
+            receive: None,
+            quietly: "",
+            unasked: |_| Err("it sends only, and not every profile fits"),
+        }),
+    },
+    Kind {
         name: "af_xdp",
         address: "af_xdp:IFACE",
         what: "an Ethernet interface, through AF_XDP sockets, past the host's network stack",

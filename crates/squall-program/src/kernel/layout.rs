@@ -4,10 +4,7 @@
 use squall_units::{Nanos, Picos};
 
 use super::{MOST_STREAMS, Stream};
-use crate::{
-    Gap, Timeline,
-    departures::Standing,
-};
+use crate::{Gap, GapLaw, Pattern, Standing, Timeline};
 
 /// The words, as either side sees them.
 pub trait Memory {
@@ -16,7 +13,7 @@ pub trait Memory {
 }
 
 // Words of the whole program.
-/// Not 0: make nothing, return at once.
+/// Not 0: make nothing, return at once, and say so in `SEEN`.
 pub(super) const ATTENTION: usize = 0;
 /// Of the run, nanoseconds on the clock.
 pub(super) const START: usize = 1;
@@ -44,7 +41,8 @@ pub(super) const LAST_LEFT: usize = 13;
 pub(super) const BROKEN: usize = 14;
 /// The device map is empty: the interface is gone.
 pub(super) const GONE: usize = 15;
-const GLOBALS: usize = 16;
+pub(super) const SEEN: usize = 16;
+const GLOBALS: usize = 18;
 
 /// Frames under way: stream and length, due instant. A power of two, and more than a batch.
 pub(super) const RING: usize = GLOBALS;
@@ -198,9 +196,18 @@ impl Layout {
         m.set(OCTETS, clock.octets);
     }
 
-    /// While `true`, the program makes nothing.
-    pub fn hold(&self, m: &dyn Memory, hold: bool) {
-        m.set(ATTENTION, u64::from(hold));
+    /// The program is to make nothing until it is let go; `ticket` is new each time, and not 0.
+    pub fn hold(&self, m: &dyn Memory, ticket: u64) {
+        m.set(ATTENTION, ticket);
+    }
+
+    /// Whether the program, if it runs at all, has seen that, and touches nothing any more.
+    pub fn is_held(&self, m: &dyn Memory, ticket: u64) -> bool {
+        m.get(SEEN) == ticket
+    }
+
+    pub fn let_go(&self, m: &dyn Memory) {
+        m.set(ATTENTION, 0);
     }
 
     /// Budgets that are used up.
@@ -233,7 +240,7 @@ impl Layout {
         m.get(self.streams[i] + S_UNPACED) != 0
     }
 
-    /// What holds from here on is only to be called while the program does not run: several words change.
+    /// This and what follows is only to be called while the program is held, as several words change.
     pub fn pause(&self, m: &dyn Memory, i: usize, now: Picos) {
         if !self.is_paused(m, i) {
             m.set(self.streams[i] + S_PAUSED, now.0 + 1);
@@ -287,6 +294,18 @@ impl Layout {
         m.set(at + S_REST, rest);
         m.set(at + S_DEN, den);
         m.set(at + S_UNPACED, u64::from(gap == Gap::Zero));
+    }
+
+    /// The departures that stream `i` still has, by the gap that it has now.
+    pub fn timeline(&self, m: &dyn Memory, i: usize, gap: Gap, pattern: Pattern) -> Timeline {
+        let by = self.shares[i].1;
+        let gap = match self.only[i].map_or(gap, |len| gap.fixed(len)) {
+            Gap::PerFrame { num, den } => Gap::PerFrame { num: num.saturating_mul(by), den },
+            gap => gap,
+        };
+        let mut timeline = Timeline::new(gap, GapLaw::Constant, pattern, 0, Picos(0));
+        timeline.stand(self.standing(m, i));
+        timeline
     }
 
     /// Where the departures of stream `i` stand.

@@ -196,6 +196,9 @@ fn fits(s: &Stream<'_>) -> Result<(), Unfit> {
     if longest > MOST_OCTETS {
         return Err(Unfit::new(s.name, format!("a frame of {longest} octets, more than the {MOST_OCTETS} of a page,")));
     }
+    if !s.program.cut().is_whole() {
+        return Err(Unfit::new(s.name, "super-frames"));
+    }
     frame::fits(s)
 }
 

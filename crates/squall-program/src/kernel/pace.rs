@@ -45,7 +45,8 @@ pub(super) fn write(a: &mut Asm, maps: Maps, streams: &[Stream<'_>], layout: &La
     let callback = a.label();
     let signed = streams.iter().any(|s| s.program.signature().is_some());
     a.mov(R6, R1).load_map_value(R8, maps.memory, 0);
-    load(a, R1, ATTENTION).jump_if(Cond::Ne, R1, 0, ends.idle);
+    let go = a.label();
+    load(a, R1, ATTENTION).jump_if(Cond::Eq, R1, 0, go).store(U64, R8, word(SEEN), R1).jump(ends.idle).bind(go);
     load(a, R1, PACKETS).jump_if(Cond::Eq, R1, 0, ends.idle);
     load(a, R1, OCTETS).jump_if(Cond::Eq, R1, 0, ends.idle);
     choose(a, streams.len());

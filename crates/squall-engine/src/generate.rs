@@ -1,0 +1,398 @@
+//! A port that makes its frames itself: its program, the thread in which it runs, and what the two have counted.
+//!
+//! The worker only watches: it sees when everything is sent, applies what it is told, and reads the counters from the
+//! memory that it shares with the program.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use squall_plan::{Plan, PlanStream};
+use squall_port::{Generation, Generator, Port, Remote};
+use squall_profile::{Late, Stop};
+use squall_program::kernel::{self, Layout, Memory, Stream, Unfit};
+use squall_stats::Histogram;
+use squall_units::{Nanos, Picos};
+
+use crate::{
+    Clock, Control, PortTx, StreamTx,
+    supervisor::END_OF_TIME,
+    transmit::{MOST_COUNTED, OVERTIME},
+};
+
+/// Frames handed over at once: without gaps, as many as the kernel takes in a turn.
+const UNPACED_BATCH: u32 = 64;
+/// So many frames a second can leave one by one; above, as few together as keep up.
+const ONE_BY_ONE: f64 = 1e6;
+const MOST_PACED_BATCH: f64 = 16.0;
+
+/// How long a program may take to see that it is held: in a call that just begins or ends, some 30 ms.
+const MOST_PATIENCE: Duration = Duration::from_millis(500);
+
+pub(crate) struct Driver {
+    port: usize,
+    layout: Layout,
+    remote: Arc<dyn Remote>,
+    /// By place in the program: number in the plan, and the share.
+    streams: Vec<(u32, PlanStream, (u64, u64))>,
+    /// Until the thread has it.
+    generator: Option<Box<dyn Generator>>,
+    thread: Option<JoinHandle<Result<(), String>>>,
+    ending: Arc<AtomicBool>,
+    /// Nanoseconds that the thread has computed, when it has ended.
+    cpu_time: Arc<AtomicU64>,
+    end: Picos,
+    tickets: u64,
+    late: Vec<u64>,
+    error: Option<String>,
+    /// The run's time was up before all that was due had left.
+    overdue: bool,
+    pub done: bool,
+}
+
+struct Shared<'a>(&'a dyn Remote);
+
+impl Memory for Shared<'_> {
+    fn get(&self, word: usize) -> u64 {
+        self.0.word(word).load(Ordering::Acquire)
+    }
+
+    fn set(&self, word: usize, value: u64) {
+        self.0.word(word).store(value, Ordering::Release);
+    }
+}
+
+impl Driver {
+    /// Compiles what worker `index` sends on `port` and loads it; `None` where that is nothing.
+    pub fn open(
+        plan: &Plan,
+        index: usize,
+        port: usize,
+        queue: u32,
+        opened: &mut dyn Port,
+    ) -> io::Result<Option<Self>> {
+        let shares = (0..plan.streams.len())
+            .filter(|&s| plan.streams[s].port == port)
+            .filter_map(|s| Some((s as u32, plan.streams[s].clone(), plan.share(s, index)?)));
+        let streams: Vec<_> = shares.collect();
+        if streams.is_empty() {
+            return Ok(None);
+        }
+        let address = opened.facts().address.clone();
+        let unfit = |e: Unfit| io::Error::new(io::ErrorKind::InvalidInput, format!("{address}: {e}"));
+        streams.iter().try_for_each(|(_, s, _)| fits(s)).map_err(unfit)?;
+        let counted = plan.stop.packets.is_some() || plan.stop.octets.is_some();
+        if counted && plan.workers[index].tx.len() > 1 {
+            let why = "a run over several ports that ends by a count of frames or octets".to_owned();
+            return Err(unfit(Unfit { stream: None, why }));
+        }
+        let compiled: Vec<Stream<'_>> = streams
+            .iter()
+            .map(|(_, s, share)| Stream {
+                name: &s.name,
+                program: &s.program,
+                gap: s.gap,
+                law: &s.law,
+                pattern: s.pattern,
+                start: s.start,
+                share: *share,
+            })
+            .collect();
+        let image = kernel::compile(&compiled).map_err(unfit)?;
+        let pps = streams.iter().map(|(_, s, (_, by))| Some(s.asked_pps? / *by as f64)).sum::<Option<f64>>();
+        let batch = pps.map_or(UNPACED_BATCH, |pps| (pps / ONE_BY_ONE).ceil().clamp(1.0, MOST_PACED_BATCH) as u32);
+        let generation = Generation {
+            object: image.object,
+            witnesses: image.witnesses,
+            memory: image.memory,
+            words: image.words,
+            exit: image.exit,
+            tables: image.tables,
+            frame: image.frame,
+            batch,
+        };
+        let generator = opened.open_generator(queue, &generation)?;
+        Ok(Some(Self {
+            port,
+            layout: image.layout,
+            remote: generator.remote(),
+            late: vec![0; streams.len()],
+            streams,
+            generator: Some(generator),
+            thread: None,
+            ending: Arc::default(),
+            cpu_time: Arc::default(),
+            end: END_OF_TIME,
+            tickets: 0,
+            error: None,
+            overdue: false,
+            done: false,
+        }))
+    }
+
+    /// The run is to begin: the thread enters the program, which waits for the first instant.
+    pub fn begin(mut self, clock: Clock, stop: &Stop) -> Self {
+        let Clock::Real(start) = clock else {
+            self.fail("frames made inside the kernel need real time, try --clock real".into());
+            return self;
+        };
+        self.end = stop.duration.map_or(END_OF_TIME, Picos::from).min(END_OF_TIME);
+        let memory = Shared(&*self.remote);
+        let clock = kernel::Clock {
+            start,
+            end: self.end,
+            last: Picos(self.end.0.saturating_add(OVERTIME)),
+            packets: stop.packets.unwrap_or(u64::MAX),
+            octets: stop.octets.unwrap_or(u64::MAX),
+        };
+        self.layout.set_clock(&memory, &clock);
+        self.layout.let_go(&memory);
+        let Some(mut generator) = self.generator.take() else { return self };
+        let (ending, cpu_time) = (self.ending.clone(), self.cpu_time.clone());
+        let work = move || {
+            let mut result = Ok(());
+            while result.is_ok() && !ending.load(Ordering::Acquire) {
+                result = generator.run().map_err(|e| e.to_string());
+            }
+            let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+            cpu_time.store(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64, Ordering::Release);
+            result
+        };
+        match thread::Builder::new().name("squall-live".into()).spawn(work) {
+            Ok(thread) => self.thread = Some(thread),
+            Err(error) => self.fail(error.to_string()),
+        }
+        self
+    }
+
+    fn fail(&mut self, error: String) {
+        self.error.get_or_insert(error);
+        self.done = true;
+    }
+
+    /// Looks after the program; `at` is the time since the start.
+    pub fn turn(&mut self, at: Picos) {
+        if let Some(error) = self.trouble() {
+            self.fail(error);
+            return self.leave();
+        }
+        let m = Shared(&*self.remote);
+        let next = self.layout.next_due(&m);
+        let held = (0..self.streams.len()).any(|i| self.layout.is_paused(&m, i) && self.layout.is_active(&m, i));
+        self.overdue = at.0 >= self.end.0.saturating_add(OVERTIME);
+        let time_is_up = at >= self.end && next.is_none_or(|due| due >= self.end);
+        let spent = self.layout.is_spent(&m);
+        if spent || time_is_up || self.overdue || (next.is_none() && !held) {
+            // Behind the last frame of a run that ends by a count nothing is due, and so nothing late.
+            let early = spent && at < self.end;
+            self.settle(if early { Picos(0) } else { at.min(self.end) });
+        }
+    }
+
+    /// Why nothing more will leave.
+    fn trouble(&mut self) -> Option<String> {
+        let m = Shared(&*self.remote);
+        if self.layout.is_broken(&m) {
+            return Some("the program in the kernel found what cannot be; this is a defect in Squall".into());
+        }
+        if self.layout.is_gone(&m) {
+            return Some("the interface is gone".into());
+        }
+        let (driver, redirect) = self.layout.errors(&m);
+        let fatal = [driver, redirect].into_iter().filter(|&e| e != 0).find_map(|e| self.remote.fatal(e));
+        if fatal.is_some() {
+            return fatal;
+        }
+        if self.thread.as_ref().is_some_and(JoinHandle::is_finished) {
+            return match self.thread.take()?.join() {
+                Ok(Ok(())) => None,
+                Ok(Err(error)) => Some(error),
+                Err(_) => Some("the generating thread ended in a panic; this is a defect in Squall".into()),
+            };
+        }
+        None
+    }
+
+    /// Nothing more is sent; what was due before `until` and has not left is late.
+    fn settle(&mut self, until: Picos) {
+        self.leave();
+        let m = Shared(&*self.remote);
+        for (i, (_, s, _)) in self.streams.iter().enumerate() {
+            let waiting = self.layout.is_active(&m, i) && !self.layout.is_paused(&m, i);
+            if waiting && !self.layout.is_unpaced(&m, i) {
+                let timeline = self.layout.timeline(&m, i, s.gap, s.pattern);
+                let late = timeline.due_before(until, s.program.max_len(), MOST_COUNTED);
+                // A run that is stopped from outside may leave one frame that was due just then.
+                if late > u64::from(!self.overdue) {
+                    self.late[i] += late;
+                }
+            }
+        }
+        self.done = true;
+    }
+
+    /// The program makes no more frames, and its thread goes home.
+    fn leave(&mut self) {
+        self.hold();
+        self.ending.store(true, Ordering::Release);
+        self.done = true;
+        // Mostly enough; `close` insists.
+        for _ in 0..5 {
+            if self.thread.as_ref().is_none_or(JoinHandle::is_finished) {
+                break;
+            }
+            self.remote.interrupt();
+            thread::sleep(Duration::from_micros(200));
+        }
+    }
+
+    pub fn obey(&mut self, control: &Control, at: Picos) {
+        if self.done {
+            return;
+        }
+        let chosen = |number: Option<u32>| -> Vec<usize> {
+            (0..self.streams.len()).filter(|&i| number.is_none_or(|n| n == self.streams[i].0)).collect()
+        };
+        match control {
+            Control::Stop => {
+                self.end = self.end.min(at);
+                self.layout.set_end(&Shared(&*self.remote), at);
+            }
+            // The supervisor has refused it.
+            Control::Add(..) => {}
+            Control::Pause(number) => {
+                let which = chosen(*number);
+                self.change(|layout, m, _| which.iter().for_each(|&i| layout.pause(m, i, at)));
+            }
+            Control::Resume(number) => {
+                let which = chosen(*number);
+                self.change(|layout, m, _| which.iter().for_each(|&i| layout.resume(m, i, at)));
+            }
+            Control::Rate(number, gap) => {
+                let which = chosen(Some(*number));
+                self.change(|layout, m, streams| {
+                    for &i in &which {
+                        streams[i].1.gap = *gap;
+                        layout.set_rate(m, i, *gap, at);
+                    }
+                });
+            }
+            Control::Remove(number) => {
+                let which = chosen(Some(*number));
+                self.change(|layout, m, _| which.iter().for_each(|&i| layout.remove(m, i)));
+            }
+        }
+    }
+
+    /// Changes several words while the program makes nothing: a few frames' time.
+    fn change(&mut self, f: impl FnOnce(&Layout, &dyn Memory, &mut [(u32, PlanStream, (u64, u64))])) {
+        self.hold();
+        let m = Shared(&*self.remote);
+        f(&self.layout, &m, &mut self.streams);
+        self.layout.let_go(&m);
+    }
+
+    /// Until the program has seen that it is to rest, or does not run.
+    fn hold(&mut self) {
+        self.tickets += 1;
+        let m = Shared(&*self.remote);
+        self.layout.hold(&m, self.tickets);
+        let patience = Instant::now() + MOST_PATIENCE;
+        while !self.layout.is_held(&m, self.tickets)
+            && self.thread.as_ref().is_some_and(|t| !t.is_finished())
+            && Instant::now() < patience
+        {
+            thread::sleep(Duration::from_micros(50));
+        }
+    }
+
+    /// The end of the run.
+    pub fn close(&mut self, at: Picos) {
+        if !self.done {
+            self.settle(at.min(self.end));
+        }
+        self.ending.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            while !thread.is_finished() {
+                self.remote.interrupt();
+                thread::sleep(Duration::from_millis(1));
+            }
+            match thread.join() {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => self.fail(error),
+                Err(_) => self.fail("the generating thread ended in a panic; this is a defect in Squall".into()),
+            }
+        }
+    }
+
+    /// Of the thread, once it has ended.
+    pub fn cpu_time(&self) -> Nanos {
+        Nanos(self.cpu_time.load(Ordering::Acquire))
+    }
+
+    pub fn port(&self) -> PortTx {
+        let m = Shared(&*self.remote);
+        let mut sum = PortTx { port: self.port, unhashed: true, error: self.error.clone(), ..PortTx::default() };
+        sum.last = self.layout.last_left(&m);
+        for s in self.streams(false) {
+            sum.packets += s.packets;
+            sum.octets += s.octets;
+            for (reason, n) in s.not_sent {
+                sum.errors += if reason == LATE { 0 } else { n };
+                *sum.not_sent.entry(reason).or_default() += n;
+            }
+        }
+        sum
+    }
+
+    pub fn streams(&self, full: bool) -> Vec<StreamTx> {
+        let m = Shared(&*self.remote);
+        let one = |(i, (number, ..)): (usize, &(u32, PlanStream, (u64, u64)))| {
+            let a = self.layout.accounts(&m, i);
+            let reasons = [(LATE, self.late[i]), ("driver_full", a.dropped), ("interface_refused", a.refused)];
+            StreamTx {
+                number: *number,
+                packets: a.taken,
+                octets: a.octets,
+                not_sent: reasons.into_iter().filter(|r| r.1 > 0).collect(),
+                stretched: Nanos::ZERO,
+                first: a.first,
+                last: a.last,
+                departure_error: match full {
+                    true => Histogram::from_bins(self.layout.lateness(&m, i), a.late_min, a.late_max, a.late_sum),
+                    false => Histogram::default(),
+                },
+            }
+        };
+        self.streams.iter().enumerate().map(one).collect()
+    }
+}
+
+const LATE: &str = "late";
+
+/// Whoever forgets a run must not go on sending.
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.ending.store(true, Ordering::Release);
+        if self.thread.is_some() {
+            self.close(Picos(0));
+        }
+    }
+}
+
+/// What the program itself does not know of.
+fn fits(s: &PlanStream) -> Result<(), Unfit> {
+    if s.next.is_some() || !s.self_start {
+        return Err(Unfit::new(&s.name, "streams that start each other"));
+    }
+    match s.late {
+        Late::CatchUp => Ok(()),
+        _ => Err(Unfit::new(&s.name, "a schedule that leaves late frames out or is stretched by them")),
+    }
+}

@@ -1,0 +1,50 @@
+//! Counts what arrives on an interface, in XDP: `xdp_sink IFACE SECONDS [gaps=NOMINAL_NS]`, then one JSON object.
+//!
+//! With `gaps`: how many gaps are within 250 ns of the nominal one, and by how much the mean differs.
+
+use std::{io::Write, process::ExitCode, thread, time::Duration};
+
+use squall_port_linux::sink::{BIN_NS, Sink};
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let nominal = arguments.get(2).and_then(|a| a.strip_prefix("gaps=")).and_then(|a| a.parse::<u64>().ok());
+    let seconds = arguments.get(1).and_then(|a| a.parse::<f64>().ok()).filter(|s| *s > 0.0 && *s < 1e6);
+    let (Some(interface), Some(seconds)) = (arguments.first(), seconds) else {
+        eprintln!("xdp_sink: expected IFACE SECONDS [gaps=NANOSECONDS]");
+        return ExitCode::from(2);
+    };
+    let sink = match Sink::attach(interface, nominal.is_some()) {
+        Ok(sink) => sink,
+        Err(error) => {
+            eprintln!("xdp_sink: {interface}: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    println!("ready");
+    let _ = std::io::stdout().flush();
+    // What comes in the time asked for, by the clock.
+    let (before, from) = (sink.seen(), std::time::Instant::now());
+    thread::sleep(Duration::from_secs_f64(seconds));
+    let (after, lasted) = (sink.seen(), from.elapsed().as_secs_f64());
+    let frames = after.frames - before.frames;
+    print!(
+        "{{\"frames\": {frames}, \"octets\": {}, \"seconds\": {lasted:.6}, \"pps\": {:.1}",
+        after.octets - before.octets,
+        frames as f64 / lasted
+    );
+    if let Some(nominal) = nominal {
+        let gaps = sink.gaps();
+        let all: u64 = gaps.iter().sum();
+        let near = |(i, _): &(usize, &u64)| (*i as u64 * BIN_NS + BIN_NS / 2).abs_diff(nominal) <= 250;
+        let within: u64 = gaps.iter().enumerate().filter(near).map(|(_, n)| n).sum();
+        let mean = after.lasted_ns as f64 / all.max(1) as f64;
+        print!(
+            ", \"gaps\": {all}, \"within_250_ns\": {:.5}, \"mean_gap_ns\": {mean:.3}, \"mean_error_ppm\": {:.2}",
+            within as f64 / all.max(1) as f64,
+            (mean / nominal as f64 - 1.0) * 1e6
+        );
+    }
+    println!("}}");
+    ExitCode::SUCCESS
+}

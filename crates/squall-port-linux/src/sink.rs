@@ -1,0 +1,105 @@
+//! An XDP program that counts what arrives and lets nothing through: the honest receiver of benchmarks and tests, as near
+//! to the wire as a program gets.
+
+use std::{io, sync::atomic::Ordering};
+
+use squall_bpf::{
+    Alu, Asm, Cond, MapKind, MapSpec, Object,
+    Reg::*,
+    Size::{U32, U64},
+    helper, xdp_action, xdp_md,
+};
+
+use crate::{
+    bpf::{Attached, Kind, MappedArray, Program, XdpMode},
+    netlink::Netlink,
+};
+
+/// Nanoseconds of a bin of gaps, and how many there are; longer gaps are in the last.
+pub const BIN_NS: u64 = 1 << BIN_BITS;
+pub const BINS: usize = 16_384;
+const BIN_BITS: i32 = 4;
+
+// Words of the shared memory.
+const FRAMES: usize = 0;
+const OCTETS: usize = 1;
+const LAST: usize = 2;
+const FIRST: usize = 3;
+const GAPS: usize = 4;
+
+/// What has come so far. Octets without FCS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    pub frames: u64,
+    pub octets: u64,
+    /// Nanoseconds from the first arrival to the last; 0 where instants are not taken.
+    pub lasted_ns: u64,
+}
+
+/// Attached until dropped. Counts are exact on an interface with one receiving queue.
+#[derive(Debug)]
+pub struct Sink {
+    _program: (Program, Attached),
+    memory: MappedArray,
+}
+
+impl Sink {
+    /// Attaches to `interface`, in the driver where it can. With `gaps`, the instants of arrival are taken too, which costs
+    /// some 30 ns a frame.
+    ///
+    /// # Errors
+    /// No such interface, a program that is there already, no permission.
+    pub fn attach(interface: &str, gaps: bool) -> io::Result<Self> {
+        let links = Netlink::open()?.links()?;
+        let link = links.into_iter().find(|l| l.name == interface).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::NotFound, format!("there is no interface {interface}"))
+        })?;
+        let program = Program::load(&object(gaps), Kind::Xdp { frags: false })?;
+        let attached =
+            program.attach_xdp(link.index, XdpMode::Native).or_else(|_| program.attach_xdp(link.index, XdpMode::Generic))?;
+        let memory = program.map(0).mapped()?;
+        Ok(Self { _program: (program, attached), memory })
+    }
+
+    pub fn seen(&self) -> Seen {
+        let word = |i: usize| self.memory.word(i).load(Ordering::Relaxed);
+        Seen { frames: word(FRAMES), octets: word(OCTETS), lasted_ns: word(LAST).saturating_sub(word(FIRST)) }
+    }
+
+    /// Gaps between arrivals: bin i counts those of `i * BIN_NS ..` nanoseconds.
+    pub fn gaps(&self) -> Vec<u64> {
+        (0..BINS).map(|i| self.memory.word(GAPS + i).load(Ordering::Relaxed)).collect()
+    }
+}
+
+fn object(gaps: bool) -> Object {
+    let mut a = Asm::new("squall_sink");
+    let memory = a.map(MapSpec {
+        name: "squall_sink".into(),
+        kind: MapKind::Array,
+        key_octets: 4,
+        value_octets: ((GAPS + BINS) * 8) as u32,
+        entries: 1,
+        mmap: true,
+    });
+    let word = |i: usize| (i * 8) as i16;
+    let (out, first, short) = (a.label(), a.label(), a.label());
+    a.mov(R6, R1).load_map_value(R8, memory, 0);
+    a.load(U32, R1, R6, xdp_md::DATA).load(U32, R2, R6, xdp_md::DATA_END).alu(Alu::Sub, R2, R1);
+    a.load(U64, R1, R8, word(OCTETS)).add(R1, R2).store(U64, R8, word(OCTETS), R1);
+    a.load(U64, R1, R8, word(FRAMES)).add(R1, 1).store(U64, R8, word(FRAMES), R1);
+    if gaps {
+        a.call(helper::KTIME_GET_NS).load(U64, R2, R8, word(LAST)).store(U64, R8, word(LAST), R0);
+        a.jump_if(Cond::Eq, R2, 0, first).alu(Alu::Sub, R0, R2).shift_right(R0, BIN_BITS);
+        a.jump_if(Cond::Lt, R0, BINS as i32, short).mov(R0, BINS as i32 - 1);
+        a.bind(short).shift_left(R0, 3).add(R8, R0);
+        a.load(U64, R1, R8, word(GAPS)).add(R1, 1).store(U64, R8, word(GAPS), R1).jump(out);
+        a.bind(first).store(U64, R8, word(FIRST), R0);
+    }
+    a.bind(out).mov(R0, xdp_action::DROP).exit();
+    if !gaps {
+        // Bound, if only here.
+        a.bind(first).bind(short);
+    }
+    a.finish()
+}

@@ -1,0 +1,226 @@
+//! `xdp_live:IFACE`: frames that an XDP program makes inside the kernel and redirects to the interface; no frame ever
+//! crosses from user space.
+//!
+//! The program runs over live frames (`BPF_PROG_TEST_RUN` with `BPF_F_TEST_XDP_LIVE_FRAMES`, Linux 5.18): a thread sits in
+//! one long system call, in which the kernel takes pages from a pool, lets the program fill them and gives them to the
+//! driver's `ndo_xdp_xmit`. It sends only; what comes in is for an af_xdp or af_packet port.
+//!
+//! A call costs some 25 ms beside the frames, so it is made as long as can be, and ended by a signal (SIGURG, which does
+//! nothing). Everything in the kernel is held by descriptors: a process that is killed leaves nothing.
+//!
+//! Options: `batch=N` (frames handed over at once, instead of what suits the rate).
+
+use std::{
+    io,
+    sync::{
+        Arc, Once,
+        atomic::{AtomicI32, AtomicU64, Ordering},
+    },
+};
+
+use squall_port::{
+    Address, Generation, Generator, InterfaceCounters, Port, PortFacts, Remote, RxQueue, Segmentation, Timestamps, TxQueue,
+};
+
+use crate::{
+    af_packet::ethernet_link,
+    bpf::{Attached, Kind, LiveRun, MappedArray, Program},
+    interface::{InterfaceInfo, InterfaceState},
+    netlink::{Link, Netlink},
+    permissions::Permissions,
+    sys,
+};
+
+const ETHERNET_HEADER: u32 = 14;
+const VLAN_TAG: u32 = 4;
+/// A page, less headroom, what the kernel keeps beside a live frame, and the tail.
+const MOST_OCTETS: u32 = 3328;
+/// Threads that may generate for one interface.
+const TX_QUEUES: u32 = 64;
+const MOST_BATCH: u32 = 256;
+/// Runs of the program in a call: minutes.
+const REPEAT: u32 = 1 << 30;
+/// Does nothing by default, and nothing here either, but ends a system call.
+const SIGNAL: libc::c_int = libc::SIGURG;
+
+pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
+    let mut a = address.clone();
+    let batch = a.take_in("batch", 0..=MOST_BATCH, 0)?;
+    a.finish(&["batch"])?;
+    let netlink = Netlink::open()?;
+    let (link, interface) = ethernet_link(address, &netlink)?;
+    permitted().map_err(|e| io::Error::new(e.kind(), format!("{address}: {e}")))?;
+    let facts = PortFacts {
+        kind: "xdp_live",
+        address: address.to_string(),
+        max_frame: (link.mtu + ETHERNET_HEADER + VLAN_TAG).min(MOST_OCTETS),
+        speed_bps: interface.speed_bps,
+        mac: link.mac,
+        tx_queues: TX_QUEUES,
+        rx_queues: 0,
+        timestamps: Timestamps::None,
+        virtual_time: false,
+        batch: batch as usize,
+        segmentation: Segmentation::Nowhere,
+    };
+    Ok(Box::new(LivePort { facts, batch, address: address.clone(), link, netlink }))
+}
+
+/// Whether frames made in the kernel can leave there, as far as that is known without trying; why not.
+pub fn works(interface: &InterfaceInfo, rights: &Permissions) -> Result<(), String> {
+    rights.xdp_programs()?;
+    if interface.state == InterfaceState::Down {
+        return Err("the interface is down".into());
+    }
+    match interface.xdp.features {
+        Some(features) if !features.redirect_target => Err(no_target(&interface.name)),
+        _ => Ok(()),
+    }
+}
+
+fn no_target(name: &str) -> String {
+    format!(
+        "{name} takes no frames from XDP\n  \
+         a veth does when its peer polls: ethtool -K PEER gro on, or an af_xdp port there; other drivers must have \
+         ndo_xdp_xmit, else try af_xdp:{name} or af_packet:{name}"
+    )
+}
+
+/// A missing permission is told now, not when the run starts.
+fn permitted() -> io::Result<()> {
+    use squall_bpf::{Asm, Reg::R0, xdp_action};
+    let mut a = Asm::new("squall_may_i");
+    a.mov(R0, xdp_action::DROP).exit();
+    Program::load(&a.finish(), Kind::Xdp { frags: false }).map(drop)
+}
+
+struct LivePort {
+    facts: PortFacts,
+    /// 0: what suits the rate.
+    batch: u32,
+    address: Address,
+    link: Link,
+    netlink: Netlink,
+}
+
+impl Port for LivePort {
+    fn facts(&self) -> &PortFacts {
+        &self.facts
+    }
+
+    fn open_tx(&mut self, _: u32, _: u32) -> io::Result<Box<dyn TxQueue>> {
+        let text = format!("{}: makes its frames itself, and takes none", self.address);
+        Err(io::Error::new(io::ErrorKind::Unsupported, text))
+    }
+
+    fn open_rx(&mut self, _: u32) -> io::Result<Box<dyn RxQueue>> {
+        let name = &self.link.name;
+        let text = format!("{}: sends only\n  try af_xdp:{name} or af_packet:{name} to receive", self.address);
+        Err(io::Error::new(io::ErrorKind::Unsupported, text))
+    }
+
+    fn generates(&self) -> bool {
+        true
+    }
+
+    fn open_generator(&mut self, queue: u32, g: &Generation) -> io::Result<Box<dyn Generator>> {
+        self.facts.check_tx(queue, g.frame.len() as u32)?;
+        let told = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", self.address));
+        let program = Program::load(&g.object, Kind::Xdp { frags: false }).map_err(told)?;
+        let index = 0u32.to_ne_bytes();
+        program.map(g.exit).update(&index, &self.link.index.to_ne_bytes()).map_err(|e| match e.raw_os_error() {
+            Some(libc::ENODEV | libc::EINVAL) => told(io::Error::other("the interface is gone")),
+            _ => told(e),
+        })?;
+        program.map(g.tables.0).update(&index, &g.tables.1).map_err(told)?;
+        let memory = program.map(g.memory).mapped().map_err(told)?;
+        for (i, word) in g.words.iter().enumerate() {
+            memory.word(i).store(*word, Ordering::Relaxed);
+        }
+        let mut witnesses = Vec::new();
+        for (tracepoint, object) in &g.witnesses {
+            let witness = program.load_beside(object, Kind::RawTracepoint).and_then(|p| {
+                let attached = p.attach_raw_tracepoint(tracepoint)?;
+                Ok((p, attached))
+            });
+            witnesses.push(witness.map_err(|e| {
+                let text = format!(
+                    "{}: tracepoint {tracepoint}: {e}\n  without it, what the driver drops would not be known",
+                    self.address
+                );
+                io::Error::new(e.kind(), text)
+            })?);
+        }
+        // Frames shorter than a header are refused by the kernel.
+        let frame = g.frame.clone();
+        let batch = if self.batch == 0 { g.batch } else { self.batch };
+        let remote = Arc::new(LiveRemote { interface: self.link.name.clone(), memory, thread: AtomicI32::new(0) });
+        Ok(Box::new(Live { program, _witnesses: witnesses, frame, batch, remote }))
+    }
+
+    fn interface_counters(&self) -> Option<InterfaceCounters> {
+        self.netlink.link(self.link.index).ok().map(|link| link.counters)
+    }
+}
+
+struct Live {
+    program: Program,
+    _witnesses: Vec<(Program, Attached)>,
+    frame: Vec<u8>,
+    batch: u32,
+    remote: Arc<LiveRemote>,
+}
+
+struct LiveRemote {
+    interface: String,
+    memory: MappedArray,
+    /// In the system call; 0: none.
+    thread: AtomicI32,
+}
+
+impl Generator for Live {
+    fn run(&mut self) -> io::Result<()> {
+        sys::ignore_audibly(SIGNAL, &ONCE);
+        self.remote.thread.store(sys::thread_id(), Ordering::Release);
+        let run = LiveRun { frame: &self.frame, ingress: 0, repeat: REPEAT, batch: self.batch };
+        let result = self.program.run_live(&run);
+        self.remote.thread.store(0, Ordering::Release);
+        match result {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                format!("{}: this kernel has no live frames (Linux 5.18 has them): {error}", self.remote.interface),
+            )),
+            other => other,
+        }
+    }
+
+    fn remote(&self) -> Arc<dyn Remote> {
+        self.remote.clone()
+    }
+}
+
+static ONCE: Once = Once::new();
+
+impl Remote for LiveRemote {
+    fn word(&self, index: usize) -> &AtomicU64 {
+        self.memory.word(index)
+    }
+
+    fn interrupt(&self) {
+        let thread = self.thread.load(Ordering::Acquire);
+        if thread != 0 {
+            sys::signal_thread(thread, SIGNAL);
+        }
+    }
+
+    fn fatal(&self, errno: i32) -> Option<String> {
+        let name = &self.interface;
+        match errno {
+            libc::ENXIO | libc::EOPNOTSUPP => Some(no_target(name)),
+            libc::ENETDOWN => Some(format!("{name}: the interface was taken down")),
+            libc::ENODEV => Some(format!("{name}: the interface is gone")),
+            _ => None,
+        }
+    }
+}
