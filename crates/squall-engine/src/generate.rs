@@ -70,13 +70,7 @@ impl Memory for Shared<'_> {
 
 impl Driver {
     /// Compiles what worker `index` sends on `port` and loads it; `None` where that is nothing.
-    pub fn open(
-        plan: &Plan,
-        index: usize,
-        port: usize,
-        queue: u32,
-        opened: &mut dyn Port,
-    ) -> io::Result<Option<Self>> {
+    pub fn open(plan: &Plan, index: usize, port: usize, queue: u32, opened: &mut dyn Port) -> io::Result<Option<Self>> {
         let shares = (0..plan.streams.len())
             .filter(|&s| plan.streams[s].port == port)
             .filter_map(|s| Some((s as u32, plan.streams[s].clone(), plan.share(s, index)?)));

@@ -51,12 +51,14 @@ impl Sink {
     /// No such interface, a program that is there already, no permission.
     pub fn attach(interface: &str, gaps: bool) -> io::Result<Self> {
         let links = Netlink::open()?.links()?;
-        let link = links.into_iter().find(|l| l.name == interface).ok_or_else(|| {
-            io::Error::new(io::ErrorKind::NotFound, format!("there is no interface {interface}"))
-        })?;
+        let link = links
+            .into_iter()
+            .find(|l| l.name == interface)
+            .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("there is no interface {interface}")))?;
         let program = Program::load(&object(gaps), Kind::Xdp { frags: false })?;
-        let attached =
-            program.attach_xdp(link.index, XdpMode::Native).or_else(|_| program.attach_xdp(link.index, XdpMode::Generic))?;
+        let attached = program
+            .attach_xdp(link.index, XdpMode::Native)
+            .or_else(|_| program.attach_xdp(link.index, XdpMode::Generic))?;
         let memory = program.map(0).mapped()?;
         Ok(Self { _program: (program, attached), memory })
     }

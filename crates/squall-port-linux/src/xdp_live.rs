@@ -19,7 +19,8 @@ use std::{
 };
 
 use squall_port::{
-    Address, Generation, Generator, InterfaceCounters, Port, PortFacts, Remote, RxQueue, Segmentation, Timestamps, TxQueue,
+    Address, Generation, Generator, InterfaceCounters, Port, PortFacts, Remote, RxQueue, Segmentation, Timestamps,
+    TxQueue,
 };
 
 use crate::{
@@ -80,9 +81,8 @@ pub fn works(interface: &InterfaceInfo, rights: &Permissions) -> Result<(), Stri
 
 fn no_target(name: &str) -> String {
     format!(
-        "{name} takes no frames from XDP\n  \
-         a veth does when its peer polls: ethtool -K PEER gro on, or an af_xdp port there; other drivers must have \
-         ndo_xdp_xmit, else try af_xdp:{name} or af_packet:{name}"
+        "{name} takes no frames from XDP: a veth does when its peer polls (ethtool -K PEER gro on, or an af_xdp port \
+         there), other drivers when they have ndo_xdp_xmit; else try af_xdp:{name} or af_packet:{name}"
     )
 }
 

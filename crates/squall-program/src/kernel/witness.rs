@@ -3,12 +3,7 @@
 //! A frame is under way from the program's redirect until the driver has it or nobody does. Meanwhile the CPU lets no
 //! other network work in, so whatever passes a device map on that CPU then is ours, in the order in which it was made.
 
-use squall_bpf::{
-    Alu, Asm, Cond, Object,
-    Reg::*,
-    Size::U64,
-    helper,
-};
+use squall_bpf::{Alu, Asm, Cond, Object, Reg::*, Size::U64, helper};
 
 use super::{Maps, layout::*, pace::word};
 
