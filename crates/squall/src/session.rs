@@ -186,7 +186,7 @@ impl Session {
         let mut ports = Vec::new();
         let (mut limits, notes) = self.each_port(|port, wanted| {
             let (opened, limit, note) = crate::ports::open(&port.address, wanted)?;
-            if wanted == crate::kinds::Use::Receive && opened.generates() {
+            if wanted.to == crate::kinds::Use::Receive && opened.generates() {
                 let name = port.address.split([':', ',']).nth(1).unwrap_or_default();
                 return Err(Error::Usage(format!(
                     "{} sends only\n  try af_xdp:{name} or af_packet:{name} to receive",
