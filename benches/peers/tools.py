@@ -24,14 +24,18 @@ class Unsuited(Exception):
     """The tool cannot send this kind of traffic."""
 
 
-def squall(lab: Lab, kind: str, pps: int | None) -> Process:
+def squall(lab: Lab, kind: str, pps: int | None, port: str = "af_packet") -> Process:
     packet = f"eth(src={MAC_A},dst={MAC_SINK})/ipv4(src={IP_A},dst={IP_SINK})/udp(sport={SPORT},dport={DPORT})"
     size = "imix" if kind == "imix" else str(int(kind) + 4)
     rate = f"{pps}pps" if pps else "max"
     return lab.sender(
-        *(squall_binary(), "send", "--port", f"af_packet:{PORT_A}", "--packet", packet, "--size", size, "--rate", rate),
+        *(squall_binary(), "send", "--port", f"{port}:{PORT_A}", "--packet", packet, "--size", size, "--rate", rate),
         *("--duration", "600s", "--cores", "1", "--quiet"),
     )
+
+
+def squall_af_xdp(lab: Lab, kind: str, pps: int | None) -> Process:
+    return squall(lab, kind, pps, "af_xdp")
 
 
 def tcpreplay(lab: Lab, kind: str, pps: int | None) -> Process:
@@ -89,6 +93,7 @@ def mgen(lab: Lab, kind: str, pps: int | None) -> Process:
 Tool = Callable[[Lab, str, int | None], Process]
 SPEED: dict[str, Tool] = {
     "squall": squall,
+    "squall-af_xdp": squall_af_xdp,
     "trafgen": trafgen,
     "trafgen-qdisc": trafgen_qdisc,
     "trafgen-sendto": trafgen_sendto,
@@ -107,7 +112,8 @@ ACCURACY: dict[str, Tool] = {
 
 def program(tool: str) -> str:
     """The program behind a tool's name."""
-    return {"squall": squall_binary(), "ostinato": "drone"}.get(tool, tool.partition("-")[0])
+    name = tool.partition("-")[0]
+    return {"squall": squall_binary(), "ostinato": "drone"}.get(name, name)
 
 
 def installed(tool: str) -> bool:

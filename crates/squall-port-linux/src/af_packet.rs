@@ -139,8 +139,19 @@ fn distance(a: &str, b: &str) -> usize {
     row[b.len()]
 }
 
+/// The interface takes frames to any address, as long as `socket` is open.
+pub(crate) fn be_promiscuous(socket: &Socket, index: u32) -> io::Result<()> {
+    let promiscuous = libc::packet_mreq {
+        mr_ifindex: index as c_int,
+        mr_type: libc::PACKET_MR_PROMISC as u16,
+        mr_alen: 0,
+        mr_address: [0; 8],
+    };
+    socket.set(libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, promiscuous)
+}
+
 /// Not bound to an interface yet, and of protocol 0: receives nothing.
-fn packet_socket(address: &Address) -> io::Result<Socket> {
+pub(crate) fn packet_socket(address: &Address) -> io::Result<Socket> {
     Socket::new(libc::AF_PACKET, libc::SOCK_RAW, 0).map_err(|error| match error.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => io::Error::new(
             io::ErrorKind::PermissionDenied,
@@ -187,13 +198,7 @@ impl Port for PacketPort {
         let ring = Ring::new(socket, &self.options)?;
         let (socket, level) = (&ring.socket, libc::SOL_PACKET);
         socket.set(level, libc::PACKET_IGNORE_OUTGOING, 1)?;
-        let promiscuous = libc::packet_mreq {
-            mr_ifindex: self.link.index as c_int,
-            mr_type: libc::PACKET_MR_PROMISC as u16,
-            mr_alen: 0,
-            mr_address: [0; 8],
-        };
-        socket.set(level, libc::PACKET_ADD_MEMBERSHIP, promiscuous)?;
+        be_promiscuous(socket, self.link.index)?;
         // Without it the kernel stamps a frame when it has come as far as this socket, not when it arrived.
         socket.set(libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)?;
         // Deaf until in its group: a queue alone would get the other queues' frames too.

@@ -3,7 +3,7 @@
 //! Sends from the memory that is shared with the kernel: a frame is written once, where the driver (zero-copy) or the
 //! kernel (copy mode) finds it. Receives by an XDP program of our own, which is on the interface as long as the port is open
 //! for receiving: by a link, so that the kernel removes it when this process ends, however it ends. The program stamps
-//! each frame that it takes and lets the others pass to the host (docs/guide/ports.md).
+//! each frame that it takes and lets the others pass to the host (docs/adr/0011-taking-frames.md).
 //!
 //! Native where the driver takes a program, else generic; without copying where the driver can, else in copy mode;
 //! [`Port::notes`] tells what was chosen and why.
@@ -23,14 +23,15 @@ use std::{
 use squall_port::{Address, BATCH, InterfaceCounters, Port, PortFacts, RxQueue, Segmentation, Timestamps, TxQueue};
 
 use self::{
-    program::{Receiving, Take},
+    program::{Counters, Receiving, Take},
     rx::XdpRx,
     tx::XdpTx,
     umem::{Binding, Direction, Layout, Side, TX_HEADROOM, Umem},
 };
 use crate::{
-    af_packet::{ETHERNET_HEADER, VLAN_TAG, ethernet_link},
+    af_packet::{ETHERNET_HEADER, VLAN_TAG, ethernet_link, packet_socket},
     bpf::XdpMode,
+    interface::Channels,
     netlink::{Link, Netlink},
     sys::Socket,
 };
@@ -82,7 +83,7 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
     let (link, interface) = ethernet_link(address, &netlink)?;
     // A missing permission is told now, not when the run starts.
     xdp_socket(address)?;
-    let (rx_device, tx_device) = device_queues(&link);
+    let (rx_device, tx_device) = device_queues(&link, interface.channels);
     let device_queues = match options.queue {
         Some(queue) if queue >= rx_device.max(tx_device) => {
             let most = rx_device.max(tx_device) - 1;
@@ -119,6 +120,7 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
         segmentation: Segmentation::Engine,
     };
     Ok(Box::new(XdpPort {
+        address: address.clone(),
         facts,
         options,
         link,
@@ -126,6 +128,7 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
         device_queues,
         loaded,
         receiving: Weak::new(),
+        counters: None,
         queues: BTreeMap::new(),
         zero_copy: None,
         notes,
@@ -173,19 +176,15 @@ fn xdp_socket(address: &Address) -> io::Result<Socket> {
 }
 
 /// Queues that the device uses, to receive and to send: fewer than the kernel has made room for.
-fn device_queues(link: &Link) -> (u32, u32) {
-    // struct ethtool_channels: cmd, max_rx, max_tx, max_other, max_combined, rx, tx, other, combined.
-    const ETHTOOL_GCHANNELS: u32 = 0x3c;
-    let mut channels = [0u32; 9];
-    channels[0] = ETHTOOL_GCHANNELS;
-    let asked = Socket::new(libc::AF_INET, libc::SOCK_DGRAM, 0).and_then(|s| s.ethtool(&link.name, &mut channels));
-    match asked {
-        Ok(()) => ((channels[5] + channels[8]).max(1), (channels[6] + channels[8]).max(1)),
-        Err(_) => (link.rx_queues.max(1), link.tx_queues.max(1)),
+fn device_queues(link: &Link, channels: Option<Channels>) -> (u32, u32) {
+    match channels {
+        Some(c) => ((c.rx + c.combined).max(1), (c.tx + c.combined).max(1)),
+        None => (link.rx_queues.max(1), link.tx_queues.max(1)),
     }
 }
 
 struct XdpPort {
+    address: Address,
     facts: PortFacts,
     options: Options,
     link: Link,
@@ -197,6 +196,8 @@ struct XdpPort {
     loaded: Option<Receiving>,
     /// On the interface as long as a queue is open to receive.
     receiving: Weak<Receiving>,
+    /// Of the program that is or was on the interface.
+    counters: Option<Arc<Counters>>,
     queues: BTreeMap<u32, DeviceQueue>,
     /// Once it was tried.
     zero_copy: Option<bool>,
@@ -243,7 +244,7 @@ impl Port for XdpPort {
 
     fn notes(&self) -> Vec<String> {
         let mut notes = self.notes.clone();
-        let passed = self.receiving.upgrade().map_or(0, |r| r.passed());
+        let passed = self.counters.as_ref().map_or(0, |counters| counters.passed());
         if passed > 0 {
             let name = &self.link.name;
             notes.push(format!("{name}: {passed} frames were for the host and passed on (take=all takes them, too)"));
@@ -258,14 +259,16 @@ impl XdpPort {
         if let Some(receiving) = self.receiving.upgrade() {
             return Ok(receiving);
         }
-        let (link, take) = (&self.link, self.options.take);
+        let (link, take) = (self.link.clone(), self.options.take);
         let mut receiving = match self.loaded.take() {
             Some(loaded) => loaded,
             None => Receiving::load(take, link.mac, self.device_queues.end)?,
         };
         let told = receiving.attach(&link.name, link.index, &self.options.modes)?;
         self.notes.extend(told);
+        receiving.be_promiscuous(packet_socket(&self.address)?, link.index)?;
         let receiving = Arc::new(receiving);
+        self.counters = Some(receiving.counters().clone());
         self.receiving = Arc::downgrade(&receiving);
         Ok(receiving)
     }

@@ -1,11 +1,17 @@
 //! The XDP program that hands frames to the sockets, stamps them, and lets pass what is not for us.
 
-use std::{io, net::Ipv6Addr, str::FromStr, sync::atomic::Ordering};
+use std::{
+    io,
+    net::Ipv6Addr,
+    str::FromStr,
+    sync::{Arc, atomic::Ordering},
+};
 
 use squall_bpf::{Alu, Asm, Cond, Label, MapKind, MapSpec, Object, Reg::*, Size, helper, xdp_action, xdp_md};
 use squall_units::{MacAddr, SIGNATURE_HASH};
 
 use crate::{
+    af_packet::be_promiscuous,
     bpf::{Attached, Kind, MappedArray, Program, XdpMode},
     sys::Socket,
 };
@@ -55,9 +61,11 @@ const UNSTAMPED: usize = 1;
 #[derive(Debug)]
 pub struct Receiving {
     program: Program,
-    counters: MappedArray,
-    /// Until [`Receiving::attach`]; gone first.
+    counters: Arc<Counters>,
+    /// From [`Receiving::attach`] on; gone first.
     attached: Option<Attached>,
+    /// Keeps the interface promiscuous.
+    everything: Option<Socket>,
     pub mode: Option<XdpMode>,
 }
 
@@ -65,8 +73,8 @@ impl Receiving {
     /// Loads the program, for up to `queues` queues of the device, and attaches it to nothing yet.
     pub fn load(take: Take, mac: Option<MacAddr>, queues: u32) -> io::Result<Self> {
         let program = Program::load(&assemble(take, mac, queues), Kind::Xdp { frags: true })?;
-        let counters = program.map(COUNTERS).mapped()?;
-        Ok(Self { program, counters, attached: None, mode: None })
+        let counters = Arc::new(Counters(program.map(COUNTERS).mapped()?));
+        Ok(Self { program, counters, attached: None, everything: None, mode: None })
     }
 
     /// Attaches the program in the first of `modes` that the interface has. What is in the way of the others is told.
@@ -97,6 +105,13 @@ impl Receiving {
         Ok(notes)
     }
 
+    /// Frames to any address arrive, as long as this is there.
+    pub fn be_promiscuous(&mut self, socket: Socket, index: u32) -> io::Result<()> {
+        be_promiscuous(&socket, index)?;
+        self.everything = Some(socket);
+        Ok(())
+    }
+
     /// Frames that arrive on `queue` of the device go to `socket` from now on.
     pub fn add(&self, queue: u32, socket: &Socket) -> io::Result<()> {
         self.program.map(SOCKETS).update(&queue.to_ne_bytes(), &socket.fd().to_ne_bytes())
@@ -107,15 +122,26 @@ impl Receiving {
         let _ = self.program.map(SOCKETS).delete(&queue.to_ne_bytes());
     }
 
+    /// They can be read when the program is gone, too.
+    pub fn counters(&self) -> &Arc<Counters> {
+        &self.counters
+    }
+}
+
+/// What the program counts.
+#[derive(Debug)]
+pub struct Counters(MappedArray);
+
+impl Counters {
     /// Frames that were left to the host.
     pub fn passed(&self) -> u64 {
-        self.counters.word(PASSED).load(Ordering::Relaxed)
+        self.0.word(PASSED).load(Ordering::Relaxed)
     }
 
     /// The driver leaves no room in front of frames.
     #[inline]
     pub fn cannot_stamp(&self) -> bool {
-        self.counters.word(UNSTAMPED).load(Ordering::Relaxed) != 0
+        self.0.word(UNSTAMPED).load(Ordering::Relaxed) != 0
     }
 }
 
@@ -229,9 +255,9 @@ mod tests {
 
     /// Whether the program wants `frame`; there are no sockets, so that all pass in the end.
     fn takes(receiving: &Receiving, frame: &[u8]) -> bool {
-        let before = receiving.passed();
+        let before = receiving.counters.passed();
         assert_eq!(receiving.program.run_once(frame).expect("the kernel runs it"), xdp_action::PASS as u32);
-        receiving.passed() == before
+        receiving.counters.passed() == before
     }
 
     fn frame(to: [u8; 6], len: usize) -> Vec<u8> {

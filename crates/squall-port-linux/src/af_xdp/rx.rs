@@ -155,7 +155,7 @@ fn stamp(umem: &Umem, at: usize) -> u64 {
 impl RxQueue for XdpRx {
     fn receive(&mut self) -> io::Result<RxBatch<'_>> {
         self.frames.clear();
-        let stamped = !self.receiving.cannot_stamp();
+        let stamped = !self.receiving.counters().cannot_stamp();
         let queues = self.queues.len();
         for _ in 0..queues {
             let queue = &mut self.queues[self.turn];
