@@ -25,7 +25,7 @@ use squall_port::{Address, BATCH, InterfaceCounters, Port, PortFacts, RxQueue, S
 use self::{
     program::{Counters, Receiving, Take},
     rx::XdpRx,
-    tx::XdpTx,
+    tx::{Departures, XdpTx},
     umem::{Binding, Direction, Layout, Side, TX_HEADROOM, Umem},
 };
 use crate::{
@@ -41,7 +41,7 @@ const LONGEST_FRAME: u32 = 65_535;
 /// For transmit slots: a few batches of jumbo frames, a ring of short ones.
 const TX_OCTETS: usize = 2 << 20;
 
-const OPTIONS: [&str; 12] = [
+const OPTIONS: [&str; 13] = [
     "queue",
     "rx_queues",
     "mode",
@@ -54,6 +54,7 @@ const OPTIONS: [&str; 12] = [
     "busy_poll",
     "busy_budget",
     "launch",
+    "tx_stamps",
 ];
 
 pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
@@ -75,6 +76,7 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
         need_wakeup: a.take_flag("need_wakeup")?.unwrap_or(true),
         busy_poll_us: a.take_in("busy_poll", 0..=1_000_000, 0)?,
         busy_budget: a.take_in("busy_budget", 1..=65_535, BATCH as u32)?,
+        tx_stamps: a.take_flag("tx_stamps")?.unwrap_or(false),
         launch_us: a.take("launch", "microseconds from the due instant to the launch by the device's clock")?,
     };
     a.finish(&OPTIONS)?;
@@ -94,13 +96,15 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
     };
     let mut notes = Vec::new();
     let mut rx_queues = options.rx_queues.min(device_queues.len() as u32);
-    let mut loaded = None;
+    let (mut loaded, mut deaf) = (None, None);
     if rx_queues > 0 {
         match Receiving::load(options.take, link.mac, rx_device.max(tx_device)) {
             Ok(program) => loaded = Some(program),
             // Sending needs no program.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                notes.push(format!("{}: sends only: {error}", link.name));
+                let why = format!("{}: sends only: {error}", link.name);
+                notes.push(why.clone());
+                deaf = Some(why);
                 rx_queues = 0;
             }
             Err(error) => return Err(error),
@@ -119,6 +123,7 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
         batch: options.batch,
         segmentation: Segmentation::Engine,
     };
+    let departures = options.tx_stamps.then(Arc::default);
     Ok(Box::new(XdpPort {
         address: address.clone(),
         facts,
@@ -131,6 +136,8 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
         counters: None,
         queues: BTreeMap::new(),
         zero_copy: None,
+        departures,
+        deaf,
         notes,
     }))
 }
@@ -151,6 +158,7 @@ struct Options {
     need_wakeup: bool,
     busy_poll_us: u32,
     busy_budget: u32,
+    tx_stamps: bool,
     launch_us: Option<u32>,
 }
 
@@ -201,6 +209,9 @@ struct XdpPort {
     queues: BTreeMap<u32, DeviceQueue>,
     /// Once it was tried.
     zero_copy: Option<bool>,
+    departures: Option<Arc<Departures>>,
+    /// Why it cannot receive.
+    deaf: Option<String>,
     notes: Vec<String>,
 }
 
@@ -219,13 +230,12 @@ impl Port for XdpPort {
     fn open_tx(&mut self, queue: u32, max_frame: u32) -> io::Result<Box<dyn TxQueue>> {
         self.facts.check_tx(queue, max_frame)?;
         let side = self.side(self.options.queue.unwrap_or(queue), Direction::Tx, queue)?;
-        Ok(Box::new(XdpTx::new(side, &self.link.name, self.facts.max_frame, max_frame, &self.options)))
+        let departures = self.departures.clone();
+        Ok(Box::new(XdpTx::new(side, &self.link.name, self.facts.max_frame, max_frame, &self.options, departures)))
     }
 
     fn open_rx(&mut self, queue: u32) -> io::Result<Box<dyn RxQueue>> {
-        if self.facts.rx_queues == 0
-            && let Some(why) = self.notes.first()
-        {
+        if let Some(why) = &self.deaf {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("{}: {why}", self.facts.address)));
         }
         self.facts.check_rx(queue)?;
@@ -249,6 +259,8 @@ impl Port for XdpPort {
             let name = &self.link.name;
             notes.push(format!("{name}: {passed} frames were for the host and passed on (take=all takes them, too)"));
         }
+        let departures = self.departures.as_ref().and_then(|departures| departures.told());
+        notes.extend(departures.map(|told| format!("{}: {told}", self.link.name)));
         notes
     }
 }
@@ -306,12 +318,13 @@ impl XdpPort {
         };
         self.zero_copy = Some(zero_copy);
         let max_frame = self.facts.max_frame as usize;
+        let with_metadata = self.options.launch_us.is_some() || self.options.tx_stamps;
         let mut rx_chunks = if self.facts.rx_queues == 0 { 0 } else { self.rx_chunks() };
         loop {
             let layout = Layout::new(zero_copy, max_frame, TX_OCTETS, rx_chunks, self.options.tx_ring);
             let least = layout.tx_stride(max_frame) * BATCH + TX_HEADROOM;
             let layout = Layout::new(zero_copy, max_frame, least.max(TX_OCTETS), rx_chunks, self.options.tx_ring);
-            match Umem::bind(layout, self.options.launch_us.is_some(), direction, binding) {
+            match Umem::bind(layout, with_metadata, direction, binding) {
                 Ok(side) => {
                     if rx_chunks > 0 && rx_chunks < self.rx_chunks() {
                         let octets = layout.octets() >> 10;

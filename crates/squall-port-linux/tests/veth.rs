@@ -61,8 +61,12 @@ const TESTS: &[(&str, Test)] = &[
     ("af_xdp_without_bpf_sends_only_and_says_so", af_xdp::af_xdp_without_bpf_sends_only_and_says_so),
     ("af_xdp_tells_a_bad_frame_and_a_link_that_goes_down", af_xdp::af_xdp_tells_a_bad_frame_and_a_link_that_goes_down),
     ("a_queue_has_one_owner", af_xdp::a_queue_has_one_owner),
+    ("af_xdp_polls_and_kicks_as_asked", af_xdp::af_xdp_polls_and_kicks_as_asked),
     ("bad_af_xdp_options_are_told", af_xdp::bad_af_xdp_options_are_told),
-    ("the_device_may_be_asked_to_launch_frames", af_xdp::the_device_may_be_asked_to_launch_frames),
+    (
+        "the_driver_stamps_departures_and_may_be_asked_to_launch",
+        af_xdp::the_driver_stamps_departures_and_may_be_asked_to_launch,
+    ),
 ];
 
 /// uid and gid of nobody.

@@ -5,19 +5,25 @@
 //! as one that found the queue full; what was not consumed is ours still, and is withdrawn when the caller forgets it.
 //! Without copying the driver takes descriptors at its own pace: what is in the ring is taken.
 
-use std::{io, time::Duration};
+use std::{
+    io,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use libc::xdp_desc;
 use squall_port::{BATCH, SendError, TxBatch, TxMeta, TxQueue, monotonic};
 use squall_units::Nanos;
 
-use super::umem::{Side, TX_HEADROOM, TX_METADATA};
+use super::umem::{Side, TX_HEADROOM, TX_METADATA, Umem};
 use crate::{af_packet::ETHERNET_HEADER, sys};
 
 /// A frame that the driver drops for so long is not one that only waits for room.
 const PATIENCE: Nanos = Nanos(10_000_000);
 /// `XDP_MAX_TX_SKB_BUDGET`: frames that one system call may take, since Linux 6.17; 32 before.
 const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9;
+/// `XDP_TXMD_FLAGS_TIMESTAMP`
+const TIMESTAMP: u64 = 1 << 0;
 /// `XDP_TXMD_FLAGS_LAUNCH_TIME`
 const LAUNCH_TIME: u64 = 1 << 2;
 /// What the kernel skips: there is no such option.
@@ -31,6 +37,10 @@ pub struct XdpTx {
     need_wakeup: bool,
     /// Added to the due instant, for the device to launch the frame by its clock; `None`: at once.
     launch: Option<i64>,
+    /// What the driver says of when frames left, if it is asked.
+    departures: Option<Arc<Departures>>,
+    /// What makes `CLOCK_MONOTONIC` the clock of drivers and devices, ns.
+    to_tai: i64,
     slots: Slots,
     /// Slots `next..next + lent` are lent and not sent.
     next: usize,
@@ -96,12 +106,14 @@ impl Slots {
         self.free[slot / BATCH] &= !(1 << (slot % BATCH));
     }
 
-    fn give_back(&mut self, address: u64) {
+    /// One descriptor has completed: of which slot.
+    fn give_back(&mut self, address: u64) -> usize {
         let slot = (address as usize - self.start) / self.stride;
         self.pending[slot] -= 1;
         if self.pending[slot] == 0 {
             self.free[slot / BATCH] |= 1 << (slot % BATCH);
         }
+        slot
     }
 
     fn address(&self, slot: usize) -> usize {
@@ -110,7 +122,15 @@ impl Slots {
 }
 
 impl XdpTx {
-    pub fn new(side: Side, interface: &str, port_max: u32, max_frame: u32, options: &super::Options) -> Self {
+    /// `port_max`: the longest frame that the interface takes; `max_frame`: that will be sent.
+    pub fn new(
+        side: Side,
+        interface: &str,
+        port_max: u32,
+        max_frame: u32,
+        options: &super::Options,
+        departures: Option<Arc<Departures>>,
+    ) -> Self {
         let layout = side.umem.layout;
         let stride = layout.tx_stride(max_frame as usize);
         let room = (layout.tx_octets - TX_HEADROOM) / stride;
@@ -126,7 +146,9 @@ impl XdpTx {
             max_frame: port_max,
             batch: options.batch,
             need_wakeup: options.need_wakeup,
-            launch: options.launch_us.map(|us| i64::from(us) * 1000 + tai_offset()),
+            launch: options.launch_us.map(|us| i64::from(us) * 1000),
+            departures,
+            to_tai: tai_offset(),
             slots: Slots::new(count, stride),
             next: 0,
             lent: 0,
@@ -146,10 +168,17 @@ impl XdpTx {
         if from == to {
             return;
         }
-        let mut at = from;
+        let (mut at, mut sums) = (from, Sums::default());
         while at != to {
-            self.slots.give_back(completion.get(at));
+            let slot = self.slots.give_back(completion.get(at));
+            if self.departures.is_some() {
+                let left = read_stamp(&self.side.umem, self.slots.address(slot)) - self.to_tai;
+                sums.record(left - self.slots.meta[slot].due.0 as i64);
+            }
             at = at.wrapping_add(1);
+        }
+        if let Some(departures) = &self.departures {
+            departures.add(&sums);
         }
         completion.consume(to);
     }
@@ -164,6 +193,8 @@ impl XdpTx {
         let layout = self.side.umem.layout;
         let room = self.side.ring.size();
         let kernel = self.side.ring.consumer();
+        let with_metadata = self.launch.is_some() || self.departures.is_some();
+        let metadata = if with_metadata { libc::XDP_TX_METADATA } else { 0 };
         self.ends.clear();
         let mut at = from;
         for slot in self.next..self.next + n {
@@ -173,7 +204,6 @@ impl XdpTx {
             }
             let (mut address, mut left) = (self.slots.address(slot), meta.len as usize);
             let first = at;
-            let metadata = if self.launch.is_some() { libc::XDP_TX_METADATA } else { 0 };
             while left > 0 {
                 if at.wrapping_sub(kernel) >= room {
                     at = first;
@@ -189,8 +219,8 @@ impl XdpTx {
             if left > 0 {
                 break;
             }
-            if let Some(offset) = self.launch {
-                self.write_metadata(slot, meta.due.0.wrapping_add_signed(offset));
+            if with_metadata {
+                self.write_metadata(slot, meta.due);
             }
             self.ends.push(at);
         }
@@ -207,9 +237,15 @@ impl XdpTx {
         self.ends.len()
     }
 
-    fn write_metadata(&mut self, slot: usize, launch: u64) {
+    /// What the driver is asked for, in front of the frame.
+    fn write_metadata(&mut self, slot: usize, due: Nanos) {
         let at = self.side.umem.memory.at(self.slots.address(slot) - TX_METADATA, TX_METADATA);
-        let metadata = [LAUNCH_TIME, 0, launch];
+        let stamp = if self.departures.is_some() { TIMESTAMP } else { 0 };
+        // struct xsk_tx_metadata: flags; csum_start and csum_offset, launch_time; or, when done, tx_timestamp.
+        let metadata = match self.launch {
+            Some(later) => [LAUNCH_TIME | stamp, 0, due.0.wrapping_add_signed(later + self.to_tai)],
+            None => [stamp, 0, 0],
+        };
         // SAFETY: 24 octets of the headroom in front of the slot, which is lent to nobody else than this queue.
         unsafe { at.as_ptr().cast::<[u64; 3]>().write_unaligned(metadata) };
     }
@@ -437,7 +473,59 @@ fn is_before(a: u32, b: u32) -> bool {
     (a.wrapping_sub(b) as i32) < 0
 }
 
-/// What makes `CLOCK_MONOTONIC` the clock that devices launch by, ns.
+/// The instant that the driver has written in front of the frame at `address`, `CLOCK_TAI`.
+fn read_stamp(umem: &Umem, address: usize) -> i64 {
+    let at = umem.memory.at(address - TX_METADATA + 8, 8);
+    // SAFETY: 8 octets of the headroom in front of a slot that has completed: the kernel has written them.
+    unsafe { at.as_ptr().cast::<i64>().read_unaligned() }
+}
+
+/// How long after their due instants frames left, by the driver's stamps.
+#[derive(Debug, Default)]
+pub struct Departures(Mutex<Sums>);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    count: u64,
+    sum_ns: i64,
+    min_ns: i64,
+    max_ns: i64,
+}
+
+impl Sums {
+    fn record(&mut self, late_ns: i64) {
+        let first = self.count == 0;
+        self.min_ns = if first { late_ns } else { self.min_ns.min(late_ns) };
+        self.max_ns = if first { late_ns } else { self.max_ns.max(late_ns) };
+        self.count += 1;
+        self.sum_ns += late_ns;
+    }
+}
+
+impl Departures {
+    fn add(&self, batch: &Sums) {
+        let mut sums = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = sums.count == 0;
+        sums.min_ns = if first { batch.min_ns } else { sums.min_ns.min(batch.min_ns) };
+        sums.max_ns = if first { batch.max_ns } else { sums.max_ns.max(batch.max_ns) };
+        sums.count += batch.count;
+        sums.sum_ns += batch.sum_ns;
+    }
+
+    /// `None` where no frame was stamped.
+    pub fn told(&self) -> Option<String> {
+        let Sums { count, sum_ns, min_ns, max_ns } = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let us = |ns: i64| ns as f64 / 1000.0;
+        let mean = us(sum_ns) / count.max(1) as f64;
+        let text = format!(
+            "the driver stamped {count} frames: {mean:.1} us after their due instants on average ({:.1} to {:.1})",
+            us(min_ns),
+            us(max_ns)
+        );
+        (count > 0).then_some(text)
+    }
+}
+
 fn tai_offset() -> i64 {
     sys::clock(libc::CLOCK_TAI) - sys::clock(libc::CLOCK_MONOTONIC)
 }

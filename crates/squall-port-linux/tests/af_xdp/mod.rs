@@ -365,6 +365,7 @@ pub fn bad_af_xdp_options_are_told() -> Outcome {
         ("af_xdp:veth-a,mode=fast", "mode=fast, expected native or generic"),
         ("af_xdp:veth-a,take=some", "take=some, expected test, signed, udp/PORT or all"),
         ("af_xdp:veth-a,queue=7", "queue=7, expected at most 0"),
+        ("af_xdp:veth-a,rx_queues=257", "rx_queues=257, expected a number from 0 to 256"),
         ("af_xdp:veth-a,blocks=7", "unknown option blocks"),
         ("af_xdp:veht-a", "did you mean veth-a?"),
     ] {
@@ -380,13 +381,40 @@ pub fn bad_af_xdp_options_are_told() -> Outcome {
     Ok(())
 }
 
-pub fn the_device_may_be_asked_to_launch_frames() -> Outcome {
+pub fn the_driver_stamps_departures_and_may_be_asked_to_launch() -> Outcome {
     enter()?;
-    // A veth does not care, but the kernel reads the request, and would refuse a wrong one.
-    let (mut a, mut b) = (port("af_xdp:veth-a,launch=200,rx_queues=0")?, port("af_packet:veth-b")?);
+    // A veth does not care when it is to launch, but the kernel reads the request, and would refuse a wrong one.
+    for options in ["tx_stamps", "launch=200", "tx_stamps,launch=200"] {
+        let (mut a, mut b) = (port(&format!("af_xdp:veth-a,rx_queues=0,{options}"))?, port("af_packet:veth-b")?);
+        let (mut tx, mut rx) = (a.open_tx(0, 60)?, b.open_rx(0)?);
+        for number in 0..100u32 {
+            let mut batch = tx.lend(1);
+            let frame = batch.frame(0, 60, squall_port::monotonic());
+            frame.fill(0);
+            frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
+            frame[56..].copy_from_slice(&number.to_be_bytes());
+            assert_eq!(tx.send(1)?, 1);
+        }
+        tx.finish()?;
+        assert!(receive(&mut *rx)?.into_iter().eq(0..100), "{options}");
+        let notes = a.notes().join("\n");
+        if options.contains("tx_stamps") {
+            assert!(notes.contains("stamped 100 frames"), "{notes}");
+            let mean = notes.split("100 frames: ").nth(1).and_then(|rest| rest.split(' ').next());
+            let mean: f64 = mean.expect("a number").parse()?;
+            assert!((0.0..100_000.0).contains(&mean), "on the engine's clock: {notes}");
+        }
+    }
+    Ok(())
+}
+
+pub fn af_xdp_polls_and_kicks_as_asked() -> Outcome {
+    enter()?;
+    let b = receiver(",busy_poll=20,busy_budget=32,need_wakeup=0,rx_queues=1");
+    let sender = if b.starts_with("af_xdp") { "af_xdp:veth-a,need_wakeup=0,busy_poll=20" } else { "af_xdp:veth-a" };
+    let (mut a, mut b) = (port(sender)?, port(&b)?);
     let (mut tx, mut rx) = (a.open_tx(0, 60)?, b.open_rx(0)?);
-    send(&mut *tx, 1000)?;
-    tx.finish()?;
-    assert!(receive(&mut *rx)?.into_iter().eq(0..1000));
+    send(&mut *tx, 5000)?;
+    assert!(receive(&mut *rx)?.into_iter().eq(0..5000));
     Ok(())
 }
