@@ -22,6 +22,7 @@
 #define SQ_RSS 4u
 #define SQ_MULTI_SEGS 8u
 #define SQ_CLOCK 16u
+#define SQ_COUNT_DOWN 32u /* of a transmit queue: the driver frees frames one by one, and little else */
 
 struct sq_device {
 	char driver[64];
@@ -95,7 +96,7 @@ struct sq_api {
 	/* Stops, closes and removes; no queue of it may be in use. */
 	int (*detach)(uint16_t port);
 
-	/* `use`: SQ_TX_LAUNCH or 0. */
+	/* `use`: of SQ_TX_LAUNCH and SQ_COUNT_DOWN. */
 	int (*tx_open)(uint16_t port, uint16_t queue, uint32_t max_frame, uint32_t use, struct sq_tx **, struct sq_slots *);
 	/* Up to `want` slots beside each other; the first of them. */
 	uint32_t (*tx_lend)(struct sq_tx *, uint32_t want, uint32_t *first);

@@ -50,7 +50,7 @@ pub(crate) struct Options {
     pub mbufs: u32,
     pub mtu: u32,
     pub hardware_timestamps: bool,
-    /// The device sends a frame so many nanoseconds after it is due.
+    /// The device sends a frame so many nanoseconds after it is due; given in microseconds.
     pub launch_ns: Option<u32>,
     /// For the link to come up before sending, and to come back.
     pub wait_s: u32,
@@ -86,7 +86,7 @@ impl Options {
                     return Err(address.error(format!("timestamps={other}, expected process or hardware")).into());
                 }
             },
-            launch_ns: take_number(&mut a, "launch", 0..=1_000_000_000)?,
+            launch_ns: take_number(&mut a, "launch", 0..=1_000_000)?.map(|us| us * 1000),
             wait_s: a.take_in("wait", 0..=600, 5)?,
         };
         let eal = EalOptions {

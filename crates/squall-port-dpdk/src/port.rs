@@ -124,7 +124,8 @@ impl DpdkTx {
         let api = device.eal.api;
         let mut tx = std::ptr::null_mut();
         let mut slots = SlotPlace { base: std::ptr::null_mut(), stride: 0, count: 0 };
-        let using = if launch_ns.is_some() { shim::TX_LAUNCH } else { 0 };
+        let launch = if launch_ns.is_some() { shim::TX_LAUNCH } else { 0 };
+        let using = launch | if device.driver() == "net_null" { shim::COUNT_DOWN } else { 0 };
         // SAFETY: a queue of a started port, not opened before; places for the answers.
         let code = unsafe { (api.tx_open)(device.port, queue as u16, max_frame, using, &mut tx, &mut slots) };
         if code != 0 {

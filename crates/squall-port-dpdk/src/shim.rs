@@ -24,6 +24,7 @@ pub const TX_LAUNCH: u32 = 2;
 pub const RSS: u32 = 4;
 pub const MULTI_SEGS: u32 = 8;
 pub const CLOCK: u32 = 16;
+pub const COUNT_DOWN: u32 = 32;
 
 #[repr(C)]
 #[derive(Clone, Copy)]

@@ -561,7 +561,7 @@ fn mistakes_are_told_with_what_to_try() -> Outcome {
         ("dpdk:vdev=net_null0,queues=100", &[]),
         ("dpdk:vdev=net_ring0,queues=200", &["has at most"]),
         ("dpdk:vdev=net_null0,timestamps=hardware", &["timestamps=hardware", "does not offer it"]),
-        ("dpdk:vdev=net_null0,launch=20000", &["launch", "does not offer it"]),
+        ("dpdk:vdev=net_null0,launch=20", &["launch", "does not offer it"]),
         ("dpdk:vdev=net_null0,timestamps=never", &["expected process or hardware"]),
         ("dpdk:vdev=net_null0,bacth=3", &["unknown option bacth"]),
         ("dpdk:vdev=net_null0,mtu=20", &["expected a number from 68"]),

@@ -1,0 +1,219 @@
+#!/usr/bin/env python3
+"""CPU cycles a frame of 64 octets on DPDK's net_null, one core: Squall and dpdk-testpmd by turns, in one run.
+
+    dpdk.py [--rounds 5] [--seconds 3] [--out FILE]
+
+net_null takes frames and drops them: what is left is what it costs to make them and hand them over. Figures are CPU time
+of the sending thread (so that other programs on the machine count little) times the rate of the CPU's counter, over the
+frames that left; medians over the rounds, ratios within a round. testpmd's txonly sends one frame, txonly --txonly-multi-flow
+varies the source address, flowgen the destination address with its IPv4 checksum, none of them a UDP checksum.
+FILE takes one JSON object a line: the host, then each measurement.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import platform
+import pty
+import re
+import select
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import tools
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+# What squall itself starts DPDK with where there are no hugepages: the same for both.
+MEMORY = ["--no-huge", "--no-shconf", "--no-telemetry", "--iova-mode=va", "-m", "512"]
+PATIENCE_S = 30.0
+
+Record = dict[str, object]
+
+
+class Broken(Exception):
+    """A tool did not do what it was told."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--out", type=pathlib.Path)
+    o = parser.parse_args()
+    if shutil.which("dpdk-testpmd") is None:
+        sys.exit("dpdk.py: no dpdk-testpmd: scripts/setup dpdk")
+    subprocess.run([str(ROOT / "scripts/dpdk")], check=True)
+    hertz = counter_hertz()
+    records: list[Record] = [host(hertz)]
+    for number in range(o.rounds):
+        for name, measure in CASES.items():
+            packets, cpu_s = measure(o.seconds)
+            cycles = cpu_s * hertz / packets
+            record: Record = {"round": number, "case": name, "cycles_per_frame": round(cycles, 1), "packets": packets}
+            print(json.dumps(record), file=sys.stderr)
+            records.append(record)
+    if o.out:
+        o.out.parent.mkdir(parents=True, exist_ok=True)
+        o.out.write_text("".join(json.dumps(record) + "\n" for record in records))
+    print(table(records))
+
+
+def squall(port: str, *vary: str) -> Callable[[float], tuple[int, float]]:
+    def measure(seconds: float) -> tuple[int, float]:
+        # The difference of a long and a short run: what starting and ending cost is in both.
+        long, short = (squall_run(port, seconds + more, vary) for more in (0.5, -0.5 * seconds))
+        return long[0] - short[0], long[1] - short[1]
+
+    return measure
+
+
+def squall_run(port: str, seconds: float, vary: tuple[str, ...]) -> tuple[int, float]:
+    options = [word for v in vary for word in ("--vary", v)]
+    command = [tools.squall_binary(), "send", "--port", port, "--packet", "eth/ipv4/udp", "--size", "64", "--rate", "max"]
+    command += [*options, "--cores", "1", "--duration", f"{seconds}s", "--quiet", "--json", "-"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + PATIENCE_S, check=False)
+    if done.returncode != 0:
+        raise Broken(f"{' '.join(command)}: {done.stderr}")
+    report = json.loads(done.stdout)
+    return report["ports"][0]["tx"]["packets"], report["cpu"]["user_s"] + report["cpu"]["system_s"]
+
+
+def testpmd(mode: str, *options: str) -> Callable[[float], tuple[int, float]]:
+    def measure(seconds: float) -> tuple[int, float]:
+        eal = [*MEMORY, "--no-pci", f"--lcores={lcores()}", "--vdev", "net_null0,no-rx=1"]
+        own = ["-i", f"--forward-mode={mode}", "--nb-cores=1", "--total-num-mbufs=16384", "--burst=64", *options]
+        # Its output goes to a terminal, or it would keep back what it says until it ends.
+        ours, its = pty.openpty()
+        process = subprocess.Popen(["dpdk-testpmd", *eal, "--", *own], text=True, stdin=subprocess.PIPE, stdout=its, stderr=its)
+        try:
+            worker = Worker(process.pid)
+            before = worker.cpu_s()
+            say(process, "start")
+            worker.wait(lambda: worker.cpu_s() > before)
+            time.sleep(seconds)
+            say(process, "stop")
+            text = read_until(ours, "Accumulated forward statistics", "TX-total", "+++")
+            cpu_s = worker.cpu_s() - before
+            say(process, "quit")
+            read_until(ours, "Bye...")
+            process.wait(PATIENCE_S)
+        finally:
+            process.kill()
+            os.close(ours)
+            os.close(its)
+        sent = re.findall(r"TX-packets: (\d+)", text)
+        if not sent:
+            raise Broken(f"testpmd {mode}: {text[-2000:]}")
+        return int(sent[-1]), cpu_s
+
+    return measure
+
+
+def read_until(terminal: int, *marks: str) -> str:
+    """What is said until the last of the marks, which come in this order."""
+    end, text, at = time.monotonic() + PATIENCE_S, "", 0
+    for mark in marks:
+        while text.find(mark, at) < 0:
+            if not select.select([terminal], [], [], max(0.0, end - time.monotonic()))[0]:
+                raise Broken(f"testpmd does not say {mark!r}: {text[-2000:]}")
+            text += os.read(terminal, 65536).decode(errors="replace")
+        at = text.find(mark, at) + len(mark)
+    return text
+
+
+def say(process: subprocess.Popen[str], word: str) -> None:
+    assert process.stdin is not None
+    process.stdin.write(word + "\n")
+    process.stdin.flush()
+
+
+class Worker:
+    """The thread of a testpmd that forwards."""
+
+    def __init__(self, pid: int) -> None:
+        self.tasks = pathlib.Path(f"/proc/{pid}/task")
+        self.path: pathlib.Path | None = None
+        self.wait(self._find)
+
+    def _find(self) -> bool:
+        for task in self.tasks.iterdir() if self.tasks.exists() else []:
+            # lcore-worker-1 (22.11), dpdk-worker1 (23.11).
+            if re.match(r"(lcore|dpdk|rte)-worker", (task / "comm").read_text()):
+                self.path = task
+        return self.path is not None
+
+    def cpu_s(self) -> float:
+        assert self.path is not None
+        return int((self.path / "schedstat").read_text().split()[0]) * 1e-9
+
+    def wait(self, condition: Callable[[], bool]) -> None:
+        end = time.monotonic() + PATIENCE_S
+        while not condition():
+            if time.monotonic() > end:
+                raise Broken("testpmd does not start, or does not stop")
+            time.sleep(0.05)
+
+
+def lcores() -> str:
+    """Its own two logical cores, wherever the system puts them: nobody is pinned."""
+    cpus = ",".join(map(str, sorted(os.sched_getaffinity(0))))
+    return f"0@({cpus}),1@({cpus})"
+
+
+TWO_FIELDS = ("ipv4.src=random:16.0.0.0-18.0.0.254", "udp.sport=increment:1024-65535")
+
+CASES: dict[str, Callable[[float], tuple[int, float]]] = {
+    "squall, one template": squall("dpdk:vdev=net_null0"),
+    "testpmd txonly": testpmd("txonly"),
+    "squall, two fields and checksums": squall("dpdk:vdev=net_null0", *TWO_FIELDS),
+    "testpmd txonly, multi-flow": testpmd("txonly", "--txonly-multi-flow"),
+    "testpmd flowgen": testpmd("flowgen"),
+    "squall null:, one template": squall("null:"),
+    "squall null:, two fields and checksums": squall("null:", *TWO_FIELDS),
+}
+
+
+def counter_hertz() -> float:
+    """The rate of the CPU's time stamp counter, which on a virtual machine is what /proc/cpuinfo shows."""
+    mhz = [float(l.partition(":")[2]) for l in open("/proc/cpuinfo") if l.startswith("cpu MHz")]
+    return statistics.median(mhz) * 1e6
+
+
+def host(hertz: float) -> Record:
+    cpu = next((l.partition(":")[2].strip() for l in open("/proc/cpuinfo") if l.startswith("model name")), "unknown")
+    said = subprocess.run(["pkg-config", "--modversion", "libdpdk"], capture_output=True, text=True, check=False)
+    commit = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    return {
+        "what": "host",
+        "started": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "cpu": cpu,
+        "hertz": hertz,
+        "cpus": len(os.sched_getaffinity(0)),
+        "load": os.getloadavg(),
+        "kernel": platform.release(),
+        "dpdk": said.stdout.strip(),
+        "commit": commit.stdout.strip(),
+        "command": " ".join(["dpdk.py", *sys.argv[1:]]),
+    }
+
+
+def table(records: list[Record]) -> str:
+    by_case = {name: [float(str(r["cycles_per_frame"])) for r in records if r.get("case") == name] for name in CASES}
+    lines = ["| net_null, 64 octets | cycles a frame | lowest to highest | of txonly |", "|---|---|---|---|"]
+    for name, cycles in by_case.items():
+        ratios = [one / other for one, other in zip(cycles, by_case["testpmd txonly"])]
+        spread = f"{min(cycles):.1f} to {max(cycles):.1f}"
+        lines.append(f"| {name} | {statistics.median(cycles):.1f} | {spread} | {statistics.median(ratios):.2f} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()
