@@ -231,7 +231,7 @@ impl Port for XdpPort {
         self.facts.check_tx(queue, max_frame)?;
         let side = self.side(self.options.queue.unwrap_or(queue), Direction::Tx, queue)?;
         let departures = self.departures.clone();
-        Ok(Box::new(XdpTx::new(side, &self.link.name, self.facts.max_frame, max_frame, &self.options, departures)))
+        Ok(Box::new(XdpTx::new(side, &self.link.name, self.facts.max_frame, max_frame, &self.options, departures)?))
     }
 
     fn open_rx(&mut self, queue: u32) -> io::Result<Box<dyn RxQueue>> {

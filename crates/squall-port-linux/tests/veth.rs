@@ -61,6 +61,10 @@ const TESTS: &[(&str, Test)] = &[
     ("af_xdp_without_bpf_sends_only_and_says_so", af_xdp::af_xdp_without_bpf_sends_only_and_says_so),
     ("af_xdp_tells_a_bad_frame_and_a_link_that_goes_down", af_xdp::af_xdp_tells_a_bad_frame_and_a_link_that_goes_down),
     ("a_queue_has_one_owner", af_xdp::a_queue_has_one_owner),
+    (
+        "what_the_driver_drops_is_offered_again_then_counted",
+        af_xdp::what_the_driver_drops_is_offered_again_then_counted,
+    ),
     ("af_xdp_polls_and_kicks_as_asked", af_xdp::af_xdp_polls_and_kicks_as_asked),
     ("bad_af_xdp_options_are_told", af_xdp::bad_af_xdp_options_are_told),
     (

@@ -16,7 +16,10 @@ use squall_port::{BATCH, SendError, TxBatch, TxMeta, TxQueue, monotonic};
 use squall_units::Nanos;
 
 use super::umem::{Side, TX_HEADROOM, TX_METADATA, Umem};
-use crate::{af_packet::ETHERNET_HEADER, sys};
+use crate::{
+    af_packet::ETHERNET_HEADER,
+    sys::{self, Socket},
+};
 
 /// A frame that the driver drops for so long is not one that only waits for room.
 const PATIENCE: Nanos = Nanos(10_000_000);
@@ -32,6 +35,8 @@ const WITHDRAWN: xdp_desc = xdp_desc { addr: 0, len: 0, options: u32::MAX };
 pub struct XdpTx {
     side: Side,
     interface: String,
+    /// Knows about the interface: AF_XDP sockets do not.
+    asking: Socket,
     max_frame: u32,
     batch: usize,
     need_wakeup: bool,
@@ -130,7 +135,7 @@ impl XdpTx {
         max_frame: u32,
         options: &super::Options,
         departures: Option<Arc<Departures>>,
-    ) -> Self {
+    ) -> io::Result<Self> {
         let layout = side.umem.layout;
         let stride = layout.tx_stride(max_frame as usize);
         let room = (layout.tx_octets - TX_HEADROOM) / stride;
@@ -141,8 +146,9 @@ impl XdpTx {
         // Room for a few batches of jumbo frames; the kernel clips it to net.core.wmem_max.
         let _ = side.socket().set(libc::SOL_SOCKET, libc::SO_SNDBUF, 4 << 20);
         let (consumed, written) = (side.ring.consumer(), side.ring.producer());
-        Self {
+        Ok(Self {
             interface: interface.to_owned(),
+            asking: Socket::new(libc::AF_INET, libc::SOCK_DGRAM, 0)?,
             max_frame: port_max,
             batch: options.batch,
             need_wakeup: options.need_wakeup,
@@ -158,7 +164,7 @@ impl XdpTx {
             blocked: 0,
             dropped_since: None,
             side,
-        }
+        })
     }
 
     /// Takes back the slots that have completed.
@@ -192,7 +198,8 @@ impl XdpTx {
     fn write(&mut self, n: usize, from: u32) -> usize {
         let layout = self.side.umem.layout;
         let room = self.side.ring.size();
-        let kernel = self.side.ring.consumer();
+        // Of frames that were dropped the kernel's word in the ring does not tell at once, but it is done with them.
+        let kernel = if self.copies() { from } else { self.side.ring.consumer() };
         let with_metadata = self.launch.is_some() || self.departures.is_some();
         let metadata = if with_metadata { libc::XDP_TX_METADATA } else { 0 };
         self.ends.clear();
@@ -262,8 +269,11 @@ impl XdpTx {
         let mut taken = 0;
         while taken < n {
             let frames = self.write((n - taken).min(self.batch), self.consumed);
+            if frames == 0 && taken == 0 && self.is_bad(self.next) {
+                return Err(self.refuse());
+            }
             if frames == 0 {
-                return if taken > 0 { Ok(taken) } else { Err(self.refuse()) };
+                break;
             }
             let (sent, outcome) = self.kick_copied();
             taken += sent;
@@ -386,6 +396,8 @@ impl XdpTx {
     /// None was taken: whether to try again.
     fn blocked(&mut self, outcome: Outcome) -> Result<(), SendError> {
         self.blocked += 1;
+        // Frames that were dropped complete, too, and the kernel takes none that has no room to complete in.
+        self.reap();
         match outcome {
             Outcome::Lost(error) => {
                 return Err(match error.raw_os_error() {
@@ -397,7 +409,7 @@ impl XdpTx {
             Outcome::Dropped => {
                 let now = monotonic();
                 let since = *self.dropped_since.get_or_insert(now);
-                if now.saturating_sub(since) > PATIENCE && self.side.socket().is_running(&self.interface) {
+                if now.saturating_sub(since) > PATIENCE && self.asking.is_running(&self.interface) {
                     self.dropped_since = None;
                     self.next += 1;
                     self.lent -= 1;
@@ -407,7 +419,7 @@ impl XdpTx {
             Outcome::Full | Outcome::Done => {}
         }
         // Without a carrier the same is said, for ever.
-        if self.blocked.is_multiple_of(64) && !self.side.socket().is_running(&self.interface) {
+        if self.blocked.is_multiple_of(64) && !self.asking.is_running(&self.interface) {
             return Err(self.lost(io::ErrorKind::NetworkDown, "the link is down (no carrier, or the peer is down)"));
         }
         Ok(())

@@ -348,6 +348,48 @@ pub fn af_xdp_tells_a_bad_frame_and_a_link_that_goes_down() -> Outcome {
     Ok(())
 }
 
+pub fn what_the_driver_drops_is_offered_again_then_counted() -> Outcome {
+    lab::enter_private(&LabOptions { mtu: 1500, queues: 1 })?;
+    if run("ip link set veth-b mtu 1000").is_err() {
+        println!("SKIPPED: what_the_driver_drops_is_offered_again_then_counted: needs ip");
+        return Ok(());
+    }
+    let (mut a, mut b) = (port("af_xdp:veth-a,rx_queues=0,tx_ring=64")?, port("af_packet:veth-b")?);
+    let (mut tx, mut rx) = (a.open_tx(0, 1514)?, b.open_rx(0)?);
+    // Three of these are longer than the peer takes, one of them the first.
+    let lengths = [1514usize, 60, 60, 1300, 60, 1514];
+    for round in 0..3 {
+        let mut batch = tx.lend(lengths.len());
+        assert_eq!(batch.len(), lengths.len());
+        for (i, len) in lengths.into_iter().enumerate() {
+            let frame = batch.frame(i, len, Nanos::ZERO);
+            frame.fill(0);
+            frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
+            frame[56..60].copy_from_slice(&(10 * round + i as u32).to_be_bytes());
+        }
+        let (mut sent, mut dropped, patience) = (0, 0, Instant::now() + Duration::from_secs(5));
+        while sent + dropped < lengths.len() && Instant::now() < patience {
+            match tx.send(lengths.len() - sent - dropped) {
+                Ok(taken) => sent += taken,
+                Err(SendError::Frame("dropped_by_driver")) => dropped += 1,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        assert_eq!((sent, dropped), (3, 3));
+        assert!(receive(&mut *rx)?.into_iter().eq([1, 2, 4].map(|i| 10 * round + i)), "in order");
+    }
+    // What is forgotten while the driver drops it does not leave later.
+    let mut batch = tx.lend(2);
+    batch.frame(0, 1514, Nanos::ZERO).fill(2);
+    batch.frame(1, 60, Nanos::ZERO).fill(2);
+    assert_eq!(tx.send(2)?, 0);
+    send(&mut *tx, 10)?;
+    tx.finish()?;
+    assert!(receive(&mut *rx)?.into_iter().eq(0..10));
+    assert_eq!(a.interface_counters().expect("veth counts").tx_packets, 19);
+    Ok(())
+}
+
 pub fn a_queue_has_one_owner() -> Outcome {
     enter()?;
     let (mut one, mut two) = (port("af_xdp:veth-a,rx_queues=0")?, port("af_xdp:veth-a,rx_queues=0")?);
