@@ -127,7 +127,13 @@ fn overview(listed: &[Listed]) -> String {
     text +=
         "\nQUEUES: sending/receiving. XDP: where programs run. More of one: squall ports IFACE. Addresses of ports:\n";
     let width = KINDS.iter().map(|kind| kind.address.len()).max().unwrap_or(0);
-    KINDS.iter().for_each(|kind| text += &format!("  {:width$}  {}\n", kind.address, kind.what));
+    for kind in KINDS {
+        text += &format!("  {:width$}  {}\n", kind.address, kind.what);
+        if let Err(why) = (kind.here)() {
+            let why: Vec<_> = why.split_whitespace().collect();
+            text += &format!("  {:width$}  not here: {}\n", "", why.join(" "));
+        }
+    }
     text
 }
 

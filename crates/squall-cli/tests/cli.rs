@@ -463,7 +463,19 @@ fn a_bare_name_takes_a_kind_and_says_why() {
     assert_eq!(status, 0, "{err}");
     let report: Value = serde_json::from_str(&out).unwrap();
     assert_eq!(report["ports"][0]["address"], "af_packet:d0,bypass=0,speed=1Gbps");
+    let note = report["notes"][0].as_str().unwrap();
+    assert!(note.contains("af_xdp not taken: ") && note.contains("unknown option bypass"), "{note}");
     assert_eq!(report["ports"][0]["interface"]["tx_packets"], 20);
+    // What sends only may be faster than packet sockets; with more workers than queues it would not be.
+    for (more, expected) in [("", "af_"), ("--cores 3", "af_packet:a0")] {
+        let send = format!("{VETH} && squall send -p a0 --packet eth/ipv4/udp -r 1kpps -n 50 {more} -q --json -");
+        let Some((status, out, err)) = in_a_namespace(&send) else { return };
+        assert_eq!(status, 0, "{err}");
+        let report: Value = serde_json::from_str(&out).unwrap();
+        let port = &report["ports"][0];
+        assert_eq!((&port["tx"]["packets"], &port["interface"]["tx_packets"]), (&50.into(), &50.into()), "{report:#}");
+        assert!(port["address"].as_str().unwrap().starts_with(expected), "{report:#}");
+    }
     // Down: nothing opens, and the last kind says why.
     let down = "squall send -p lo --packet eth/ipv4/udp -r 1 -n 1 -q";
     let Some((status, _, err)) = in_a_namespace(down) else { return };

@@ -38,6 +38,14 @@ pub fn open(address: &Address) -> io::Result<Option<Box<dyn Port>>> {
     port::open(address, eal, &name, &options).map(Some)
 }
 
+/// The release of DPDK that ports here would use: "DPDK 22.11.11". Starts nothing.
+///
+/// # Errors
+/// The shim or DPDK is missing, and what brings it.
+pub fn release() -> io::Result<String> {
+    Ok(shim::load(&"dpdk:DEVICE".parse()?)?.version())
+}
+
 /// What an address may say of a port, beside what it says of the EAL.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {

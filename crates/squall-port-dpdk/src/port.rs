@@ -94,8 +94,8 @@ impl Port for DpdkPort {
         self.device.interface_counters()
     }
 
-    fn note(&self) -> Option<&str> {
-        Some(&self.note)
+    fn notes(&self) -> Vec<String> {
+        vec![self.note.clone()]
     }
 }
 

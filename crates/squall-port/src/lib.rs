@@ -114,7 +114,8 @@ pub trait Port: Send {
     /// `max_frame`: the largest frame that will be sent, octets without FCS; super-frames included where the port cuts.
     fn open_tx(&mut self, queue: u32, max_frame: u32) -> io::Result<Box<dyn TxQueue>>;
     fn open_rx(&mut self, queue: u32) -> io::Result<Box<dyn RxQueue>>;
-    /// What the user should know of how the port works, since it was opened: what was fallen back to and why.
+    /// What the user should know of how the port works, a line each: what was fallen back to and why. Asked for when it is
+    /// open, and again at the end of a run.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
@@ -131,10 +132,6 @@ pub trait Port: Send {
 
     /// What the interface itself has counted, for the audit; `None` where there is no interface.
     fn interface_counters(&self) -> Option<InterfaceCounters> {
-        None
-    }
-    /// What the user should know of how the port runs, in a line.
-    fn note(&self) -> Option<&str> {
         None
     }
 }

@@ -16,6 +16,8 @@ pub struct Kind {
     pub what: &'static str,
     /// What it needs of the system and of the user's rights.
     pub needs: &'static str,
+    /// Whether this machine has what a kind needs that is no part of the build; a release, or what is missing.
+    pub here: fn() -> Result<String, String>,
     pub(crate) open: Opener,
     /// Of kinds that stand on an interface of the kernel's.
     pub interface: Option<OnInterface>,
@@ -94,6 +96,7 @@ pub const KINDS: &[Kind] = &[
         address: "af_xdp:IFACE",
         what: "an Ethernet interface, through AF_XDP sockets, past the host's network stack",
         needs: "CAP_NET_RAW; to receive also CAP_BPF and CAP_NET_ADMIN, which a user namespace cannot give",
+        here: built_in,
         open: squall_port_linux::open,
         interface: Some(OnInterface {
             // Opening one loads a program, and attaches it to nothing.
@@ -131,6 +134,7 @@ pub const KINDS: &[Kind] = &[
         address: "af_packet:IFACE",
         what: "an Ethernet interface, through packet sockets",
         needs: "CAP_NET_RAW",
+        here: built_in,
         open: squall_port_linux::open,
         interface: Some(OnInterface {
             // Opening one sends nothing and disturbs nobody.
@@ -146,6 +150,7 @@ pub const KINDS: &[Kind] = &[
         address: "dpdk:DEVICE",
         what: "what DPDK has a driver for: a NIC by PCI address, or vdev=NAME",
         needs: "DPDK and its shim (make dpdk); a NIC bound to vfio-pci",
+        here: || squall_port_dpdk::release().map_err(|e| e.to_string()),
         open: squall_port_dpdk::open,
         interface: None,
     },
@@ -154,6 +159,7 @@ pub const KINDS: &[Kind] = &[
         address: "loop:NAME",
         what: "a link in memory; two ports of one name are its ends",
         needs: "nothing",
+        here: built_in,
         open: squall_port::open,
         interface: None,
     },
@@ -162,6 +168,7 @@ pub const KINDS: &[Kind] = &[
         address: "null:",
         what: "takes every frame at once: what a program costs without a port",
         needs: "nothing",
+        here: built_in,
         open: squall_port::open,
         interface: None,
     },
@@ -170,10 +177,15 @@ pub const KINDS: &[Kind] = &[
         address: "pcap:FILE",
         what: "writes what a wire would see; pcap:FILE,read gives the frames of a file",
         needs: "nothing but the file",
+        here: built_in,
         open: squall_port::open,
         interface: None,
     },
 ];
+
+fn built_in() -> Result<String, String> {
+    Ok("built in".into())
+}
 
 /// Which kinds work on an interface: how well, or why not.
 pub fn on_interface(

@@ -11,8 +11,8 @@ use crate::{
     kinds::{KINDS, Kind, OnInterface, Use, Wanted, candidates},
 };
 
-/// A port, what a plan has to know of it, and what the user should.
-pub type OpenPort = (Box<dyn Port>, PortLimits, Option<String>);
+/// A port, what a plan has to know of it, and what the user should, a line each.
+pub type OpenPort = (Box<dyn Port>, PortLimits, Vec<String>);
 
 /// Opens the port at `address`. A bare interface name takes the fastest kind that works there for what is `wanted`; the
 /// note says which, and why no faster one.
@@ -25,8 +25,8 @@ pub fn open(address: &str, wanted: Wanted) -> Result<OpenPort, Error> {
         "" => choose(&parsed, wanted),
         kind => {
             let (port, limits) = open_kind(kind_of(address, kind)?, address)?;
-            let note = port.note().map(str::to_owned);
-            Ok((port, limits, note))
+            let notes = port.notes();
+            Ok((port, limits, notes))
         }
     }
 }
@@ -67,7 +67,9 @@ fn choose(bare: &Address, wanted: Wanted) -> Result<OpenPort, Error> {
             Ok((port, limits, because)) => {
                 others.extend(OTHERS.iter().map(|(name, why)| format!("{name} not considered ({why})")));
                 let chosen = format!("{bare}: taken as {}: {because}", port.facts().address);
-                return Ok((port, limits, Some([vec![chosen], others].concat().join("; "))));
+                let note = [vec![chosen], others].concat().join("; ");
+                let notes = [vec![note], port.notes()].concat();
+                return Ok((port, limits, notes));
             }
             Err(error) => {
                 others.push(format!("{} not taken: {}", kind.name, one_line(&error)));

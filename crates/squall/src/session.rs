@@ -130,7 +130,7 @@ impl Session {
             Err(Error::Environment(why)) => {
                 ports.push(None);
                 let note = format!("port {}: assumed, because {why}", port.name);
-                Ok((crate::ports::assumed(&port.address), Some(note)))
+                Ok((crate::ports::assumed(&port.address), vec![note]))
             }
             Err(error) => Err(error),
         })?;
@@ -143,7 +143,7 @@ impl Session {
     /// Limits of all ports, and what the user should know of them.
     fn each_port(
         &self,
-        mut look: impl FnMut(&squall_profile::Port, Wanted) -> Result<(PortLimits, Option<String>), Error>,
+        mut look: impl FnMut(&squall_profile::Port, Wanted) -> Result<(PortLimits, Vec<String>), Error>,
     ) -> Result<(Vec<PortLimits>, Vec<String>), Error> {
         let (mut limits, mut notes) = (Vec::new(), Vec::new());
         for (i, port) in self.profile.ports.iter().enumerate() {
@@ -450,7 +450,8 @@ impl Run {
             false => outcome.duration,
         };
         let mut report = totals.report(&self.context, &plan, duration, &outcome.interfaces, self.series);
-        report.notes.extend(outcome.notes);
+        let told = outcome.notes.into_iter().filter(|note| !plan.notes.contains(note));
+        report.notes.extend(told);
         if listening {
             report.streams.retain(|s| s.rx.is_some());
         }
