@@ -80,6 +80,7 @@ pub const KINDS: &[Kind] = &[
         address: "xdp_live:IFACE",
         what: "an interface, from frames that a program makes inside the kernel",
         needs: "CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN; an interface that takes frames from XDP",
+        here: built_in,
         open: squall_port_linux::open,
         interface: Some(OnInterface {
             can: |interface, rights| {
