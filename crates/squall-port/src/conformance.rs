@@ -140,7 +140,7 @@ fn what_cannot_be_is_refused_when_opening(bench: &mut Bench<'_>) {
     let (mut a, b) = (bench.open)().expect("the link opens");
     let facts = a.facts().clone();
     assert!(a.open_tx(facts.tx_queues, 60).is_err(), "there are as many transmit queues as the facts say");
-    assert!(a.open_tx(0, facts.max_frame + 1).is_err(), "max_frame is the largest frame");
+    assert!(a.open_tx(0, facts.max_slot() + 1).is_err(), "no slot is longer than the facts say");
     if let Some(mut b) = b {
         assert!(b.open_rx(b.facts().rx_queues).is_err(), "there are as many receive queues as the facts say");
     }

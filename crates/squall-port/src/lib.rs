@@ -60,12 +60,17 @@ pub struct PortFacts {
 }
 
 impl PortFacts {
-    /// Whether transmit queue `queue` may be opened for frames of `max_frame` octets.
-    pub fn check_tx(&self, queue: u32, max_frame: u32) -> io::Result<()> {
-        let most = match self.segmentation {
+    /// The longest frame that a slot can be asked for: super-frames included, where the port cuts.
+    pub fn max_slot(&self) -> u32 {
+        match self.segmentation {
             Segmentation::Port(offload) => self.max_frame.max(offload.max_frame),
             Segmentation::Engine | Segmentation::Nowhere => self.max_frame,
-        };
+        }
+    }
+
+    /// Whether transmit queue `queue` may be opened for frames of `max_frame` octets.
+    pub fn check_tx(&self, queue: u32, max_frame: u32) -> io::Result<()> {
+        let most = self.max_slot();
         if max_frame > most {
             return Err(
                 self.refuse(format!("frames of {max_frame} octets (without FCS) do not fit, expected at most {most}"))
