@@ -54,11 +54,13 @@ pub struct Wanted {
     pub to: Use,
     /// Workers that are to send there at once.
     pub workers: u32,
+    /// Super-frames are to be sent there.
+    pub cuts: bool,
 }
 
 impl Default for Wanted {
     fn default() -> Self {
-        Self { to: Use::Both, workers: 1 }
+        Self { to: Use::Both, workers: 1, cuts: false }
     }
 }
 

@@ -107,6 +107,9 @@ fn open_unasked(
             let text = format!("frames of at most {most} octets, and the interface takes {longest}");
             return Err(environment(text));
         }
+        if wanted.cuts && !matches!(limits.segmentation, Segmentation::Port(_)) {
+            return Err(environment("super-frames would be cut before they are sent".into()));
+        }
         if limits.tx_queues < wanted.workers {
             let text = format!("{} queues to send, for {} workers", limits.tx_queues, wanted.workers);
             return Err(environment(text));

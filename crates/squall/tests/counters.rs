@@ -37,6 +37,7 @@ const TESTS: &[(&str, Test)] = &[
     ("dpdk_rings_deliver_what_they_take", || matrix(&DPDK_RING)),
     ("golden_frames_arrive_over_a_ring_of_dpdk", || golden(&DPDK_RING)),
     ("golden_frames_arrive_over_a_tap_of_dpdk", || golden(&DPDK_TAP)),
+    ("super_frames_count_as_what_they_become", super_frames),
     ("what_a_loop_loses_on_purpose_is_explained", faults),
     ("a_full_receiver_over_af_packet_is_named", a_full_receiver_over_af_packet_is_named),
     ("a_run_stops_at_its_packets_octets_or_duration", stops),
@@ -348,6 +349,63 @@ fn is_bound(code: ReasonCode) -> bool {
 
 fn same<T: PartialEq + std::fmt::Debug>(name: &str, what: &str, found: T, expected: T) -> Outcome {
     if found == expected { Ok(()) } else { Err(format!("{name}: {what}: {found:?}, expected {expected:?}").into()) }
+}
+
+/// Over every kind of port: the frames on the wire are counted, at the rate that was asked for, and with the octets that
+/// each has; a veth, which hands super-frames on whole, counts those.
+fn super_frames() -> Outcome {
+    squall::lab::enter_private(&squall::lab::LabOptions::default())?;
+    const TCP: &str = "eth/ipv4/tcp(flags=PA)/payload(random)";
+    // (packet, what stands in the stream, super-frames, frames of each, octets of each super-frame on the wire)
+    let cases = [
+        (TCP, "size = 58458\nsegment = 1460\nmode = { burst = 300 }\nrate = \"max\"", 300, 40, 40 * 1518),
+        (TCP, "size = 10000\nsegment = 1460\nmode = { burst = 70 }\nrate = \"70 kpps\"", 70, 7, 10_000 + 6 * 58),
+        ("eth/ipv6/udp", "size = 1217\nsegment = 18\nmode = { burst = 50 }\nrate = \"max\"", 50, 64, 1217 + 63 * 66),
+        // Left out, the size is that of as many segments as fit.
+        ("eth/vlan(id=3)/ipv4/tcp", "segment = 1000\nmode = { burst = 20 }\nrate = \"1 Gbps\"", 20, 65, 65 * 1062),
+    ];
+    for (packet, more, supers, each, octets) in cases {
+        let mut prints = Vec::new();
+        for (sender, receiver, offloaded) in [
+            ("null:", None, false),
+            ("loop:super", Some("loop:super"), false),
+            ("loop:super,virtual,ring=70", Some("loop:super,virtual,ring=70"), false),
+            ("af_packet:veth-a", Some("af_packet:veth-b"), true),
+        ] {
+            let name = format!("{sender}, {packet}, {more}");
+            let receiver_line = receiver.map_or(String::new(), |address| format!("B = \"{address}\"\n"));
+            let text = format!(
+                "[ports]\nA = \"{sender}\"\n{receiver_line}[[stream]]\nport = \"A\"\npacket = \"{packet}\"\n{more}\n"
+            );
+            let report = run(&text, None)?;
+            let (tx, stream) = (&report.ports[0].tx, &report.streams[0]);
+            same(&name, "sent", (tx.packets, tx.octets), (supers * each, supers * octets))?;
+            same(&name, "of the stream", (stream.tx_packets, stream.tx_octets), (tx.packets, tx.octets))?;
+            same(&name, "super-frames", (tx.super_frames, tx.segments), (supers, tx.packets))?;
+            same(&name, "not sent", tx.not_sent.len(), 0)?;
+            let differ: Vec<_> =
+                report.verdict.reasons.iter().filter(|r| format!("{r:?}").contains("ounters")).collect();
+            same(&name, "the verdict's reasons", differ.len(), 0)?;
+            if sender.contains("virtual")
+                && let Some(error) = stream.rate_error()
+            {
+                same(&name, "the rate is off by a millionth", error.abs() < 1e-6, true)?;
+            }
+            if receiver.is_some() {
+                let rx = &report.ports[1].rx;
+                same(&name, "received", (rx.packets, rx.octets), (tx.packets, tx.octets))?;
+                same(&name, "fingerprint", &rx.fingerprint, &tx.fingerprint)?;
+                same(&name, "whole", rx.super_frames, if offloaded { supers } else { 0 })?;
+            }
+            for port in report.ports.iter().filter(|port| port.interface.is_some()) {
+                same(&name, "the interface's surplus", port.interface_surplus(), Some((0, 0)))?;
+            }
+            prints.push(tx.fingerprint.clone());
+        }
+        prints.dedup();
+        same(packet, "fingerprints over all ports", prints.len(), 1)?;
+    }
+    Ok(())
 }
 
 /// Some 10,000 frames over a loop to itself with one fault: what the counters say of it.

@@ -96,3 +96,21 @@ fn an_address_is_told_with_its_line() {
     says(&mistake("A = \"null:foo\"", &stream("")), &["load.toml:2:1", "null:virtual"]);
     says(&mistake("A = \"pcap:/no/such/x.pcap\"", &stream("")), &["load.toml:2:1", "no directory /no/such"]);
 }
+
+#[test]
+fn what_cannot_be_cut_says_why() {
+    let tcp = |more: &str| mistake("A = \"loop:0\"", &stream(more).replace("eth/ipv4/udp", "eth/ipv4/tcp"));
+    says(&tcp("segment = 1460\nlatency = true"), &["load.toml:8:11", "cannot carry the signature"]);
+    says(&tcp("segment = 1460\nsize = \"imix\""), &["load.toml:9:8", "of one size"]);
+    says(&tcp("segment = 1460\nsize = 65554"), &["65535"]);
+    let vary = "segment = 100\nsize = 1000\n[[stream.vary]]\nop = \"random\"\nmax = 9\nfield = ";
+    says(&tcp(&format!("{vary}\"tcp.checksum\"")), &["load.toml:10:1", "cannot change from frame to frame"]);
+    let other =
+        |packet: &str| mistake("A = \"loop:0\"", &stream("segment = 100\nsize = 1000").replace("eth/ipv4/udp", packet));
+    says(&other("eth/ipv4/icmp"), &["load.toml:8:11", "eth/ipv4/icmp cannot be cut", "tcp or udp"]);
+    says(&other("eth/ipv4/udp/vxlan/eth/ipv4/udp"), &["cannot be cut"]);
+    says(&other("eth/ipv4/tcp(checksum=7)"), &["load.toml:6:10", "are to be wrong"]);
+    says(&other("eth/ipv4(length=99)/udp"), &["are to be wrong"]);
+    let narrow = mistake("A = \"loop:0,max_frame=1514\"", &stream("segment = 1473\nsize = 9000"));
+    says(&narrow, &["load.toml:8:11", "1519 octets are longer than port A takes", "try segment = 1472"]);
+}
