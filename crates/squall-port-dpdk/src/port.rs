@@ -8,7 +8,7 @@ use std::{
 };
 
 use squall_port::{
-    Address, BATCH, Cut, InterfaceCounters, Port, PortFacts, RxBatch, RxFrame, RxQueue, Segmentation, SendError,
+    Address, BATCH, Cut, InterfaceCounters, Lent, Port, PortFacts, RxBatch, RxFrame, RxQueue, Segmentation, SendError,
     Timestamps, TxBatch, TxMeta, TxQueue,
 };
 use squall_units::Nanos;
@@ -104,9 +104,7 @@ struct DpdkTx {
     tx: *mut Tx,
     slots: SlotPlace,
     meta: Box<[TxMeta]>,
-    /// Slots `next..next + lent` are lent and not sent.
-    next: usize,
-    lent: usize,
+    lent: Lent,
     queue: u32,
     launch_ns: Option<u32>,
     /// Calls in a row that the device took nothing in, and since when its link is known to be down.
@@ -133,13 +131,8 @@ impl DpdkTx {
             return Err(api.error(&device.address, &doing, code));
         }
         let meta = vec![TxMeta::default(); slots.count as usize].into_boxed_slice();
-        let (next, lent, blocked, down_since) = (0, 0, 0, None);
-        Ok(Self { api, tx, slots, meta, next, lent, queue, launch_ns, blocked, down_since, device })
-    }
-
-    fn pass(&mut self, n: usize) {
-        self.next += n;
-        self.lent -= n;
+        let (lent, blocked, down_since) = (Lent::default(), 0, None);
+        Ok(Self { api, tx, slots, meta, lent, queue, launch_ns, blocked, down_since, device })
     }
 
     /// A full queue, unless the link has been down for longer than one would wait for it.
@@ -171,25 +164,26 @@ impl TxQueue for DpdkTx {
     fn lend(&mut self, want: usize) -> TxBatch<'_> {
         let mut first = 0;
         // SAFETY: an open queue, used by this thread alone; a place for the answer.
-        self.lent = unsafe { (self.api.tx_lend)(self.tx, want.min(BATCH) as u32, &mut first) } as usize;
-        self.next = first as usize;
+        let n = unsafe { (self.api.tx_lend)(self.tx, want.min(BATCH) as u32, &mut first) } as usize;
+        let first = first as usize;
+        self.lent.lend(first, n);
         let stride = self.slots.stride as usize;
-        let at = self.slots.base.wrapping_add(self.next * stride);
+        let at = self.slots.base.wrapping_add(first * stride);
         // SAFETY: the shim lends these slots of its `count`, which neither it nor the device touches until they are sent;
         // they lie beside each other, and `&mut self` is borrowed as long as they are.
-        let base = unsafe { std::slice::from_raw_parts_mut(at, self.lent * stride) };
-        TxBatch { base, stride, meta: &mut self.meta[self.next..self.next + self.lent] }
+        let base = unsafe { std::slice::from_raw_parts_mut(at, n * stride) };
+        TxBatch { base, stride, meta: &mut self.meta[first..first + n] }
     }
 
     #[inline]
     fn send(&mut self, n: usize) -> Result<usize, SendError> {
-        assert!(n <= self.lent, "more frames sent than lent");
+        let slots = self.lent.range(n);
         if n == 0 {
             return Ok(0);
         }
         let clock = self.launch_ns.and_then(|later| Some(self.device.clock()?.pair(later)));
         let clock = clock.as_ref().map_or(std::ptr::null(), |clock: &ClockPair| clock);
-        let first = self.meta[self.next..self.next + n].as_ptr().cast::<u8>();
+        let first = self.meta[slots].as_ptr().cast::<u8>();
         let lengths = first.wrapping_add(offset_of!(TxMeta, len)).cast();
         let dues = first.wrapping_add(offset_of!(TxMeta, due)).cast();
         // SAFETY: `n` slots are lent, and there is a `TxMeta` for each from `first` on; a clock where launch times are used.
@@ -199,12 +193,12 @@ impl TxQueue for DpdkTx {
             1.. => {
                 self.blocked = 0;
                 self.down_since = None;
-                self.pass(taken as usize);
+                self.lent.pass(taken as usize);
                 self.device.taken(self.queue).add(taken as u64);
                 Ok(taken as usize)
             }
             refused => {
-                self.pass(1);
+                self.lent.pass(1);
                 Err(SendError::Frame(if refused == shim::TOO_SHORT { "too_short" } else { "too_long" }))
             }
         }

@@ -8,8 +8,8 @@
 use std::{io, str::FromStr};
 
 use crate::{
-    Address, AddressError, BATCH, InterfaceCounters, Nanos, Port, PortFacts, RxBatch, RxFrame, RxQueue, SendError,
-    Slots, TxBatch, TxQueue,
+    Address, AddressError, BATCH, InterfaceCounters, Lent, Nanos, Port, PortFacts, RxBatch, RxFrame, RxQueue,
+    SendError, Slots, TxBatch, TxQueue,
 };
 
 /// Which faults, and how often.
@@ -99,8 +99,7 @@ impl Port for FaultPort {
             Box::new(FaultTx {
                 inner,
                 slots,
-                next: 0,
-                lent: 0,
+                lent: Lent::default(),
                 full: die(1).of(f.full),
                 refuse: die(2).of(f.refuse),
                 refusing: None,
@@ -141,8 +140,7 @@ impl Port for FaultPort {
 struct FaultTx {
     inner: Box<dyn TxQueue>,
     slots: Slots,
-    next: usize,
-    lent: usize,
+    lent: Lent,
     full: Die,
     refuse: Die,
     /// Whether the next frame is refused, once that is decided.
@@ -151,14 +149,13 @@ struct FaultTx {
 
 impl TxQueue for FaultTx {
     fn lend(&mut self, want: usize) -> TxBatch<'_> {
-        self.next = 0;
-        self.lent = want.min(BATCH);
-        self.slots.batch(0, self.lent)
+        let n = want.min(BATCH);
+        self.lent.lend(0, n);
+        self.slots.batch(0, n)
     }
 
     fn send(&mut self, n: usize) -> Result<usize, SendError> {
-        assert!(n <= self.lent, "more frames sent than lent");
-        for taken in 0..n {
+        for (taken, slot) in self.lent.range(n).enumerate() {
             if self.full.hits() {
                 return Ok(taken);
             }
@@ -170,7 +167,7 @@ impl TxQueue for FaultTx {
                 }
                 return Ok(taken);
             }
-            match self.forward() {
+            match self.forward(slot) {
                 Ok(true) => self.pass(),
                 Ok(false) => return Ok(taken),
                 // Told at the next call, when it is the first.
@@ -192,13 +189,12 @@ impl TxQueue for FaultTx {
 impl FaultTx {
     fn pass(&mut self) {
         self.refusing = None;
-        self.next += 1;
-        self.lent -= 1;
+        self.lent.pass(1);
     }
 
-    /// Sends the next frame; false when the queue below is full.
-    fn forward(&mut self) -> Result<bool, SendError> {
-        let (octets, meta) = self.slots.frame(self.next);
+    /// Sends the frame in `slot`; false when the queue below is full.
+    fn forward(&mut self, slot: usize) -> Result<bool, SendError> {
+        let (octets, meta) = self.slots.frame(slot);
         let mut batch = self.inner.lend(1);
         if batch.is_empty() {
             return Ok(false);

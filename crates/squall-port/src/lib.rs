@@ -19,7 +19,7 @@ use std::{io, ops::Range};
 pub use address::{Address, AddressError};
 pub use clock::{FastClock, monotonic};
 pub use generate::{Generation, Generator, Remote};
-pub use slots::{Slots, stride};
+pub use slots::{Lent, Slots, stride};
 pub use squall_units::{Cut, Offload, Segmentation, TxMeta};
 use squall_units::{MacAddr, Nanos};
 

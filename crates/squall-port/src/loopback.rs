@@ -21,7 +21,7 @@ use std::{
 use rtrb::{Consumer, Producer, RingBuffer};
 
 use crate::{
-    Address, AddressError, BATCH, FastClock, Port, PortFacts, RxBatch, RxFrame, RxQueue, Segmentation, SendError,
+    Address, AddressError, BATCH, FastClock, Lent, Port, PortFacts, RxBatch, RxFrame, RxQueue, Segmentation, SendError,
     Slots, Timestamps, TxBatch, TxQueue, fault::Faults,
 };
 
@@ -142,8 +142,7 @@ impl Port for LoopPort {
         let sender = self.channel(|_| self.end, queue, |halves| halves.0.take())?;
         Ok(Box::new(LoopTx {
             slots: Slots::new(BATCH, max_frame as usize),
-            next: 0,
-            lent: 0,
+            lent: Lent::default(),
             max_frame: self.facts.max_frame,
             clock: (!self.facts.virtual_time).then(FastClock::new),
             sender,
@@ -221,9 +220,7 @@ impl Sender {
 
 struct LoopTx {
     slots: Slots,
-    /// Slots `next..next + lent` are lent and not sent.
-    next: usize,
-    lent: usize,
+    lent: Lent,
     max_frame: u32,
     /// None on virtual time.
     clock: Option<FastClock>,
@@ -233,20 +230,20 @@ struct LoopTx {
 impl TxQueue for LoopTx {
     #[inline]
     fn lend(&mut self, want: usize) -> TxBatch<'_> {
-        self.next = 0;
-        self.lent = want.min(BATCH).min(self.sender.room());
-        self.slots.batch(0, self.lent)
+        let n = want.min(BATCH).min(self.sender.room());
+        self.lent.lend(0, n);
+        self.slots.batch(0, n)
     }
 
     fn send(&mut self, n: usize) -> Result<usize, SendError> {
-        assert!(n <= self.lent, "more frames sent than lent");
+        let slots = self.lent.range(n);
         // At most what `lend` found room for, so there is room.
         let listening = self.sender.listening.load(Ordering::Acquire);
         let now = if n == 0 { None } else { self.clock.as_mut().map(FastClock::now) };
         let mut parcel = self.sender.empty_parcel();
         parcel.frames.reserve(n);
         let mut taken = 0;
-        for i in self.next..self.next + n {
+        for i in slots {
             let (octets, meta) = self.slots.frame(i);
             if meta.len > self.max_frame {
                 break;
@@ -264,8 +261,7 @@ impl TxQueue for LoopTx {
         }
         let too_long = taken == 0 && n > 0;
         let done = taken + usize::from(too_long);
-        self.next += done;
-        self.lent -= done;
+        self.lent.pass(done);
         if taken > 0 && listening {
             self.sender.push(parcel);
         } else {

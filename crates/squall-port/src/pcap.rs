@@ -11,8 +11,8 @@ use squall_pcap::{
 };
 
 use crate::{
-    Address, BATCH, Nanos, Port, PortFacts, RxBatch, RxFrame, RxQueue, Segmentation, SendError, Slots, Timestamps,
-    TxBatch, TxQueue,
+    Address, BATCH, Lent, Nanos, Port, PortFacts, RxBatch, RxFrame, RxQueue, Segmentation, SendError, Slots,
+    Timestamps, TxBatch, TxQueue,
 };
 
 pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
@@ -72,8 +72,7 @@ impl Port for PcapPort {
         let writer = Writer::create(&self.path).map_err(|error| in_file(&self.path, &error))?;
         Ok(Box::new(PcapTx {
             slots: Slots::new(BATCH, max_frame as usize),
-            next: 0,
-            lent: 0,
+            lent: Lent::default(),
             max_frame: self.facts.max_frame,
             epoch: self.epoch,
             writer: Some(writer),
@@ -141,9 +140,7 @@ impl Writer {
 
 struct PcapTx {
     slots: Slots,
-    /// Slots `next..next + lent` are lent and not sent.
-    next: usize,
-    lent: usize,
+    lent: Lent,
     max_frame: u32,
     epoch: u64,
     /// None after the end, and after a failure: what follows a half-written frame is no capture any more.
@@ -155,22 +152,22 @@ struct PcapTx {
 
 impl TxQueue for PcapTx {
     fn lend(&mut self, want: usize) -> TxBatch<'_> {
-        self.next = 0;
-        self.lent = want.min(BATCH);
-        self.slots.batch(0, self.lent)
+        let n = want.min(BATCH);
+        self.lent.lend(0, n);
+        self.slots.batch(0, n)
     }
 
     fn send(&mut self, n: usize) -> Result<usize, SendError> {
-        assert!(n <= self.lent, "more frames sent than lent");
+        let slots = self.lent.range(n);
         if let Some(error) = self.failure.take() {
             return Err(error.into());
         }
         let mut taken = 0;
-        while taken < n {
-            let (octets, meta) = self.slots.frame(self.next);
+        for slot in slots {
+            let (octets, meta) = self.slots.frame(slot);
             if meta.len > self.max_frame {
                 if taken == 0 {
-                    (self.next, self.lent) = (self.next + 1, self.lent - 1);
+                    self.lent.pass(1);
                     return Err(SendError::Frame("too_long"));
                 }
                 break;
@@ -189,7 +186,7 @@ impl TxQueue for PcapTx {
                 break;
             }
             taken += 1;
-            (self.next, self.lent) = (self.next + 1, self.lent - 1);
+            self.lent.pass(1);
         }
         Ok(taken)
     }

@@ -1,5 +1,7 @@
 //! Transmit slots in one stretch of memory.
 
+use std::ops::Range;
+
 use crate::{TxBatch, TxMeta};
 
 const CACHE_LINE: usize = 64;
@@ -56,6 +58,38 @@ impl Slots {
     }
 }
 
+/// Which of a queue's slots are lent and not sent yet: those beside each other, which go in order.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Lent {
+    next: usize,
+    left: usize,
+}
+
+impl Lent {
+    /// Lends slots `first..first + n`; what was lent before is forgotten.
+    #[inline]
+    pub fn lend(&mut self, first: usize, n: usize) {
+        *self = Self { next: first, left: n };
+    }
+
+    /// The next `n` to be sent.
+    ///
+    /// # Panics
+    /// If fewer are lent: a promise of [`crate::TxQueue::send`]'s callers.
+    #[inline]
+    pub fn range(&self, n: usize) -> Range<usize> {
+        assert!(n <= self.left, "more frames sent than lent");
+        self.next..self.next + n
+    }
+
+    /// The next `n` are sent, or dropped.
+    #[inline]
+    pub fn pass(&mut self, n: usize) {
+        self.next += n;
+        self.left -= n;
+    }
+}
+
 /// Octets from slot to slot for frames of up to `max_frame` octets: an odd number of cache lines. At a multiple of
 /// 1 KiB the same field of all slots falls into a few sets of the cache, and writing a batch of 64 costs a quarter more.
 pub fn stride(max_frame: usize) -> usize {
@@ -72,6 +106,23 @@ mod tests {
             let stride = stride(max_frame);
             assert!(stride >= max_frame && stride % 128 == 64, "{max_frame}: {stride}");
         }
+    }
+
+    #[test]
+    fn lent_slots_go_in_order_and_lending_forgets_the_rest() {
+        let mut lent = Lent::default();
+        lent.lend(64, 5);
+        assert_eq!(lent.range(5), 64..69);
+        lent.pass(2);
+        assert_eq!(lent.range(3), 66..69);
+        lent.lend(0, 1);
+        assert_eq!(lent.range(1), 0..1);
+    }
+
+    #[test]
+    #[should_panic(expected = "more frames sent than lent")]
+    fn more_than_was_lent_cannot_be_sent() {
+        Lent::default().range(1);
     }
 
     #[test]
