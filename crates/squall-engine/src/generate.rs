@@ -22,7 +22,7 @@ use squall_units::{Nanos, Picos};
 
 use crate::{
     Clock, Control, PortTx, StreamTx,
-    supervisor::END_OF_TIME,
+    supervisor::{END_OF_TIME, end_of},
     transmit::{MOST_COUNTED, OVERTIME},
 };
 
@@ -136,7 +136,7 @@ impl Driver {
             self.fail("frames made inside the kernel need real time, try --clock real".into());
             return self;
         };
-        self.end = stop.duration.map_or(END_OF_TIME, Picos::from).min(END_OF_TIME);
+        self.end = end_of(stop);
         let memory = Shared(&*self.remote);
         let clock = kernel::Clock {
             start,
@@ -258,8 +258,8 @@ impl Driver {
                 self.end = self.end.min(at);
                 self.layout.set_end(&Shared(&*self.remote), at);
             }
-            // The supervisor has refused it.
-            Control::Add(..) => {}
+            // The supervisor has refused them.
+            Control::Add(..) | Control::Limit(_) => {}
             Control::Pause(number) => {
                 let which = chosen(*number);
                 self.change(|layout, m, _| which.iter().for_each(|&i| layout.pause(m, i, at)));

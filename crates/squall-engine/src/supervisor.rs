@@ -1,6 +1,7 @@
 //! Starts the workers of a plan, talks to them, and gathers what they counted.
 
 use std::{
+    collections::BTreeSet,
     io,
     sync::{
         Arc,
@@ -14,7 +15,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use squall_measure::Receiver;
 use squall_plan::{Change, Placement, Plan};
 use squall_port::{InterfaceCounters, Port, RxQueue, TxQueue};
-use squall_profile::Next;
+use squall_profile::{Next, Stop};
 use squall_program::Scratch;
 use squall_stats::EqualBins;
 use squall_units::{Nanos, Picos};
@@ -53,8 +54,12 @@ pub enum EngineError {
     Port { port: String, address: String, error: io::Error },
     #[error("worker {0} ended in a panic; this is a defect in Squall")]
     Panic(usize),
-    #[error("no stream is called {0:?}")]
-    UnknownStream(String),
+    #[error("no stream is called {name:?}\n  {hint}")]
+    UnknownStream {
+        name: String,
+        /// A near name, or all.
+        hint: String,
+    },
     #[error(
         "stream {0:?} cannot be told from others: a run has room for 65536 streams, those that were removed included"
     )]
@@ -64,6 +69,16 @@ pub enum EngineError {
          run starts\n  try a port of another kind, or a new run"
     )]
     Fixed(String, String),
+    #[error(
+        "packets and octets of a run cannot change while {0} workers send: none of them knows the total\n  \
+         try a new run, or cores = 1"
+    )]
+    Count(usize),
+    #[error(
+        "the end of a run cannot change: port {0} makes its frames inside the kernel, by a program that is made when the run \
+         starts\n  try a new run"
+    )]
+    FixedEnd(String),
     #[error("threads cannot be started: {0}")]
     Thread(io::Error),
 }
@@ -214,6 +229,7 @@ impl Orders {
             );
             transmitters.push(transmitter);
         }
+        let stop = plan.watched();
         let receiving = |(port, queue)| {
             let seen = Receiver::new(settings.fingerprint).with_gap_bins(settings.gap_bins.clone());
             Receiving { queue, port, seen, error: None }
@@ -224,12 +240,12 @@ impl Orders {
             clock,
             watch: Watch::new(clock),
             tx: transmitters,
-            generators: queues.generators.into_iter().map(|g| g.begin(clock, &plan.stop)).collect(),
+            generators: queues.generators.into_iter().map(|g| g.begin(clock, &stop)).collect(),
             rx: queues.rx.into_iter().map(receiving).collect(),
             budget: Budget {
-                packets: plan.stop.packets.unwrap_or(u64::MAX),
-                octets: plan.stop.octets.unwrap_or(u64::MAX),
-                end: plan.stop.duration.map_or(END_OF_TIME, Picos::from).min(END_OF_TIME),
+                packets: stop.packets.unwrap_or(u64::MAX),
+                octets: stop.octets.unwrap_or(u64::MAX),
+                end: end_of(&stop),
             },
             mailbox,
             bell,
@@ -241,6 +257,11 @@ impl Orders {
             finished: false,
         }
     }
+}
+
+/// Where frames are no longer due.
+pub(crate) fn end_of(stop: &Stop) -> Picos {
+    stop.duration.map_or(END_OF_TIME, Picos::from).min(END_OF_TIME)
 }
 
 /// Binds the calling thread to `cpu`; which one it has then to itself.
@@ -355,7 +376,13 @@ impl Running {
 
     fn number(&self, name: &str) -> Result<u32, EngineError> {
         let at = self.names.iter().rposition(|(n, live)| *live && n == name);
-        at.map(|i| i as u32).ok_or_else(|| EngineError::UnknownStream(name.to_owned()))
+        at.map(|i| i as u32).ok_or_else(|| {
+            let streams = self.names.iter().filter(|n| n.1).map(|n| n.0.as_str());
+            let groups =
+                self.plan.streams.iter().zip(&self.names).filter(|(_, n)| n.1).filter_map(|(s, _)| s.group.as_deref());
+            let known: BTreeSet<&str> = streams.chain(groups).collect();
+            EngineError::UnknownStream { name: name.to_owned(), hint: squall_profile::suggest(name, known) }
+        })
     }
 
     /// A stream by name, or every stream of a group, or (`None`) all.
@@ -456,6 +483,25 @@ impl Running {
         });
         let port = streams[number].port;
         there.or_else(|| self.plan.workers.iter().position(|w| w.tx.iter().any(|t| t.0 == port)))
+    }
+
+    /// Moves the end of the run to what `stop` says, counted from its beginning; an end that was reached stays one.
+    ///
+    /// # Errors
+    /// [`EngineError::Count`]: several workers send, and the total of packets or octets is not the same.
+    /// [`EngineError::FixedEnd`].
+    pub fn limit(&mut self, stop: Stop) -> Result<(), EngineError> {
+        let old = self.plan.stop;
+        if let Some(port) = (0..self.ports.len()).find(|&port| self.ports[port].generates()) {
+            return Err(EngineError::FixedEnd(self.plan.ports[port].name.clone()));
+        }
+        let senders = self.plan.workers.iter().filter(|w| !w.tx.is_empty()).count();
+        if (stop.packets, stop.octets) != (old.packets, old.octets) && senders > 1 {
+            return Err(EngineError::Count(senders));
+        }
+        Arc::make_mut(&mut self.plan).stop = stop;
+        self.tell(Control::Limit(stop));
+        Ok(())
     }
 
     /// Nothing more is sent; what is on its way is still received by [`Running::finish`].

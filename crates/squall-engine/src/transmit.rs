@@ -353,6 +353,12 @@ impl Transmitter {
         !self.senders.iter().any(|s| s.active && s.paused.is_some())
     }
 
+    /// Frames, and their octets with FCS, that are scheduled and not sent.
+    pub fn at_hand(&self) -> (u64, u64) {
+        let len = &self.hand.len[self.hand.done..self.hand.filled];
+        (len.len() as u64, len.iter().map(|len| u64::from(len + FCS_LEN)).sum())
+    }
+
     /// One round: what is at hand and what is due. `now` is the clock's; returns whether frames moved.
     pub fn turn(&mut self, now: Nanos, watch: &mut Watch, budget: &mut Budget, scratch: &mut Scratch) -> bool {
         let at = self.clock.since_start(now);

@@ -12,6 +12,7 @@ use std::{
 use squall_measure::Receiver;
 use squall_plan::PlanStream;
 use squall_port::RxQueue;
+use squall_profile::Stop;
 use squall_program::{Gap, Scratch};
 use squall_stats::{Fingerprint, Histogram};
 use squall_units::{Nanos, Picos};
@@ -20,6 +21,7 @@ use crate::{
     Clock,
     clock::{SLEEP_MARGIN, SPIN, Watch, rest},
     generate::Driver,
+    supervisor::end_of,
     transmit::{Budget, Transmitter},
 };
 
@@ -102,6 +104,8 @@ pub enum Control {
     Remove(u32),
     /// The stream starts after its start delay, on the worker that serves the port and has the first queue.
     Add(u32, Arc<PlanStream>),
+    /// The run ends at what this says, counted from its beginning.
+    Limit(Stop),
     /// Nothing more is sent; receiving goes on.
     Stop,
 }
@@ -322,6 +326,9 @@ impl Worker {
             self.budget.packets = 0;
             return;
         }
+        if let Control::Limit(stop) = control {
+            return self.limit(stop);
+        }
         for tx in &mut self.tx {
             match &control {
                 Control::Pause(number) => tx.pause(*number, at),
@@ -334,9 +341,25 @@ impl Worker {
                         (self.added, self.told) = (self.added + 1, false);
                     }
                 }
-                Control::Stop => unreachable!("handled above"),
+                Control::Limit(_) | Control::Stop => unreachable!("handled above"),
             }
         }
+    }
+
+    fn limit(&mut self, stop: Stop) {
+        // A stopped run stays so.
+        if self.budget.packets == 0 || self.budget.octets == 0 {
+            return;
+        }
+        let (mut packets, mut octets) = (0, 0);
+        for tx in &self.tx {
+            let (waiting, their_octets) = tx.at_hand();
+            packets += tx.counters.packets + tx.counters.errors + waiting;
+            octets += tx.counters.octets + their_octets;
+        }
+        let left = |total: Option<u64>, used: u64| total.map_or(u64::MAX, |total| total.saturating_sub(used));
+        self.budget =
+            Budget { packets: left(stop.packets, packets), octets: left(stop.octets, octets), end: end_of(&stop) };
     }
 
     fn finish(&mut self, now: Nanos) {

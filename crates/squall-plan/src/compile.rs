@@ -81,8 +81,8 @@ pub fn compile(
         })
         .collect();
     warn_of_overload(&ports, limits, &streams, &mut notes);
-    let workers = place::place(&ports, limits, &mut streams, &profile.stop, options, &mut notes);
-    Ok(Plan { seed: profile.seed, stop: profile.stop, ports, streams, workers, notes })
+    let (workers, counted) = place::place(&ports, limits, &mut streams, &profile.stop, options, &mut notes);
+    Ok(Plan { seed: profile.seed, stop: profile.stop, counted, ports, streams, workers, notes })
 }
 
 fn finish(mut problems: Vec<Diagnostic>, profile: &Profile) -> Diagnostics {

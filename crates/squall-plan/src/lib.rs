@@ -94,6 +94,8 @@ pub enum Multiplier {
 pub struct Plan {
     pub seed: u64,
     pub stop: Stop,
+    /// The packets or octets of `stop` are already the length of the one stream, and so each worker's share of it.
+    pub counted: bool,
     pub ports: Vec<PlanPort>,
     pub streams: Vec<PlanStream>,
     pub workers: Vec<PlanWorker>,
@@ -159,6 +161,11 @@ impl PlanStream {
 }
 
 impl Plan {
+    /// What workers have to watch to end the run.
+    pub fn watched(&self) -> Stop {
+        if self.counted { Stop { packets: None, octets: None, ..self.stop } } else { self.stop }
+    }
+
     /// (first frame, distance) of stream `stream` on `worker`; `None`: not sent there.
     pub fn share(&self, stream: usize, worker: usize) -> Option<(u64, u64)> {
         let s = &self.streams[stream];

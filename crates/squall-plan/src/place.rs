@@ -1,6 +1,7 @@
 //! Which worker does what.
 
-use squall_profile::Stop;
+use squall_profile::{Late, Stop};
+use squall_units::FCS_LEN;
 
 use crate::{Cpu, Options, Placement, PlanPort, PlanStream, PlanWorker, PortLimits};
 
@@ -12,13 +13,17 @@ pub(crate) fn place(
     stop: &Stop,
     options: &Options,
     notes: &mut Vec<String>,
-) -> Vec<PlanWorker> {
+) -> (Vec<PlanWorker>, bool) {
     let sending: Vec<usize> = (0..ports.len()).filter(|&p| streams.iter().any(|s| s.port == p)).collect();
     let receiving: Vec<usize> = (0..ports.len()).filter(|&p| limits[p].rx_queues > 0).collect();
     // A total over all streams is exact, and the same on any machine, only when one worker counts.
-    let counted = stop.packets.is_some() || stop.octets.is_some();
+    let mut counted = stop.packets.is_some() || stop.octets.is_some();
+    let mut divided = false;
     if counted && options.cores.is_some_and(|c| c > 1) {
-        notes.push("packets or octets stop the run: one core sends".into());
+        match cut(streams, stop) {
+            Ok(()) => (counted, divided) = (false, true),
+            Err(why) => notes.push(format!("packets or octets stop the run, and {why}: one core sends")),
+        }
     }
     let extra = usize::from(!receiving.is_empty());
     let count = match options.cores {
@@ -80,7 +85,27 @@ pub(crate) fn place(
             notes.push(format!("workers are not bound to CPUs: there are {count}, and {cpus} free for them"));
         }
     }
-    workers
+    (workers, divided)
+}
+
+/// Makes a total of packets or octets the length of the stream, if there is but one; else why not.
+fn cut(streams: &mut [PlanStream], stop: &Stop) -> Result<(), &'static str> {
+    let [stream] = streams else { return Err("only one core knows which stream sends the last frame") };
+    if stream.next.is_some() || stream.pattern.bursts != 1 {
+        return Err("its bursts do not divide");
+    }
+    if stream.late == Late::Drop {
+        return Err("frames that are dropped for being late do not count");
+    }
+    let most = match (stop.octets, stream.program.sizes().only()) {
+        (None, _) => u64::MAX,
+        // The frame that reaches the total is the last.
+        (Some(octets), Some(len)) => octets.div_ceil(u64::from(len + FCS_LEN)),
+        (Some(_), None) => return Err("its frames differ in length"),
+    };
+    let pattern = &mut stream.pattern;
+    pattern.packets = pattern.packets.min(most).min(stop.packets.unwrap_or(u64::MAX));
+    Ok(())
 }
 
 /// A CPU for each worker: on the node of its port's device, a core of its own before the second half of one.

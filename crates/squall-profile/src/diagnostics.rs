@@ -56,7 +56,7 @@ impl std::error::Error for Diagnostic {}
 impl std::error::Error for Diagnostics {}
 
 /// `did you mean "rate"?`, or else the whole choice.
-pub(crate) fn suggest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+pub fn suggest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     /// Names that a message lists; a profile may have thousands.
     const MOST: usize = 40;
     let known: Vec<&str> = known.into_iter().collect();

@@ -10,6 +10,6 @@ mod explain;
 mod model;
 mod source;
 
-pub use diagnostics::{Diagnostic, Diagnostics};
+pub use diagnostics::{Diagnostic, Diagnostics, suggest};
 pub use model::*;
 pub use source::{Files, Format, schema};

@@ -162,7 +162,7 @@ impl Run {
     ) -> PyResult<()> {
         let (result, streams) = self.with(py, |s| (act(&s.run), s.streams.clone()))?;
         result.map_err(|error| match (error, stream) {
-            (squall::Error::Engine(squall::EngineError::UnknownStream(_)), Some(name)) => {
+            (squall::Error::Engine(squall::EngineError::UnknownStream { .. }), Some(name)) => {
                 UnknownStream::new_err((name.to_owned(), streams))
             }
             (error, _) => to_py(error),

@@ -144,6 +144,7 @@ mod tests {
         let plan = Plan {
             seed: 0,
             stop: squall_profile::Stop::default(),
+            counted: false,
             ports: Vec::new(),
             streams: Vec::new(),
             workers: vec![squall_plan::PlanWorker { cpu: Some(4095), ..squall_plan::PlanWorker::default() }],

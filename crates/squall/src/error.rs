@@ -22,7 +22,9 @@ impl Error {
     /// Exit status of the command line contract.
     pub fn exit_status(&self) -> u8 {
         match self {
-            Self::Input(_) | Self::Usage(_) | Self::Engine(EngineError::UnknownStream(_)) => 2,
+            Self::Input(_)
+            | Self::Usage(_)
+            | Self::Engine(EngineError::UnknownStream { .. } | EngineError::Count(_) | EngineError::FixedEnd(_)) => 2,
             Self::Environment(_) | Self::Engine(_) => 3,
         }
     }

@@ -69,6 +69,8 @@ pub struct Planned {
 pub struct Run {
     session: Session,
     running: Running,
+    /// What the session's profile is compiled to, without what was added and removed while running.
+    planned: Plan,
     limits: Vec<PortLimits>,
     virtual_time: bool,
     context: assemble::Context,
@@ -312,7 +314,7 @@ impl Opened {
             command: self.session.command.clone(),
             fingerprint: self.session.fingerprint,
         };
-        let running = squall_engine::start(Arc::new(self.plan), self.ports, settings).map_err(|e| match e {
+        let running = squall_engine::start(Arc::new(self.plan.clone()), self.ports, settings).map_err(|e| match e {
             squall_engine::EngineError::Port { error, .. } if error.kind() == io::ErrorKind::InvalidInput => {
                 Error::Usage(error.to_string())
             }
@@ -321,6 +323,7 @@ impl Opened {
         Ok(Run {
             session: self.session,
             running,
+            planned: self.plan,
             limits: self.limits,
             virtual_time: self.virtual_time,
             context,
@@ -394,7 +397,7 @@ impl Run {
     }
 
     /// Makes the run that of another profile: streams of the same name and frames go on, at their new rate; others are
-    /// added and removed. Ports must be the same, and frames no longer than those that the run was started with.
+    /// added and removed. Its duration, packets and octets count from the run's beginning. Ports must be the same, and frames no longer than those that the run was started with.
     ///
     /// # Errors
     /// Mistakes in the profile; nothing is changed then.
@@ -405,7 +408,6 @@ impl Run {
         }
         let session = Session { profile, ..self.session.clone() };
         let new = session.compile_for(&self.limits, None)?;
-        let old = self.session.compile_for(&self.limits, None)?;
         // Queues were opened with slots for the frames that there were.
         let mut ports = new.ports.iter().zip(&self.running.plan().ports);
         let longer =
@@ -421,8 +423,11 @@ impl Run {
                  frames from the start, paused until it is wanted"
             )));
         }
-        self.running.apply(old.diff(&new))?;
-        self.session = session;
+        if session.profile.stop != self.session.profile.stop {
+            self.running.limit(session.profile.stop)?;
+        }
+        self.running.apply(self.planned.diff(&new))?;
+        (self.planned, self.session) = (new, session);
         Ok(())
     }
 

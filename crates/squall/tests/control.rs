@@ -93,7 +93,7 @@ fn pausing_one_stream_leaves_the_other_alone() {
 fn an_unknown_stream_is_an_error_that_names_it() {
     let run = start(profile("unknown", &stream("web", "1 kpps", "")));
     let error = run.pause(Some("wbe")).unwrap_err().to_string();
-    assert!(error.contains("wbe"), "{error}");
+    assert!(error.contains("\"wbe\"") && error.contains("did you mean \"web\"?"), "{error}");
     run.stop();
     run.finish().unwrap();
 }
@@ -155,4 +155,40 @@ fn a_change_that_is_refused_changes_nothing() {
     wait_for_more(&mut run, "one", now + 50);
     run.stop();
     complete(&run.finish().unwrap().streams[0]);
+}
+
+#[test]
+fn the_end_of_a_run_moves_with_its_profile() {
+    let of = |stop: &str| {
+        let mut profile = profile("end", &stream("one", "10 kpps", ""));
+        let text = format!("{stop}\nports = {{ A = \"null:\" }}\n[[stream]]\npacket = \"eth/ipv4/udp\"\nrate = 1\n");
+        profile.stop = Profile::parse(&text, "stop.toml", Format::Toml).unwrap().stop;
+        profile
+    };
+    let mut run = start(of("duration = \"1 h\""));
+    wait_for_more(&mut run, "one", 100);
+    run.change(of("packets = 3000")).unwrap();
+    let report = run.finish().unwrap();
+    assert_eq!(report.streams[0].tx_packets, 3000);
+    complete(&report.streams[0]);
+
+    let mut run = start(of("packets = 1_000_000"));
+    wait_for_more(&mut run, "one", 100);
+    run.change(of("duration = \"300 ms\"")).unwrap();
+    let stream = &run.finish().unwrap().streams[0];
+    assert_eq!(stream.tx_packets + stream.not_sent.values().sum::<u64>(), 3000);
+}
+
+#[test]
+fn the_total_of_several_workers_stays() {
+    let of = |count: u64| {
+        let mut profile = profile("total", &stream("one", "1 kpps", ""));
+        profile.stop.packets = Some(count);
+        profile
+    };
+    let mut run = Session { cores: Some(2), ..Session::new(of(1_000_000)) }.open().unwrap().start().unwrap();
+    let error = run.change(of(1000)).unwrap_err().to_string();
+    assert!(error.contains("2 workers") && error.contains("try"), "{error}");
+    run.stop();
+    run.finish().unwrap();
 }

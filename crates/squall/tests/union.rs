@@ -174,3 +174,32 @@ fn loss_and_duplicates_add_up_over_the_workers_that_receive() {
         }
     }
 }
+
+#[test]
+fn the_total_of_one_stream_is_divided_among_workers_and_exact() {
+    let text = |stop: &str, more: &str| {
+        format!(
+            "{stop}\nports = {{ A = \"loop:divided,virtual\" }}\n[[stream]]\npacket = \"eth/ipv4/udp\"\nrate = \"1 Mpps\"\n\
+             {more}\n[[stream.vary]]\nfield = \"ipv4.src\"\nop = \"random\"\nmax = \"10.0.0.0\"\n"
+        )
+    };
+    for (stop, more, frames, sharers) in [
+        ("packets = 1001", "size = 64", 1001, 8),
+        ("packets = 1001", "size = \"imix\"", 1001, 8),
+        ("packets = 1001", "size = 64\nmode = { burst = 7 }", 7, 7),
+        // 64_001 octets are reached in the middle of a frame, which is the last.
+        ("octets = 64_001", "size = 64", 1001, 8),
+        ("octets = 64_001\npackets = 999", "size = 64", 999, 8),
+        ("octets = 64_001", "size = \"imix\"", 176, 1),
+        ("packets = 1001", "size = 64\nlate = \"drop\"", 1001, 1),
+    ] {
+        let profile = Profile::parse(&text(stop, more), "union", Format::Toml).unwrap_or_else(|e| panic!("{e}"));
+        let one = run(session(&profile, "loop:divided,virtual", 1));
+        let many = run(session(&profile, "loop:divided,virtual", 8));
+        let name = format!("{stop}, {more}: {:?}", many.notes);
+        assert_eq!((one.ports[0].tx.packets, many.ports[0].tx.packets), (frames, frames), "{name}");
+        assert_eq!(one.ports[0].tx.fingerprint, many.ports[0].tx.fingerprint, "{name}");
+        assert_eq!(many.workers.iter().filter(|w| w.tx_packets > 0).count(), sharers, "{name}");
+        assert_eq!(many.notes.iter().any(|note| note.contains("one core sends")), sharers == 1, "{name}");
+    }
+}
