@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -18,6 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <rte_alarm.h>
 #include <rte_dev.h>
 #include <rte_eal.h>
 #include <rte_errno.h>
@@ -397,18 +399,43 @@ static int sq_counters(uint16_t port, struct sq_counters *counters)
 	return 0;
 }
 
-static int sq_detach(uint16_t port)
+struct detaching {
+	uint16_t port;
+	int outcome;
+	sem_t over;
+};
+
+static void detach(void *argument)
 {
+	struct detaching *job = argument;
 	struct rte_eth_dev_info info;
 	struct rte_device *device = NULL;
 
-	if (rte_eth_dev_info_get(port, &info) == 0)
+	if (rte_eth_dev_info_get(job->port, &info) == 0)
 		device = info.device;
-	rte_eth_dev_stop(port);
-	rte_eth_dev_close(port);
+	rte_eth_dev_stop(job->port);
+	rte_eth_dev_close(job->port);
+	job->outcome = device != NULL ? rte_dev_remove(device) : 0;
+	sem_post(&job->over);
+}
+
+/* In DPDK's own thread, where drivers hear of what happens outside: memif (22.11) frees what it hears with, without a lock,
+ * and crashed now and then when both ends were in one process and one was closed in ours. */
+static int sq_detach(uint16_t port)
+{
+	struct detaching job = { .port = port };
+
+	sem_init(&job.over, 0, 0);
+	if (rte_eal_alarm_set(1, detach, &job) == 0) {
+		while (sem_wait(&job.over) != 0)
+			;
+	} else {
+		detach(&job);
+	}
+	sem_destroy(&job.over);
 	free_rx_pools(port);
 	memset(&devices[port], 0, sizeof(devices[port]));
-	return device != NULL ? rte_dev_remove(device) : 0;
+	return job.outcome;
 }
 
 /* ---- Transmit ----
