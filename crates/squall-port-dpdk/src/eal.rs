@@ -120,7 +120,9 @@ fn run(api: &'static Api, address: &Address, options: &EalOptions, memory: &Memo
     let mut arguments = vec![
         "squall".to_owned(),
         "--no-telemetry".into(),
-        format!("--file-prefix=squall-{}", std::process::id()),
+        // Names an empty folder in /run/dpdk, which the shim removes: not one for each process, as a process that is
+        // killed in between leaves it.
+        "--file-prefix=squall".into(),
         // One logical core, which is no core in particular: our threads stay where they are, and DPDK's own may run
         // wherever this process may.
         format!("--lcores=0@({})", allowed_cpus()),

@@ -504,7 +504,8 @@ fn a_killed_process_leaves_nothing() -> Outcome {
         let names = |folder: &str| std::fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path());
         let folders = ["/dev/hugepages", "/run/dpdk", "/var/run/dpdk", "/tmp/dpdk", "/dev/shm"];
         let mut all: Vec<_> = folders.into_iter().flat_map(names).map(|p| p.display().to_string()).collect();
-        all.retain(|name| !name.contains("squall-") || name.contains(&socket.display().to_string()));
+        // Other processes of this machine start DPDK meanwhile.
+        all.retain(|name| !name.ends_with("/dpdk/squall"));
         all.extend(squall_port_linux::list_interfaces().into_iter().flatten().map(|i| i.name));
         all.sort();
         all
@@ -516,7 +517,6 @@ fn a_killed_process_leaves_nothing() -> Outcome {
         let out = child.0.stdout.take().expect("it is piped");
         io::BufRead::read_line(&mut io::BufReader::new(out), &mut line)?;
         assert_eq!(line, "open\n", "{address}: a socket left behind is no obstacle");
-        let left = format!("squall-{}", child.0.id());
         child.0.kill()?;
         child.0.wait()?;
         for _ in 0..100 {
@@ -526,9 +526,6 @@ fn a_killed_process_leaves_nothing() -> Outcome {
             std::thread::sleep(Duration::from_millis(20));
         }
         assert_eq!(look(), before, "{address}");
-        for folder in ["/run/dpdk", "/tmp/dpdk"] {
-            assert!(!std::path::Path::new(folder).join(&left).exists(), "{folder}/{left}");
-        }
     }
     // The host's traffic passes on: no XDP program eats it.
     check(Bench { open: &mut || Ok((port("af_packet:veth-b")?, Some(port("af_packet:veth-a")?))), stored: false });
