@@ -86,9 +86,12 @@ impl Driver {
             let why = "a run over several ports that ends by a count of frames or octets".to_owned();
             return Err(unfit(Unfit { stream: None, why }));
         }
+        let place = |number: usize| streams.iter().position(|s| s.0 as usize == number);
         let compiled: Vec<Stream<'_>> = streams
             .iter()
             .map(|(_, s, share)| Stream {
+                self_start: s.self_start,
+                next: s.next.and_then(|next| Some((place(next.stream)?, next.times))),
                 name: &s.name,
                 program: &s.program,
                 gap: s.gap,
@@ -382,9 +385,6 @@ impl Drop for Driver {
 
 /// What the program itself does not know of.
 fn fits(s: &PlanStream) -> Result<(), Unfit> {
-    if s.next.is_some() || !s.self_start {
-        return Err(Unfit::new(&s.name, "streams that start each other"));
-    }
     match s.late {
         Late::CatchUp => Ok(()),
         _ => Err(Unfit::new(&s.name, "a schedule that leaves late frames out or is stretched by them")),

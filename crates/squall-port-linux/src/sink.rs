@@ -36,7 +36,7 @@ pub struct Seen {
     pub lasted_ns: u64,
 }
 
-/// Attached until dropped. Counts are exact on an interface with one receiving queue.
+/// Attached until dropped. Gaps are exact on an interface with one receiving queue.
 #[derive(Debug)]
 pub struct Sink {
     _program: (Program, Attached),
@@ -55,7 +55,8 @@ impl Sink {
             .into_iter()
             .find(|l| l.name == interface)
             .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("there is no interface {interface}")))?;
-        let program = Program::load(&object(gaps), Kind::Xdp { frags: false })?;
+        // Else a veth of jumbo frames takes it behind the driver only.
+        let program = Program::load(&object(gaps), Kind::Xdp { frags: true })?;
         let attached = program
             .attach_xdp(link.index, XdpMode::Native)
             .or_else(|_| program.attach_xdp(link.index, XdpMode::Generic))?;
@@ -88,8 +89,7 @@ fn object(gaps: bool) -> Object {
     let (out, first, short) = (a.label(), a.label(), a.label());
     a.mov(R6, R1).load_map_value(R8, memory, 0);
     a.load(U32, R1, R6, xdp_md::DATA).load(U32, R2, R6, xdp_md::DATA_END).alu(Alu::Sub, R2, R1);
-    a.load(U64, R1, R8, word(OCTETS)).add(R1, R2).store(U64, R8, word(OCTETS), R1);
-    a.load(U64, R1, R8, word(FRAMES)).add(R1, 1).store(U64, R8, word(FRAMES), R1);
+    a.atomic_add(U64, R8, word(OCTETS), R2).mov(R2, 1).atomic_add(U64, R8, word(FRAMES), R2);
     if gaps {
         a.call(helper::KTIME_GET_NS).load(U64, R2, R8, word(LAST)).store(U64, R8, word(LAST), R0);
         a.jump_if(Cond::Eq, R2, 0, first).alu(Alu::Sub, R0, R2).shift_right(R0, BIN_BITS);

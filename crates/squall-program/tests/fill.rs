@@ -123,6 +123,8 @@ fn kernel_equals_slow(spec: &Spec, program: &Program) {
             pattern: Pattern::CONTINUOUS,
             start: Picos(0),
             share: (first, by),
+            self_start: true,
+            next: None,
         };
         let image = kernel::compile(&vec![stream; streams]).unwrap();
         let mut machine = Machine::new(&image.object);

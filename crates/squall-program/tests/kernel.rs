@@ -53,7 +53,17 @@ fn program(len: u32) -> Program {
 }
 
 fn stream<'a>(program: &'a Program, gap: Gap, pattern: Pattern) -> Stream<'a> {
-    Stream { name: "s", program, gap, law: &GapLaw::Constant, pattern, start: Picos(0), share: (0, 1) }
+    Stream {
+        name: "s",
+        program,
+        gap,
+        law: &GapLaw::Constant,
+        pattern,
+        start: Picos(0),
+        share: (0, 1),
+        self_start: true,
+        next: None,
+    }
 }
 
 /// Runs until a frame is made; its length and the clock then.
@@ -129,6 +139,29 @@ fn of_several_streams_the_one_that_is_due_first_is_next() {
     }
     let words = on(&mut machine, &image);
     assert_eq!((0..5).map(|i| image.layout.accounts(&words, i).taken).sum::<u64>(), 300);
+}
+
+#[test]
+fn streams_start_each_other_as_often_as_they_may() {
+    let p = [program(60), program(64)];
+    let pattern = Pattern { bursts: 1, packets: 2, gap: Picos(0) };
+    let gap = Gap::PerFrame { num: 10_000_000, den: 1 };
+    let first = Stream { next: Some((1, None)), ..stream(&p[0], gap, pattern) };
+    let second = Stream {
+        next: Some((0, Some(2))),
+        self_start: false,
+        start: Picos(5_000_000),
+        ..stream(&p[1], Gap::Zero, pattern)
+    };
+    let image = compile(&[first, second]).unwrap();
+    let mut machine = machine(&image);
+    begin(&mut machine, &image, ENDLESS);
+    (machine.now, machine.tick) = (START, 1);
+    let made: Vec<(usize, u64)> =
+        std::iter::from_fn(|| next_frame(&mut machine, &image)).map(|(len, at)| (len, at / 1000)).collect();
+    // 20 us of the first, 5 us of silence, two of the second at once.
+    let round = |at| [(60, at), (60, at + 10), (64, at + 25), (64, at + 25)];
+    assert_eq!(made, [round(0), round(25), round(50)].concat());
 }
 
 #[test]

@@ -78,8 +78,13 @@ pub(super) const S_UNPACED: usize = 7;
 pub(super) const S_NEXT: usize = 8;
 /// Of a list of lengths.
 pub(super) const S_SIZE: usize = 9;
-const S_PAUSED: usize = 10;
-pub(super) const S_VARS: usize = 12;
+/// The instant of a pause plus 1; 0: none.
+pub(super) const S_PAUSED: usize = 10;
+/// How often the stream has started another.
+pub(super) const S_ARROWS: usize = 11;
+/// For good: nothing starts it again.
+pub(super) const S_REMOVED: usize = 12;
+pub(super) const S_VARS: usize = 13;
 /// Of a variable: its law's place, frames since that advanced.
 pub(super) const VAR: usize = 2;
 
@@ -182,7 +187,8 @@ impl Layout {
                 words.set(at + S_VARS + VAR * v + 1, index % var.every);
             }
             self.set_gap(&words, i, s.gap);
-            self.stand(&words, i, timeline.standing());
+            let standing = timeline.standing();
+            self.stand(&words, i, Standing { left: if s.self_start { standing.left } else { 0 }, ..standing });
         }
         words.0.into_inner()
     }
@@ -261,6 +267,7 @@ impl Layout {
     pub fn remove(&self, m: &dyn Memory, i: usize) {
         m.set(self.streams[i] + S_LEFT, 0);
         m.set(self.streams[i] + S_PAUSED, 0);
+        m.set(self.streams[i] + S_REMOVED, 1);
         self.set_key(m, i);
     }
 

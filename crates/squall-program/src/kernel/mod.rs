@@ -44,6 +44,10 @@ pub struct Stream<'a> {
     pub start: Picos,
     /// First frame, and the distance to the one after.
     pub share: (u64, u64),
+    /// Whether the stream starts by itself; else another's `next` starts it.
+    pub self_start: bool,
+    /// The stream (by place in the program) that starts when this one has ended, and how often; `None`: for ever.
+    pub next: Option<(usize, Option<u64>)>,
 }
 
 /// A program for the kernel, and all that belongs to it.
@@ -173,6 +177,9 @@ fn timeline(s: &Stream<'_>) -> Result<Timeline, Unfit> {
         return Err(Unfit::new(s.name, "gaps that are not constant"));
     }
     let (first, by) = s.share;
+    if by > 1 && (s.next.is_some() || !s.self_start) {
+        return Err(Unfit::new(s.name, "one stream shared by several workers, with others that it starts,"));
+    }
     let gap = s.program.sizes().only().map_or(s.gap, |len| s.gap.fixed(len));
     let whole = Timeline::new(gap, s.law.clone(), s.pattern, 0, s.start);
     if by == 1 && first == 0 {

@@ -61,7 +61,7 @@ pub(super) fn write(a: &mut Asm, maps: Maps, streams: &[Stream<'_>], layout: &La
     for (i, (stream, body)) in streams.iter().zip(bodies).enumerate() {
         a.bind(body).load_map_value(R8, maps.memory, 8 * layout.stream(i) as u32);
         frame::write(a, maps, ends, stream, (page, streams.len() > 1), tables);
-        advance(a, maps, stream, i);
+        advance(a, maps, streams, i, layout);
         push(a, maps, ends, stream, i);
     }
     a.bind(ends.broken).load_map_value(R1, maps.memory, 0).store(U64, R1, word(BROKEN), 1);
@@ -144,7 +144,8 @@ fn dispatch(a: &mut Asm, bodies: &[Label], first: usize) {
 }
 
 /// The stream goes on to its next frame: [`crate::Timeline::advance`].
-fn advance(a: &mut Asm, maps: Maps, stream: &Stream<'_>, i: usize) {
+fn advance(a: &mut Asm, maps: Maps, streams: &[Stream<'_>], i: usize, layout: &Layout) {
+    let stream = &streams[i];
     let at = |index: usize| (index * 8) as i16;
     let (paced, same_burst, last, unchanged, store) = (a.label(), a.label(), a.label(), a.label(), a.label());
     a.load(U64, R1, R8, at(S_NEXT)).mov64(R2, stream.share.1).add(R1, R2).store(U64, R8, at(S_NEXT), R1);
@@ -174,8 +175,50 @@ fn advance(a: &mut Asm, maps: Maps, stream: &Stream<'_>, i: usize) {
     a.mov64(R1, stream.pattern.packets).mov64(R3, stream.pattern.gap.0).add(R2, R3);
     a.jump_if(Cond::Ge, R2, R3, fits).mov(R2, -1).bind(fits);
     a.bind(same_burst).store(U64, R8, at(S_LEFT), R1).store(U64, R8, at(S_DUE), R2);
-    a.jump_if(Cond::Ne, R1, 0, store).mov(R2, -1);
-    a.bind(store).load_map_value(R1, maps.memory, 8 * (KEYS + i) as u32).store(U64, R1, 0, R2);
+    let done = a.label();
+    a.jump_if(Cond::Ne, R1, 0, store);
+    key(a, maps, i).store(U64, R1, 0, -1);
+    if let Some((next, times)) = stream.next {
+        start_next(a, maps, (next, &streams[next]), times, layout, done);
+    }
+    a.jump(done);
+    a.bind(store);
+    key(a, maps, i).store(U64, R1, 0, R2).bind(done);
+}
+
+/// The address of stream `i`'s key to R1.
+fn key(a: &mut Asm, maps: Maps, i: usize) -> &mut Asm {
+    a.load_map_value(R1, maps.memory, 8 * (KEYS + i) as u32)
+}
+
+/// The stream has ended at R2 (or now, without gaps), and starts another, unless that is on its way or removed.
+fn start_next(
+    a: &mut Asm,
+    maps: Maps,
+    (j, next): (usize, &Stream<'_>),
+    times: Option<u64>,
+    layout: &Layout,
+    done: Label,
+) {
+    let at = |index: usize| (index * 8) as i16;
+    let (gaps, runs, fits) = (a.label(), a.label(), a.label());
+    if let Some(times) = times {
+        a.load(U64, R1, R8, at(S_ARROWS)).mov64(R3, times).jump_if(Cond::Ge, R1, R3, done);
+    }
+    a.load(U64, R1, R8, at(S_ARROWS)).add(R1, 1).store(U64, R8, at(S_ARROWS), R1);
+    a.jump_if(Cond::Ne, R9, -1, gaps).load(U64, R2, R10, NOW_PS).bind(gaps);
+    a.load_map_value(R3, maps.memory, 8 * layout.stream(j) as u32);
+    a.load(U64, R1, R3, at(S_LEFT)).jump_if(Cond::Ne, R1, 0, done);
+    a.load(U64, R1, R3, at(S_REMOVED)).jump_if(Cond::Ne, R1, 0, done);
+    // R4: the instant of its first frame.
+    a.mov(R4, R2).mov64(R1, next.start.0).add(R4, R1).jump_if(Cond::Ge, R4, R1, fits).mov(R4, -1).bind(fits);
+    a.store(U64, R3, at(S_DUE), R4).store(U64, R3, at(S_FRACTION), 0);
+    a.mov64(R1, next.pattern.packets).store(U64, R3, at(S_LEFT), R1);
+    a.mov64(R1, next.pattern.bursts).store(U64, R3, at(S_BURSTS), R1);
+    a.load(U64, R1, R3, at(S_PAUSED)).jump_if(Cond::Eq, R1, 0, runs);
+    a.add(R2, 1).store(U64, R3, at(S_PAUSED), R2).jump(done);
+    a.bind(runs);
+    key(a, maps, j).store(U64, R1, 0, R4);
 }
 
 /// The frame goes to the ring of those under way, and to the interface.
