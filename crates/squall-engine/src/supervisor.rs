@@ -520,12 +520,12 @@ impl Running {
         if receives && !self.settings.virtual_time {
             thread::sleep(self.settings.linger);
         }
-        // Some of it is known only as long as the queues are open.
-        let notes = self.ports.iter().flat_map(|port| port.notes()).collect();
         let mut workers = Vec::new();
         for (index, worker) in self.end().into_iter().enumerate() {
             workers.push(worker.map_err(|_| EngineError::Panic(index))?);
         }
+        // When the queues have ended, too: what they have to say is then all there.
+        let notes = self.ports.iter().flat_map(|port| port.notes()).collect();
         let last = workers.iter().flat_map(|w| &w.tx).map(|t| t.last).max().unwrap_or(self.start);
         let interfaces = self
             .ports

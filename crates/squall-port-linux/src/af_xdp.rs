@@ -249,12 +249,17 @@ impl Port for XdpPort {
     }
 
     fn interface_counters(&self) -> Option<InterfaceCounters> {
-        self.netlink.link(self.link.index).ok().map(|link| link.counters)
+        let mut counters = self.netlink.link(self.link.index).ok()?.counters;
+        // What passed on was the host's to read, not the port's.
+        let (frames, octets) = self.passed();
+        counters.rx_packets = counters.rx_packets.wrapping_sub(frames);
+        counters.rx_octets = counters.rx_octets.wrapping_sub(octets);
+        Some(counters)
     }
 
     fn notes(&self) -> Vec<String> {
         let mut notes = self.notes.clone();
-        let passed = self.counters.as_ref().map_or(0, |counters| counters.passed());
+        let (passed, _) = self.passed();
         if passed > 0 {
             let name = &self.link.name;
             notes.push(format!("{name}: {passed} frames were for the host and passed on (take=all takes them, too)"));
@@ -266,6 +271,11 @@ impl Port for XdpPort {
 }
 
 impl XdpPort {
+    /// Frames that were left to the host, and their octets.
+    fn passed(&self) -> (u64, u64) {
+        self.counters.as_ref().map_or((0, 0), |counters| counters.passed())
+    }
+
     /// The program, on the interface.
     fn receiving(&mut self) -> io::Result<Arc<Receiving>> {
         if let Some(receiving) = self.receiving.upgrade() {

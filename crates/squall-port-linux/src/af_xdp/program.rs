@@ -55,7 +55,11 @@ const SOCKETS: usize = 0;
 const COUNTERS: usize = 1;
 /// 64-bit words of the counters.
 const PASSED: usize = 0;
-const UNSTAMPED: usize = 1;
+const PASSED_OCTETS: usize = 1;
+/// Taken, but nobody listens on the queue: these pass, too.
+const UNCLAIMED: usize = 2;
+const UNSTAMPED: usize = 3;
+const WORDS: usize = 4;
 
 /// The program on the interface, until dropped.
 #[derive(Debug)]
@@ -133,9 +137,10 @@ impl Receiving {
 pub struct Counters(MappedArray);
 
 impl Counters {
-    /// Frames that were left to the host.
-    pub fn passed(&self) -> u64 {
-        self.0.word(PASSED).load(Ordering::Relaxed)
+    /// Frames that were left to the host, and their octets.
+    pub fn passed(&self) -> (u64, u64) {
+        let word = |at: usize| self.0.word(at).load(Ordering::Relaxed);
+        (word(PASSED) + word(UNCLAIMED), word(PASSED_OCTETS))
     }
 
     /// The driver leaves no room in front of frames.
@@ -167,7 +172,7 @@ fn assemble(take: Take, mac: Option<MacAddr>, queues: u32) -> Object {
         mmap,
     };
     let sockets = a.map(map("squall_sockets", MapKind::XskMap, 4, queues, false));
-    let counters = a.map(map("squall_counts", MapKind::Array, 16, 1, true));
+    let counters = a.map(map("squall_counts", MapKind::Array, 8 * WORDS as u32, 1, true));
     let (taken, pass, redirect) = (a.label(), a.label(), a.label());
 
     a.mov(R6, R1);
@@ -196,13 +201,18 @@ fn assemble(take: Take, mac: Option<MacAddr>, queues: u32) -> Object {
     a.store(Size::U64, R2, 0, R7);
     // Where there is no socket for the queue, the frame passes.
     a.bind(redirect).load_map(R1, sockets).load(Size::U32, R2, R6, xdp_md::RX_QUEUE_INDEX);
-    a.mov(R3, xdp_action::PASS).call(helper::REDIRECT_MAP).exit();
+    let (unclaimed, count) = (a.label(), a.label());
+    a.mov(R3, xdp_action::PASS).call(helper::REDIRECT_MAP).jump_if(Cond::Eq, R0, xdp_action::PASS, unclaimed).exit();
     a.bind(unstamped).mov(R1, 1).load_map_value(R2, counters, UNSTAMPED as u32 * 8);
     a.atomic_add(Size::U64, R2, 0, R1).jump(redirect);
+
+    a.bind(unclaimed).load_map_value(R7, counters, UNCLAIMED as u32 * 8).jump(count);
     if take != Take::All {
-        a.bind(pass).mov(R1, 1).load_map_value(R2, counters, PASSED as u32 * 8);
-        a.atomic_add(Size::U64, R2, 0, R1).mov(R0, xdp_action::PASS).exit();
+        a.bind(pass).load_map_value(R7, counters, PASSED as u32 * 8);
     }
+    a.bind(count).mov(R1, 1).atomic_add(Size::U64, R7, 0, R1).mov(R1, R6).call(helper::XDP_GET_BUFF_LEN);
+    a.load_map_value(R2, counters, PASSED_OCTETS as u32 * 8).atomic_add(Size::U64, R2, 0, R0);
+    a.mov(R0, xdp_action::PASS).exit();
     a.finish()
 }
 
@@ -255,9 +265,16 @@ mod tests {
 
     /// Whether the program wants `frame`; there are no sockets, so that all pass in the end.
     fn takes(receiving: &Receiving, frame: &[u8]) -> bool {
-        let before = receiving.counters.passed();
+        let counts = || {
+            let word = |at: usize| receiving.counters.0.word(at).load(Ordering::Relaxed);
+            [word(PASSED), word(UNCLAIMED), word(PASSED_OCTETS)]
+        };
+        let before = counts();
         assert_eq!(receiving.program.run_once(frame).expect("the kernel runs it"), xdp_action::PASS as u32);
-        receiving.counters.passed() == before
+        let now = counts();
+        let octets = now[2] - before[2];
+        assert_eq!((now[0] + now[1], octets), (before[0] + before[1] + 1, frame.len() as u64));
+        now[1] > before[1]
     }
 
     fn frame(to: [u8; 6], len: usize) -> Vec<u8> {

@@ -192,6 +192,8 @@ pub fn af_xdp_lets_pass_what_is_for_the_host() -> Outcome {
         }
         let notes = b.notes().join("\n");
         assert!(notes.contains("2 frames were for the host"), "{notes}");
+        let counters = [&b, &host].map(|port| port.interface_counters().expect("veth counts").rx_packets);
+        assert_eq!(counters[0], counters[1] - 2, "they are not the port's");
     }
     Ok(())
 }
