@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 use squall::{
     Error, InterfaceInfo, Permissions,
-    kinds::{Kind, Use, chosen, on_interface},
+    kinds::{KINDS, Kind, OnInterface, Use, chosen},
     lab, list_interfaces,
-    probe::{Measured, receive, send, sizes},
+    probe::{Measured, open_ear, receive, send, sizes},
     render::human,
     units::Nanos,
 };
@@ -33,24 +33,25 @@ pub fn probe(interface: Option<&str>, time: Nanos, json: Option<&str>) -> Result
     let (name, peer) = match interface {
         Some(name) => (name.to_owned(), None),
         None => {
-            let [a, b] = lab::enter_private(&lab::LabOptions::default())
+            // The MTU of most: programs that take no frames in pieces can be attached, too.
+            let [a, b] = lab::enter_private(&lab::LabOptions { mtu: 1500, ..lab::LabOptions::default() })
                 .map_err(|e| Error::Environment(format!("{e}\n  or name an interface: squall ports --probe eth1")))?;
             (a, Some(b))
         }
     };
     let signals = Signals::catch()?;
-    let found = list_interfaces().map_err(|e| Error::Environment(format!("the interfaces cannot be listed: {e}")))?;
-    let at = crate::ports::find(&name, &found)?;
+    let at = &interface_now(&name)?;
     let rights = Permissions::of_this_process();
-    let kinds: Vec<_> = on_interface(at, &rights).collect();
-    eprintln!("{}", announcement(at, peer.as_deref(), kinds.iter().filter(|(_, w)| w.is_ok()).count(), time)?);
+    eprintln!("{}", announcement(at, peer.as_deref(), time)?);
     let mut rows: Vec<Row> = Vec::new();
     let mut failed: Vec<(&'static str, String)> = Vec::new();
     let stop = || signals.came();
-    for (kind, works) in &kinds {
-        match works {
-            Ok(_) => measure(kind, at, peer.as_deref(), time, &stop, &mut rows, &mut failed),
-            Err(why) => failed.push((kind.name, why.clone())),
+    for kind in KINDS {
+        let Some(on) = kind.interface else { continue };
+        let _ear = open_ear(kind.name, peer.as_deref());
+        match (on.can)(&interface_now(&name)?, &rights) {
+            Ok(_) => measure(kind, on, at, peer.as_deref(), time, &stop, &mut rows, &mut failed),
+            Err(why) => failed.push((kind.name, why)),
         }
     }
     let chosen = [(Use::Send, Direction::Send), (Use::Receive, Direction::Receive)]
@@ -67,15 +68,22 @@ pub fn probe(interface: Option<&str>, time: Nanos, json: Option<&str>) -> Result
     Ok(ExitCode::from(if rows.is_empty() { 3 } else { 0 }))
 }
 
+/// What it can do may change with what is open at its peer.
+fn interface_now(name: &str) -> Result<InterfaceInfo, Error> {
+    let found = list_interfaces().map_err(|e| Error::Environment(format!("the interfaces cannot be listed: {e}")))?;
+    crate::ports::find(name, &found).cloned()
+}
+
 /// What will be sent, before it is.
-fn announcement(at: &InterfaceInfo, peer: Option<&str>, kinds: usize, time: Nanos) -> Result<String, Error> {
-    let runs = kinds as u64 * 2 * if peer.is_some() { 2 } else { 1 };
+fn announcement(at: &InterfaceInfo, peer: Option<&str>, time: Nanos) -> Result<String, Error> {
+    let ways = |on: OnInterface| u64::from(on.send.is_some()) + u64::from(on.receive.is_some() && peer.is_some());
+    let runs = KINDS.iter().filter_map(|kind| kind.interface).map(ways).sum::<u64>() * 2;
     let length = Nanos(time.0.saturating_mul(runs));
     let [small, large] = sizes(at);
     Ok(match peer {
-        Some(peer) => format!("squall: probing in a private lab, {} and {peer}, for about {length}", at.name),
+        Some(peer) => format!("squall: probing in a private lab, {} and {peer}, for some {length}", at.name),
         None => format!(
-            "squall: probing on {}, for about {length}: frames of {small} and {large} octets as fast as they go,\n  {}: \
+            "squall: probing on {}, for some {length}: frames of {small} and {large} octets as fast as they go,\n  {}: \
              the interface's own address, which a switch does not pass on, and no IP",
             at.name,
             squall::probe::packet(at)?
@@ -86,8 +94,10 @@ fn announcement(at: &InterfaceInfo, peer: Option<&str>, kinds: usize, time: Nano
 /// What is done, whether the kind does it, and how it is measured with frames of a size.
 type Way<'a> = (Direction, bool, &'a dyn Fn(u32) -> Result<Measured, Error>);
 
+#[allow(clippy::too_many_arguments)]
 fn measure(
     kind: &Kind,
+    on: OnInterface,
     at: &InterfaceInfo,
     peer: Option<&str>,
     time: Nanos,
@@ -95,7 +105,6 @@ fn measure(
     rows: &mut Vec<Row>,
     failed: &mut Vec<(&'static str, String)>,
 ) {
-    let Some(on) = kind.interface else { return };
     // Each receiver is measured against the same sender.
     let sender = format!("af_packet:{}", at.name);
     let ways: [Way<'_>; 2] = [

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use squall_port::InterfaceCounters;
-use squall_port_linux::{InterfaceInfo, interface_counters};
+use squall_port_linux::{InterfaceInfo, interface_counters, sink::Sink};
 use squall_profile::{Format, Profile};
 use squall_units::{FCS_LEN, L1_OVERHEAD, Nanos};
 
@@ -46,6 +46,13 @@ pub fn packet(interface: &InterfaceInfo) -> Result<String, Error> {
         .mac
         .ok_or_else(|| Error::Environment(format!("{}: has no Ethernet address to send to", interface.name)))?;
     Ok(format!("eth(dst={mac},src={mac},type=0x88b5)"))
+}
+
+/// What makes `peer`, the other end of a lab, take frames of `kind`, as long as it is there: a veth takes those of XDP
+/// only while its peer polls, which a program there makes it do. It counts them and lets none through.
+pub fn open_ear(kind: &str, peer: Option<&str>) -> Option<Sink> {
+    let peer = peer.filter(|_| kind == "xdp_live")?;
+    Sink::attach(peer, false).ok()
 }
 
 /// The sizes that fit the interface.
