@@ -8,7 +8,10 @@ use std::{
 
 use squall_port::Address;
 
-use crate::shim::{self, Api};
+use crate::{
+    device::Bus,
+    shim::{self, Api},
+};
 
 /// Hugepages are taken unasked when so much of them is free.
 const WORTHWHILE_MB: u32 = 256;
@@ -37,14 +40,15 @@ pub struct Eal {
     by: String,
 }
 
-pub fn start(address: &Address, options: &EalOptions) -> io::Result<Eal> {
+pub fn start(address: &Address, options: &EalOptions, bus: Bus) -> io::Result<Eal> {
     // A second attempt gives no other outcome: DPDK does not try again.
     static STARTED: Mutex<Option<Result<Eal, String>>> = Mutex::new(None);
     let api = shim::load(address)?;
     let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
     if started.is_none() {
         let memory = Memory::choose(address, api, options)?;
-        *started = Some(run(api, address, options, &memory).map_err(|error| error.to_string()));
+        *started =
+            Some(run(api, address, options, memory.arguments(bus), memory.about()).map_err(|error| error.to_string()));
     }
     let eal = match started.as_ref().expect("it was just set") {
         Ok(eal) => eal.clone(),
@@ -89,12 +93,15 @@ impl Memory {
         }
     }
 
-    fn arguments(self) -> Vec<String> {
+    fn arguments(self, bus: Bus) -> Vec<String> {
         match self {
             // Nothing in /dev/hugepages nor /run: the kernel clears up when the process ends, however it ends.
             Self::Hugepages { mb } => {
                 let amount = mb.into_iter().flat_map(|mb| ["-m".to_owned(), mb.to_string()]);
-                ["--in-memory".to_owned()].into_iter().chain(amount).collect()
+                // By physical addresses, as DPDK chooses where it may, a large stretch is rarely to be had. A NIC without an
+                // IOMMU needs them; others do not.
+                let by_virtual = (bus == Bus::Virtual).then(|| "--iova-mode=va".to_owned());
+                ["--in-memory".to_owned()].into_iter().chain(by_virtual).chain(amount).collect()
             }
             // --in-memory is refused beside --no-huge (22.11); what it does is --no-shconf and no files of hugepages.
             Self::Pages { mb } => ["--no-huge", "--no-shconf", "--iova-mode=va", "-m"]
@@ -116,7 +123,13 @@ impl Memory {
     }
 }
 
-fn run(api: &'static Api, address: &Address, options: &EalOptions, memory: &Memory) -> io::Result<Eal> {
+fn run(
+    api: &'static Api,
+    address: &Address,
+    options: &EalOptions,
+    memory: Vec<String>,
+    about: String,
+) -> io::Result<Eal> {
     let mut arguments = vec![
         "squall".to_owned(),
         "--no-telemetry".into(),
@@ -129,7 +142,7 @@ fn run(api: &'static Api, address: &Address, options: &EalOptions, memory: &Memo
         // No device but those that are asked for, which are added one by one; there is none with this address.
         "--allow=ffff:ff:1f.7".into(),
     ];
-    arguments.extend(memory.arguments());
+    arguments.extend(memory);
     arguments.extend(options.arguments.iter().flat_map(|a| a.split(';')).map(|a| a.trim().to_owned()));
     let texts: Vec<CString> = arguments
         .iter()
@@ -153,7 +166,7 @@ fn run(api: &'static Api, address: &Address, options: &EalOptions, memory: &Memo
     }
     // What it says of a good start: no free hugepages, no VFIO ...
     api.take_log();
-    let about = format!("{} {}", api.version(), memory.about());
+    let about = format!("{} {about}", api.version());
     Ok(Eal { api, about, options: options.clone(), by: address.to_string() })
 }
 
@@ -172,9 +185,12 @@ mod tests {
 
     #[test]
     fn without_hugepages_nothing_is_left_in_the_file_system_either() {
-        assert_eq!(Memory::Pages { mb: 512 }.arguments(), ["--no-huge", "--no-shconf", "--iova-mode=va", "-m", "512"]);
-        assert_eq!(Memory::Hugepages { mb: None }.arguments(), ["--in-memory"]);
-        assert_eq!(Memory::Hugepages { mb: Some(64) }.arguments(), ["--in-memory", "-m", "64"]);
+        assert_eq!(
+            Memory::Pages { mb: 512 }.arguments(Bus::Pci),
+            ["--no-huge", "--no-shconf", "--iova-mode=va", "-m", "512"]
+        );
+        assert_eq!(Memory::Hugepages { mb: None }.arguments(Bus::Virtual), ["--in-memory", "--iova-mode=va"]);
+        assert_eq!(Memory::Hugepages { mb: Some(64) }.arguments(Bus::Pci), ["--in-memory", "-m", "64"]);
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub fn open(address: &Address) -> io::Result<Option<Box<dyn Port>>> {
     }
     let (options, eal_options) = Options::take(address)?;
     let name = DeviceName::parse(address)?;
-    let eal = eal::start(address, &eal_options)?;
+    let eal = eal::start(address, &eal_options, name.bus)?;
     port::open(address, eal, &name, &options).map(Some)
 }
 

@@ -127,7 +127,9 @@ impl DpdkTx {
         // SAFETY: a queue of a started port, not opened before; places for the answers.
         let code = unsafe { (api.tx_open)(device.port, queue as u16, max_frame, using, &mut tx, &mut slots) };
         if code != 0 {
-            let doing = format!("find memory for transmit queue {queue} (memory=MB gives more)");
+            let doing = format!(
+                "find memory for transmit queue {queue} (memory=MB gives more; without an IOMMU, 1 GB hugepages or fewer descriptors)"
+            );
             return Err(api.error(&device.address, &doing, code));
         }
         let meta = vec![TxMeta::default(); slots.count as usize].into_boxed_slice();
