@@ -47,12 +47,20 @@ def interfaces():
 
 
 def bpf():
-    """Identifiers of each kind; those that others on this machine load come and go, too."""
+    """Identifiers of each kind that no living process holds: another one on this machine may load some meanwhile."""
+    held = {"prog": set(), "map": set(), "link": set()}
+    for entry in pathlib.Path("/proc").glob("[0-9]*/fdinfo/*"):
+        try:
+            for kind, number in re.findall(r"^(prog|map|link)_id:\s*(\d+)", entry.read_text(), re.MULTILINE):
+                held[kind].add(int(number))
+        except OSError:
+            continue
     found = {}
     if shutil.which("bpftool"):
-        for kind in ["prog", "map", "link"]:
-            listed = run("bpftool", "-j", kind, "show").stdout
-            found[kind] = {o["id"]: o.get("name", "") for o in json.loads(listed or "[]") if isinstance(o, dict)}
+        for kind, numbers in held.items():
+            listed = json.loads(run("bpftool", "-j", kind, "show").stdout or "[]")
+            objects = {o["id"]: o.get("name", "") for o in listed if isinstance(o, dict)}
+            found[kind] = {number: name for number, name in objects.items() if number not in numbers}
     return found
 
 
@@ -61,10 +69,26 @@ def files(*patterns):
 
 
 def huge_pages():
+    """Files, and counts unless some living process has huge pages."""
     memory = pathlib.Path("/proc/meminfo").read_text()
     mounts = re.findall(r"^hugetlbfs (\S+)", pathlib.Path("/proc/mounts").read_text(), re.MULTILINE)
-    counts = re.findall(r"^(HugePages_\w+|Hugetlb): +(\d+)", memory, re.MULTILINE)
-    return {"counts": counts, "files": files(*[f"{mount}/*" for mount in mounts])}
+    counts = re.findall(r"^(HugePages_(?:Free|Rsvd|Surp)): +(\d+)", memory, re.MULTILINE)
+    used = False
+    for status in pathlib.Path("/proc").glob("[0-9]*/status"):
+        try:
+            used |= re.search(r"^HugetlbPages:\s+[1-9]", status.read_text(), re.MULTILINE) is not None
+        except OSError:
+            continue
+    return {"counts": None if used else counts, "files": files(*[f"{mount}/*" for mount in mounts])}
+
+
+def differs(what, before, now):
+    if what == "huge pages" and None in (before["counts"], now["counts"]):
+        return before["files"] != now["files"]
+    if isinstance(before, list):
+        # What is gone, somebody else has taken away.
+        return not set(now) <= set(before)
+    return before != now
 
 
 def processes(state):
@@ -96,9 +120,8 @@ def left_behind(before, state):
     until, wait = time.monotonic() + PATIENCE_S, 0.02
     while True:
         now = snapshot(state)
-        differences = [
-            f"{what}: {before[what]}\n  now {now[what]}" for what in before if what != "bpf" and before[what] != now[what]
-        ]
+        changed = [what for what in before if what != "bpf" and differs(what, before[what], now[what])]
+        differences = [f"{what}: {before[what]}\n  now {now[what]}" for what in changed]
         # Less than before is somebody else's doing.
         for kind, objects in now["bpf"].items():
             new = {number: name for number, name in objects.items() if number not in before["bpf"][kind]}
@@ -118,9 +141,15 @@ def rows(squall):
         print(f"SKIPPED: {kind}: {' '.join(why.split())}")
     for kind in listed["interfaces"][0]["ports"]:
         yield f"{kind} sends", inside(*send(f"{kind}:a0")), None
+        if kind == "xdp_live":
+            yield f"{kind}, seen by af_packet", inside(*send(f"{kind}:a0", "--to", "af_packet:b0", "--latency")), None
+            continue
         yield f"{kind} receives", inside(squall, "recv", "-p", f"{kind}:b0", "-q"), inside(*send("af_packet:a0"))
         yield f"{kind} does both", inside(*send(f"{kind}:a0", "--to", f"{kind}:b0", "--latency")), None
-    if any(kind["kind"] == "dpdk" for kind in listed["kinds"]):
+    dpdk = next((kind for kind in listed["kinds"] if kind["kind"] == "dpdk"), None)
+    if dpdk and dpdk["why_not"]:
+        print(f"SKIPPED: dpdk: {' '.join(dpdk['why_not'].split())}")
+    elif dpdk:
         for device in ["net_null0", "net_ring0", "net_af_packet0;iface=a0", "net_tap0;iface=sqtap0"]:
             yield f"dpdk {device}", inside(*send(f"dpdk:vdev={device}")), None
     yield "a bare name", inside(*send("a0")), None
@@ -232,6 +261,8 @@ def main():
                 "ip link add a0 type veth peer name b0",
                 "ip link set a0 up",
                 "ip link set b0 up",
+                # A veth takes frames of XDP while its peer polls.
+                "ethtool -K a0 gro on; ethtool -K b0 gro on",
             ]:
                 subprocess.run(inside("sh", "-c", f"sysctl -qw net.ipv6.conf.all.disable_ipv6=1; {step}"), check=True)
             time.sleep(0.3)
