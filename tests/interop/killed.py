@@ -147,7 +147,7 @@ def rows(squall):
         yield f"{kind} receives", inside(squall, "recv", "-p", f"{kind}:b0", "-q"), inside(*send("af_packet:a0"))
         yield f"{kind} does both", inside(*send(f"{kind}:a0", "--to", f"{kind}:b0", "--latency")), None
     dpdk = next((kind for kind in listed["kinds"] if kind["kind"] == "dpdk"), None)
-    if dpdk and dpdk["why_not"]:
+    if dpdk and dpdk.get("why_not"):
         print(f"SKIPPED: dpdk: {' '.join(dpdk['why_not'].split())}")
     elif dpdk:
         for device in ["net_null0", "net_ring0", "net_af_packet0;iface=a0", "net_tap0;iface=sqtap0"]:

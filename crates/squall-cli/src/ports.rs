@@ -285,8 +285,7 @@ fn xdp_mode(mode: XdpMode) -> &'static str {
 
 fn value(listed: &[Listed], rights: &Permissions) -> Value {
     let interfaces: Vec<Value> = listed.iter().map(interface_value).collect();
-    let kind =
-        |kind: &Kind| json!({ "kind": kind.name, "address": kind.address, "what": kind.what, "needs": kind.needs });
+    let kind = |kind: &Kind| json!({ "kind": kind.name, "address": kind.address, "what": kind.what, "needs": kind.needs, "why_not": (kind.here)().err() });
     json!({
         "schema": "squall-ports/1",
         "interfaces": interfaces,
