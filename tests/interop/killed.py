@@ -59,7 +59,7 @@ def bpf():
     if shutil.which("bpftool"):
         for kind, numbers in held.items():
             listed = json.loads(run("bpftool", "-j", kind, "show").stdout or "[]")
-            objects = {o["id"]: o.get("name", "") for o in listed if isinstance(o, dict)}
+            objects = {o["id"]: o.get("name", "") for o in listed if "id" in o}
             found[kind] = {number: name for number, name in objects.items() if number not in numbers}
     return found
 
