@@ -347,7 +347,8 @@ static int sq_configure(uint16_t port, struct sq_config *config)
 	if (outcome != 0)
 		return outcome;
 	/* Some drivers know of MTUs but not when configured. That others refuse is no fault: they have no limit. */
-	rte_eth_dev_set_mtu(port, (uint16_t)config->mtu);
+	if (!(config->use & SQ_BORROWED))
+		rte_eth_dev_set_mtu(port, (uint16_t)config->mtu);
 
 	if (config->tx_descriptors == 0)
 		config->tx_descriptors = info.default_txportconf.ring_size != 0 ? info.default_txportconf.ring_size : 1024;
@@ -378,7 +379,8 @@ static int sq_configure(uint16_t port, struct sq_config *config)
 		outcome = rte_eth_dev_start(port);
 	if (outcome == 0) {
 		/* As on every port; devices without filters say that they cannot. */
-		rte_eth_promiscuous_enable(port);
+		if (!(config->use & SQ_BORROWED))
+			rte_eth_promiscuous_enable(port);
 		rte_eth_stats_reset(port);
 	}
 	return outcome;

@@ -22,6 +22,7 @@
 #define SQ_RSS 4u
 #define SQ_MULTI_SEGS 8u
 #define SQ_CLOCK 16u
+#define SQ_BORROWED 64u /* the device stands on an interface of the kernel's, which is to stay as it is */
 #define SQ_COUNT_DOWN 32u /* of a transmit queue: the driver frees frames one by one, and little else */
 
 struct sq_device {

@@ -173,6 +173,10 @@ impl Device {
             let problem = format!("mtu={}, but {} takes at most {}", config.mtu, self.driver(), facts.max_mtu);
             return Err(self.address.error(problem).into());
         }
+        // These drivers would change the interface's MTU and flags for good.
+        if matches!(self.driver().as_str(), "net_af_packet" | "net_af_xdp") {
+            config.using |= shim::BORROWED;
+        }
         if config.rx_queues > 1 {
             config.using |= facts.offers & shim::RSS;
         }

@@ -25,6 +25,7 @@ pub const RSS: u32 = 4;
 pub const MULTI_SEGS: u32 = 8;
 pub const CLOCK: u32 = 16;
 pub const COUNT_DOWN: u32 = 32;
+pub const BORROWED: u32 = 64;
 
 #[repr(C)]
 #[derive(Clone, Copy)]
