@@ -113,7 +113,7 @@ impl Queue {
             let first = self.side.ring.get(self.consumed);
             let at = place(first);
             let time = if stamped { Nanos(stamp(&self.side.umem, at)) } else { arrival };
-            let offset = if pieces == 1 { at } else { joined.len() };
+            let offset = if pieces == 1 { at - self.side.umem.layout.tx_octets } else { joined.len() };
             for i in 0..pieces {
                 let desc = self.side.ring.get(self.consumed.wrapping_add(i));
                 if pieces > 1 {
@@ -176,10 +176,12 @@ impl RxQueue for XdpRx {
             return Ok(RxBatch { base: &self.joined, frames: &self.frames });
         }
         let umem = &queue.side.umem;
-        let at = umem.memory.at(0, umem.layout.octets());
-        // SAFETY: for the receiver to find its frames in: they stay as they are until given back, which takes `&mut self`.
-        // The rest of the stretch, which the kernel writes to, is not read.
-        let base = unsafe { std::slice::from_raw_parts(at.as_ptr(), umem.layout.octets()) };
+        let first = umem.layout.tx_octets;
+        let octets = umem.layout.octets() - first;
+        let at = umem.memory.at(first, octets);
+        // SAFETY: the chunks, behind the slots that the sending side has, for the receiver to find its frames in: they stay
+        // as they are until given back, which takes `&mut self`. The rest, which the kernel writes to, is not read.
+        let base = unsafe { std::slice::from_raw_parts(at.as_ptr(), octets) };
         Ok(RxBatch { base, frames: &self.frames })
     }
 

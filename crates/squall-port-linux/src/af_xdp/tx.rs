@@ -409,7 +409,7 @@ impl XdpTx {
             Outcome::Dropped => {
                 let now = monotonic();
                 let since = *self.dropped_since.get_or_insert(now);
-                if now.saturating_sub(since) > PATIENCE && self.asking.is_running(&self.interface) {
+                if now.saturating_sub(since) > PATIENCE && self.is_running() {
                     self.dropped_since = None;
                     self.next += 1;
                     self.lent -= 1;
@@ -419,10 +419,18 @@ impl XdpTx {
             Outcome::Full | Outcome::Done => {}
         }
         // Without a carrier the same is said, for ever.
-        if self.blocked.is_multiple_of(64) && !self.asking.is_running(&self.interface) {
+        if self.blocked.is_multiple_of(64) && !self.is_running() {
             return Err(self.lost(io::ErrorKind::NetworkDown, "the link is down (no carrier, or the peer is down)"));
         }
         Ok(())
+    }
+
+    fn is_running(&self) -> bool {
+        const ETHTOOL_GLINK: u32 = 0xa;
+        // The driver's word is true at once; the interface's flag may be a second behind.
+        let mut link = [ETHTOOL_GLINK, 1];
+        let carrier = self.asking.ethtool(&self.interface, &mut link).is_err() || link[1] != 0;
+        carrier && self.asking.is_running(&self.interface)
     }
 
     fn lost(&self, kind: io::ErrorKind, why: &str) -> SendError {

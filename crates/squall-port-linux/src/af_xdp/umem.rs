@@ -204,12 +204,13 @@ impl Layout {
     }
 }
 
-/// A queue that another socket has just left is free a little later: the kernel tidies up behind our back.
+/// A queue that another socket has just left is free a little later: the kernel tidies up behind our back, on a busy
+/// machine half a second. Who really has another owner is told after 1.6 s.
 fn bind_patiently(socket: &Socket, binding: &Binding, flags: u16) -> io::Result<()> {
     let mut tries = 0;
     loop {
         match socket.bind_xdp(binding.ifindex, binding.queue, flags, None) {
-            Err(error) if error.raw_os_error() == Some(libc::EBUSY) && tries < 50 => {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) && tries < 400 => {
                 tries += 1;
                 std::thread::sleep(Duration::from_millis(4));
             }
