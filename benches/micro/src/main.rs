@@ -1,9 +1,11 @@
 //! What a frame costs, in nanoseconds and in cycles of the CPU's time stamp counter:
-//! `squall-bench [fill|engine|receive|loop|clock] [--frames N] [--json]`.
+//! `squall-bench [fill|engine|receive|loop|clock|cores] [--frames N] [--json]`.
 //!
 //! CPU time, so that other programs on the machine count little; medians of nine runs, after one to warm up. `--once CASE N` makes N frames of one case and nothing else, so that
 //! `valgrind --tool=callgrind` can count instructions: the difference between two N is what frames cost.
 #![forbid(unsafe_code)]
+
+mod cores;
 
 use std::{hint::black_box, time::Instant};
 
@@ -29,6 +31,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         return Ok(());
     }
     let json = args.iter().any(|a| a == "--json");
+    if args.iter().any(|a| a == "cores") {
+        return cores::compare(json);
+    }
     let frames = match args.iter().position(|a| a == "--frames") {
         Some(i) => args.get(i + 1).ok_or("--frames needs a number")?.parse()?,
         None => 20_000_000,

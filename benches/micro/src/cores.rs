@@ -1,0 +1,83 @@
+//! What a second worker adds: `squall-bench cores`.
+//!
+//! On a machine that others use too, frames a second say little. So beside them stands what the workers would do with a
+//! CPU of their own each: the frames of each over its CPU time, added up. Where workers got into each other's way (cache
+//! lines that go to and fro), a frame would cost more CPU time with two of them, and that figure would not double.
+
+use squall::{Format, Profile, Session, report::Report};
+
+/// Odd, so that there is a median; with one worker and with two by turns.
+const ROUNDS: usize = 7;
+const SECONDS: f64 = 0.5;
+
+/// Prints frames a second and a CPU second, and their ratios.
+pub fn compare(json: bool) -> Result<(), Box<dyn std::error::Error>> {
+    for (name, address, signed) in [("null", "null:", false), ("loop, measured", "loop:cores", true)] {
+        // [workers - 1]: (frames a second, frames a CPU second)
+        let mut found: [Vec<(f64, f64)>; 2] = Default::default();
+        for round in 0..=ROUNDS {
+            for workers in [1, 2] {
+                let report = run(address, signed, workers)?;
+                // The first warms up.
+                if round > 0 {
+                    found[workers - 1].push(speeds(&report));
+                }
+            }
+        }
+        let ratios = |of: fn(&(f64, f64)) -> f64| -> Vec<f64> {
+            let pairs = found[0].iter().zip(&found[1]);
+            sorted(pairs.map(|(one, two)| of(two) / of(one)).collect())
+        };
+        let (wall, cpu) = (ratios(|s| s.0), ratios(|s| s.1));
+        for (workers, speeds) in (1..).zip(&found) {
+            let cost = median(speeds.iter().map(|s| workers as f64 * 1e9 / s.1).collect());
+            let mpps = median(speeds.iter().map(|s| s.0 / 1e6).collect());
+            if json {
+                let case = format!("cores-{name}-{workers}");
+                println!("{}", serde_json::json!({"case": case, "cpu_ns_per_frame": cost, "mpps": mpps}));
+            } else {
+                println!("{name:16} {workers} workers  {mpps:7.2} Mpps  {cost:7.2} CPU ns/frame");
+            }
+        }
+        let [wall, cpu] = [wall, cpu].map(|r| (r[ROUNDS / 2], r[0], r[ROUNDS - 1]));
+        if json {
+            println!("{}", serde_json::json!({"case": format!("cores-{name}-ratio"), "cpu": cpu, "wall": wall}));
+        } else {
+            let show = |(median, least, most): (f64, f64, f64)| format!("{median:.2} ({least:.2} to {most:.2})");
+            println!("{name:16} two over one: {} by CPU time, {} by the clock", show(cpu), show(wall));
+        }
+    }
+    Ok(())
+}
+
+fn run(address: &str, latency: bool, workers: usize) -> Result<Report, Box<dyn std::error::Error>> {
+    let profile = serde_json::json!({
+        "ports": {"A": address},
+        "duration": SECONDS,
+        "stream": [{
+            "packet": "eth/ipv4/udp", "size": 64, "rate": "max", "latency": latency,
+            "vary": [
+                {"field": "ipv4.src", "op": "random", "min": "16.0.0.0", "max": "18.0.0.254"},
+                {"field": "udp.sport", "op": "increment", "min": 1024, "max": 65535},
+            ],
+        }],
+    });
+    let profile = Profile::parse(&profile.to_string(), "cores", Format::Json)?;
+    let session = Session { cores: Some(workers), receive: latency, ..Session::new(profile) };
+    Ok(session.open()?.start()?.finish()?)
+}
+
+/// Frames a second, and those that the workers would make with a CPU each.
+fn speeds(report: &Report) -> (f64, f64) {
+    let alone = report.workers.iter().map(|w| w.tx_packets as f64 / w.cpu_s);
+    (report.ports[0].tx.packets as f64 / report.duration_s, alone.sum())
+}
+
+fn sorted(mut values: Vec<f64>) -> Vec<f64> {
+    values.sort_by(f64::total_cmp);
+    values
+}
+
+fn median(values: Vec<f64>) -> f64 {
+    sorted(values)[ROUNDS / 2]
+}
