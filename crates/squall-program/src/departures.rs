@@ -203,12 +203,18 @@ impl Timeline {
     /// The part that one of `by` workers has in a continuous or single burst: frames `first`, `first + by`, ...
     /// `None` where gaps depend on the frames between, which the worker then has to go through.
     pub fn share(mut self, first: u64, by: u64) -> Option<Self> {
-        let Gap::PerFrame { num, den } = self.rest.gap else { return None };
-        if self.rest.law != GapLaw::Constant || self.rest.pattern.bursts != 1 || num.checked_mul(by)? >> 62 != 0 {
+        if self.rest.law != GapLaw::Constant || self.rest.pattern.bursts != 1 {
             return None;
         }
-        (0..first).for_each(|_| self.add(num, den));
-        self.set(Gap::PerFrame { num: num * by, den });
+        match self.rest.gap {
+            // Whoever is ready sends next: there is nothing between to wait for.
+            Gap::Zero => {}
+            Gap::PerFrame { num, den } if num.checked_mul(by)? >> 62 == 0 => {
+                (0..first).for_each(|_| self.add(num, den));
+                self.set(Gap::PerFrame { num: num * by, den });
+            }
+            _ => return None,
+        }
         if self.left != u64::MAX {
             self.left = self.left.saturating_sub(first).div_ceil(by);
         }

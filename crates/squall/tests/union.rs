@@ -203,3 +203,18 @@ fn the_total_of_one_stream_is_divided_among_workers_and_exact() {
         assert_eq!(many.notes.iter().any(|note| note.contains("one core sends")), sharers == 1, "{name}");
     }
 }
+
+/// In real time, where workers go each at their own speed.
+#[test]
+fn workers_that_share_a_stream_without_a_rate_send_the_frames_of_one() {
+    let text = "packets = 10_007\nports = { A = \"null:\" }\n[[stream]]\npacket = \"eth/ipv4/udp\"\nrate = \"max\"\n\
+                [[stream.vary]]\nfield = \"ipv4.id\"\nop = \"increment\"\nmax = 65535\n";
+    let profile = Profile::parse(text, "union", Format::Toml).unwrap();
+    let sent = |cores| {
+        let session = Session { cores: Some(cores), fingerprint: true, ..Session::new(profile.clone()) };
+        let tx = run(session).ports.remove(0).tx;
+        (tx.packets, tx.fingerprint)
+    };
+    assert_eq!(sent(1).0, 10_007);
+    assert!(WORKERS.iter().all(|&workers| sent(workers) == sent(1)));
+}
