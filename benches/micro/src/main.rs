@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     {
         let found =
             cases().into_iter().find(|c| c.name == *case).ok_or_else(|| format!("there is no case {case:?}"))?;
-        (found.run)(frames.parse()?)?;
+        println!("{}", (found.run)(frames.parse()?)?);
         return Ok(());
     }
     let json = args.iter().any(|a| a == "--json");
@@ -94,12 +94,14 @@ fn cases() -> Vec<Case> {
     for vars in [0, 1, 2, 4] {
         cases.push(Case { name: format!("fill-{vars}-variables"), run: Box::new(move |n| fill(vars, false, n)) });
     }
+    cases.push(Case { name: "fill-2-variables-made-ahead".into(), run: Box::new(fill_made_ahead) });
     cases.push(Case { name: "fill-2-variables-signed".into(), run: Box::new(|n| fill(2, true, n)) });
     for (name, streams, vars, rate) in [
         ("engine-1-stream-max", 1, 0, "max"),
         ("engine-1-stream", 1, 0, "1000 Mpps"),
         ("engine-1-stream-2-variables-max", 1, 2, "max"),
         ("engine-1-stream-2-variables", 1, 2, "1000 Mpps"),
+        ("engine-1-stream-2-variables-made-ahead", 1, 3, "max"),
         ("engine-10-streams", 10, 0, "100 Mpps"),
         ("engine-1000-streams", 1000, 0, "1 Mpps"),
         ("engine-1000-streams-2-variables", 1000, 2, "1 Mpps"),
@@ -140,7 +142,25 @@ fn udp() -> Result<Frame, Box<dyn std::error::Error>> {
 }
 
 fn fill(vars: usize, signed: bool, frames: u64) -> Cost {
-    let program = program(vars, signed)?;
+    fill_by(&program(vars, signed)?, frames)
+}
+
+/// Two fields whose frames repeat after 2,048.
+fn fill_made_ahead(frames: u64) -> Cost {
+    let frame = udp()?;
+    let fields = [("ipv4.src", 64), ("udp.sport", 2048)];
+    let mut vars = Vec::new();
+    for (name, count) in fields {
+        let at = frame.field(name)?;
+        let law = Law::Step { first: 1024, step: 1, count, start: 0 };
+        vars.push(VarSpec { bit: at.bit, bits: at.bits, law, every: 1, phase: 0 });
+    }
+    let spec = Spec { frame, sizes: Sizes::fixed(60), vars, signature: None };
+    let program = Program::build(spec).map_err(|e| format!("{e:?}"))?;
+    fill_by(&program.with_ring(1 << 20).ok_or("the frames repeat soon")?, frames)
+}
+
+fn fill_by(program: &Program, frames: u64) -> Cost {
     let stride = 64;
     let mut base = vec![0; stride * BATCH];
     let mut meta = [TxMeta { len: 60, ..TxMeta::default() }; BATCH];
@@ -161,11 +181,18 @@ fn engine(streams: usize, vars: usize, rate: &str, frames: u64) -> Cost {
         serde_json::json!({"field": "ipv4.src", "op": "random", "min": "16.0.0.0", "max": "18.0.0.254"}),
         serde_json::json!({"field": "udp.sport", "op": "increment", "min": 1024, "max": 65535}),
     ];
+    // Frames that repeat after 1,024.
+    let soon = serde_json::json!([
+        {"field": "ipv4.src", "op": "increment", "min": "16.0.0.0", "max": "16.0.0.255"},
+        {"field": "udp.sport", "op": "increment", "min": 1024, "max": 2047},
+    ]);
     let stream = |i| {
         let mut stream =
             serde_json::json!({"name": format!("s{i}"), "packet": "eth/ipv4/udp", "size": 64, "rate": rate});
-        if vars > 0 {
-            stream["vary"] = vary[..vars].into();
+        match vars {
+            0 => {}
+            3 => stream["vary"] = soon.clone(),
+            _ => stream["vary"] = vary[..vars].into(),
         }
         stream
     };

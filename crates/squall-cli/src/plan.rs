@@ -182,8 +182,9 @@ fn streams(profile: &Profile, plan: &Plan) -> String {
     }
     text += "\n";
     let value = profile.to_value();
-    for (i, (stream, _)) in shown().enumerate() {
-        text += &printable(&format!("{}: {}{}", stream.name, packet(&value["stream"][i]), traits(stream, profile)));
+    for (i, (stream, planned)) in shown().enumerate() {
+        let traits = traits(stream, planned, profile);
+        text += &printable(&format!("{}: {}{traits}", stream.name, packet(&value["stream"][i])));
         text += "\n";
         stream.vary.iter().for_each(|vary| text += &(printable(&format!("  {vary}")) + "\n"));
     }
@@ -191,13 +192,16 @@ fn streams(profile: &Profile, plan: &Plan) -> String {
 }
 
 /// What is not as it is by default.
-fn traits(stream: &squall::ProfileStream, profile: &Profile) -> String {
+fn traits(stream: &squall::ProfileStream, planned: &squall::PlanStream, profile: &Profile) -> String {
     let mut text = String::new();
     if let Some(segment) = stream.segment {
         text += &format!(", cut into frames of {segment} octets of payload");
     }
     if stream.latency {
         text += ", signed";
+    }
+    if let Some(frames) = planned.program.ring_frames() {
+        text += &format!(", all {} frames made ahead", human::count(frames as u64));
     }
     let departures = stream.departures.to_string();
     if departures != "constant" {

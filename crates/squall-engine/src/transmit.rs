@@ -759,16 +759,16 @@ impl Sender {
     ) -> (usize, bool) {
         let first = self.timeline.end().0;
         let most = self.most(budget, most);
-        if let (len @ 1.., u64::MAX, false) = (self.fixed_len, budget.octets, self.walk)
+        let len = self.fixed_len;
+        if let (u64::MAX, false) = (budget.octets, self.walk)
             && let Some((count, last)) = self.timeline.run(bound, &mut meta[..most], |m, due| {
                 m.len = len;
                 m.due = clock.instant(Picos(due));
             })
         {
             self.spend(budget, count);
-            self.next += self.by * count as u64;
             (hand.due[n], hand.due[n + count - 1]) = (first, last);
-            hand.len[n..n + count].fill(len);
+            self.take_lengths(&mut hand.len[n..n + count], meta);
             return (count, true);
         }
         let mut count = 0;
@@ -794,13 +794,12 @@ impl Sender {
         meta: &mut [TxMeta],
         n: usize,
     ) -> usize {
-        let count = match (self.fixed_len, budget.octets, self.walk) {
-            (len @ 1.., u64::MAX, false) if self.timeline.is_steady() => {
+        let count = match (budget.octets, self.walk) {
+            (u64::MAX, false) if self.timeline.is_steady() => {
                 let count = self.timeline.run_unpaced(at, self.most(budget, most));
                 self.spend(budget, count);
-                self.next += self.by * count as u64;
-                meta[..count].iter_mut().for_each(|m| m.len = len);
-                hand.len[n..n + count].fill(len);
+                meta[..count].iter_mut().for_each(|m| m.len = self.fixed_len);
+                self.take_lengths(&mut hand.len[n..n + count], meta);
                 count
             }
             _ => {
@@ -834,6 +833,20 @@ impl Sender {
         if budget.packets != u64::MAX {
             budget.packets = budget.packets.saturating_sub(frames as u64 * u64::from(self.weight));
         }
+    }
+
+    /// Gives as many frames their lengths as there are in `lens`, and goes on behind them. One length for all has been
+    /// put into `meta` before.
+    #[inline]
+    fn take_lengths(&mut self, lens: &mut [u32], meta: &mut [TxMeta]) {
+        match self.fixed_len {
+            0 => {
+                self.program.sizes().fill(self.next, self.by, lens);
+                meta.iter_mut().zip(&*lens).for_each(|(m, len)| m.len = *len);
+            }
+            len => lens.fill(len),
+        }
+        self.next += self.by * lens.len() as u64;
     }
 
     /// Takes the next frame from budget and timeline and gives its length; `None` when the budget is spent.

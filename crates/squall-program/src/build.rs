@@ -5,7 +5,7 @@ use std::ops::Range;
 use squall_units::{Cut, FCS_LEN};
 use squall_wire::{ChecksumField, ChecksumKind, Frame, LengthField, checksum};
 
-use crate::{Law, Sizes, signature};
+use crate::{Law, Sizes, ring::Ahead, signature};
 
 /// What a stream's frames are.
 #[derive(Clone, Debug)]
@@ -64,8 +64,9 @@ pub struct Program {
     pub(crate) lengths: Box<[LengthField]>,
     pub(crate) signature: Option<u16>,
     pub(crate) sizes: Sizes,
-    longest: u32,
+    pub(crate) longest: u32,
     pub(crate) cut: Cut,
+    pub(crate) ahead: Ahead,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -198,6 +199,7 @@ impl Program {
             lengths: if variable { lengths.into() } else { Box::default() },
             sums: sums.into(),
             signature,
+            ahead: Ahead::default(),
         };
         program.settle(variable);
         let small = longest.min(program.head.len());

@@ -5,7 +5,7 @@ use squall_units::{Nanos, TxMeta};
 use crate::{
     BATCH, Program,
     build::{Place, Sum, Var, fold_to_17_bits},
-    law::Word,
+    law::{Word, add_mod},
     signature::{self, Signature},
 };
 
@@ -20,6 +20,8 @@ pub struct Cursor {
     owner: u32,
     /// Every frame is the template.
     plain: bool,
+    /// With frames made ahead: that of the next one.
+    row: u64,
     vars: Box<[VarPlace]>,
 }
 
@@ -148,7 +150,8 @@ impl Program {
             VarPlace { place, since, value: v.law.at(place) as u64 }
         };
         let plain = self.vars.is_empty() && self.sums.is_empty() && self.lengths.is_empty() && self.signature.is_none();
-        Cursor { next: first, by, owner, plain, vars: self.vars.iter().map(place).collect() }
+        let row = self.ahead.0.as_ref().map_or(0, |ring| first % ring.period());
+        Cursor { next: first, by, owner, plain, row, vars: self.vars.iter().map(place).collect() }
     }
 
     /// Writes the cursor's next frames, as many as `places` has (at most [`BATCH`]), and moves the cursor behind them.
@@ -167,6 +170,17 @@ impl Program {
         assert!(n <= BATCH, "a batch has at most {BATCH} frames");
         self.copy_template(cursor.owner, base, stride, meta, places);
         if cursor.plain {
+            cursor.next += cursor.by * n as u64;
+            return;
+        }
+        if let Some(ring) = &self.ahead.0 {
+            let rows = &mut scratch.small[..n];
+            let (period, by) = (ring.period(), cursor.by % ring.period());
+            for row in &mut *rows {
+                *row = cursor.row as u32;
+                cursor.row = add_mod(cursor.row, by, period);
+            }
+            places.each(base, stride, rows, |slot, row| ring.write(slot, row));
             cursor.next += cursor.by * n as u64;
             return;
         }

@@ -140,18 +140,27 @@ impl Law {
                     i = add_mod(i, by, n);
                 }
             }
-            Self::Random { min, count, limit: None, seed } => {
-                let min = *min as u64;
-                for o in out {
-                    *o = W::low(min.wrapping_add(below(draw(*seed, i), *count)));
-                    i = i.wrapping_add(by);
-                }
-            }
-            Self::Random { min, count, limit: Some(limit), seed } => {
-                let (min, by) = (*min as u64, if by == 1 { by } else { by % limit });
-                for o in out {
-                    *o = W::low(min.wrapping_add(below(draw(*seed, i), *count)));
-                    i = add_mod(i, by, *limit);
+            Self::Random { min, count, limit, seed } => {
+                let (min, count, seed) = (*min as u64, *count, *seed);
+                let value = |i| W::low(min.wrapping_add(below(draw(seed, i), count)));
+                let n = limit.unwrap_or(0);
+                let by = if n == 0 || by == 1 { by } else { by % n };
+                // A loop each, so that none asks again for each value what is the same for all.
+                if n != 0 {
+                    for o in out {
+                        *o = value(i);
+                        i = add_mod(i, by, n);
+                    }
+                } else if count != 0 {
+                    for o in out {
+                        *o = value(i);
+                        i = i.wrapping_add(by);
+                    }
+                } else {
+                    for o in out {
+                        *o = W::low(min.wrapping_add(draw(seed, i)));
+                        i = i.wrapping_add(by);
+                    }
                 }
             }
             // Wide fields ask one by one; here for the form.
@@ -210,7 +219,7 @@ fn sum_mod(a: u64, b: u64, n: u64) -> u64 {
 
 /// `i + by`, both below `n` (or `by` 1 of `n` 1), wrapped once; `n` 0 stands for 2^64.
 #[inline]
-fn add_mod(i: u64, by: u64, n: u64) -> u64 {
+pub(crate) fn add_mod(i: u64, by: u64, n: u64) -> u64 {
     let (sum, over) = i.overflowing_add(by);
     if n != 0 && (over || sum >= n) { sum.wrapping_sub(n) } else { sum }
 }

@@ -76,7 +76,9 @@ impl Alias {
         let i = below(random, self.cells.len() as u64) as usize;
         let (stay, other) = self.cells[i];
         // The low bits are independent enough of the high ones that chose the cell.
-        if (random as u32) < stay || stay == u32::MAX { i } else { other as usize }
+        // Both are looked at, because a branch that chance takes is one that the CPU foretells badly.
+        let stays = ((random as u32) < stay) | (stay == u32::MAX);
+        if stays { i } else { other as usize }
     }
 }
 

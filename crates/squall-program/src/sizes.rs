@@ -77,6 +77,16 @@ impl Sizes {
         if let Kind::List(sizes) = &self.0 { k % sizes.len() as u64 } else { k }
     }
 
+    /// Lengths of frames `k`, `k + by`, `k + 2 by` ...
+    pub fn fill(&self, k: u64, by: u64, out: &mut [u32]) {
+        let indices = (0..).map(|j: u64| k.wrapping_add(j.wrapping_mul(by)));
+        let places = out.iter_mut().zip(indices);
+        match &self.0 {
+            Kind::Drawn { sizes, alias, seed } => places.for_each(|(len, k)| *len = sizes[alias.draw(mix(*seed, k))]),
+            _ => places.for_each(|(len, k)| *len = self.at(k)),
+        }
+    }
+
     /// The one length, if there is but one.
     #[inline]
     pub fn only(&self) -> Option<u32> {
@@ -107,6 +117,20 @@ impl Sizes {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn filling_gives_the_lengths_of_the_frames() {
+        for sizes in [
+            Sizes::fixed(60),
+            Sizes::list([60, 590, 1514]),
+            Sizes::uniform(60, 100, 3),
+            Sizes::weighted(&[(60, 7.0), (590, 4.0), (1514, 1.0)], 3),
+        ] {
+            let mut out = [0; 64];
+            sizes.fill(1000, 3, &mut out);
+            (0..64).for_each(|j| assert_eq!(out[j as usize], sizes.at(1000 + 3 * j)));
+        }
+    }
 
     #[test]
     fn normal_sizes_stay_within_their_range_and_near_their_mean() {

@@ -73,6 +73,13 @@ fn value_of(c: &ChecksumField, octets: &[u8], trailer: usize) -> u16 {
 /// Fills batches of all sizes from one worker and from three, into slots that keep what was in them.
 fn fast_equals_slow(spec: &Spec) {
     let program = Program::build(spec.clone()).unwrap();
+    equals_slow(spec, &program);
+    if let Some(made_ahead) = program.with_ring(1 << 20) {
+        equals_slow(spec, &made_ahead);
+    }
+}
+
+fn equals_slow(spec: &Spec, program: &Program) {
     let stride = spec.frame.bytes.len().next_multiple_of(64) + 64;
     let now = Nanos(1_234_567_890_123);
     for workers in [1, 3] {
@@ -147,6 +154,51 @@ fn kernel_equals_slow(spec: &Spec, program: &Program) {
             k += if n % streams == streams - 1 { by } else { 0 };
         }
     }
+}
+
+#[test]
+fn frames_made_ahead_are_the_same_frames() {
+    let limited = Law::Random { min: 1, count: 1 << 30, limit: Some(30), seed: 5 };
+    let list = Law::List { values: [80, 443, 8080, 53].into(), start: 3 };
+    for (text, len, fields, period) in [
+        ("eth/ipv4/udp", 60, vec![("ipv4.src", limited.clone(), 1), ("udp.dport", list.clone(), 1)], 60),
+        ("eth/ipv4/udp", 1514, vec![("ipv4.src", step(0x0a00_0001, 254), 1), ("udp.sport", step(1024, 8), 254)], 2032),
+        ("eth/vlan(id=3)/ipv6/tcp", 200, vec![("ipv6.src", step(u128::MAX - 9, 7), 1), ("tcp.dport", list, 2)], 56),
+        ("eth/vlan(id=3)/ipv4", 60, vec![("vlan.id", step(0, 4096), 1), ("ipv4.ttl", step(1, 3), 1)], 12_288),
+    ] {
+        let f = frame(text, len);
+        let vars = fields.into_iter().map(|(name, law, every)| var(&f, name, law, every)).collect();
+        let spec = Spec { frame: f, sizes: Sizes::fixed(len), vars, signature: None };
+        let program = Program::build(spec.clone()).unwrap();
+        let made_ahead = program.with_ring(1 << 20).unwrap();
+        assert_eq!((made_ahead.ring_frames(), &made_ahead), (Some(period), &program), "{text}");
+        assert!(program.with_ring(period * 64 - 1).is_none(), "{text}");
+        fast_equals_slow(&spec);
+    }
+}
+
+#[test]
+fn frames_that_do_not_soon_repeat_or_differ_far_apart_are_not_made_ahead() {
+    let made_ahead = |sizes: Sizes, fields: Vec<(&str, Law)>, signature: Option<u16>| {
+        let f = frame("eth/ipv4/udp", sizes.range().1);
+        let vars = fields.into_iter().map(|(name, law)| var(&f, name, law, 1)).collect();
+        let program = Program::build(Spec { frame: f, sizes, vars, signature }).unwrap();
+        program.with_ring(1 << 20).is_some()
+    };
+    let short = || vec![("udp.sport", step(1, 7))];
+    assert!(made_ahead(Sizes::fixed(60), short(), None));
+    assert!(!made_ahead(Sizes::fixed(60), short(), Some(1)), "signed frames are all different");
+    assert!(!made_ahead(Sizes::list(vec![60, 100]), short(), None));
+    assert!(!made_ahead(Sizes::fixed(60), vec![], None));
+    assert!(!made_ahead(Sizes::fixed(60), vec![("udp.sport", random(7))], None));
+    assert!(!made_ahead(Sizes::fixed(60), vec![("udp.sport", step(1, 60_000))], None));
+    let primes = vec![("udp.sport", step(1, 251)), ("udp.dport", step(1, 257))];
+    assert!(!made_ahead(Sizes::fixed(60), primes, None));
+    let f = frame("eth/ipv4/udp", 200);
+    let far = |bit| VarSpec { bit, bits: 16, law: step(1, 2), every: 1, phase: 0 };
+    let vars = vec![far(26 * 8), far(150 * 8)];
+    let spec = Spec { frame: f, sizes: Sizes::fixed(200), vars, signature: None };
+    assert!(Program::build(spec).unwrap().with_ring(1 << 20).is_none());
 }
 
 #[test]

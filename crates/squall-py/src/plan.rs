@@ -33,6 +33,7 @@ impl Plan {
                 "self_start": s.self_start,
                 "latency": s.program.signature().is_some(),
                 "variables": s.program.variables(),
+                "frames_made_ahead": s.program.ring_frames(),
                 "workers": (0..p.workers.len()).filter(|&w| p.share(i, w).is_some()).collect::<Vec<_>>(),
             })
         });

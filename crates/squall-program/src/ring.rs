@@ -1,0 +1,124 @@
+//! Frames made ahead, where the sequence is short: what TRex calls its cached mode.
+
+use std::{fmt, sync::Arc};
+
+use squall_units::TxMeta;
+
+use crate::{Program, Run, Scratch, build::Place};
+
+/// Octets of a frame that a row of the ring holds: a cache line, and all headers up to TCP over IPv6 in an 802.1Q tag.
+const ROW: usize = 64;
+
+/// A program's frames made ahead, if they are. With them or without it fills the same octets, so programs are the same.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ahead(pub Option<Ring>);
+
+impl PartialEq for Ahead {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+/// For each frame of a program's period, the stretch in which frames differ; the rest is the template.
+#[derive(Clone)]
+pub(crate) struct Ring {
+    /// Where the stretch begins.
+    from: usize,
+    rows: Arc<[[u8; ROW]]>,
+}
+
+impl fmt::Debug for Ring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ring").field("from", &self.from).field("rows", &self.rows.len()).finish()
+    }
+}
+
+impl Ring {
+    /// Frames until they repeat.
+    pub fn period(&self) -> u64 {
+        self.rows.len() as u64
+    }
+
+    /// Writes the stretch of frame `k`, below the period, into a slot that holds the template.
+    #[inline]
+    pub fn write(&self, slot: &mut [u8], k: u32) {
+        let row = &self.rows[k as usize];
+        let stretch = &mut slot[self.from..];
+        match stretch.first_chunk_mut::<ROW>() {
+            Some(whole) => *whole = *row,
+            // A slot has room for its frame, and what is behind the frame does not count.
+            None => stretch.copy_from_slice(&row[..stretch.len()]),
+        }
+    }
+}
+
+impl Program {
+    /// The same program with its frames made ahead in at most `most` octets. `None`: frames do not repeat so soon, are of
+    /// several lengths or signed, differ in octets too far from each other, or are all alike.
+    pub fn with_ring(&self, most: usize) -> Option<Self> {
+        if self.vars.is_empty() || self.signature.is_some() {
+            return None;
+        }
+        let len = self.sizes.only()?;
+        let period = self.vars.iter().try_fold(1, |all, var| lcm(all, var.law.period()?.checked_mul(var.every)?))?;
+        let frames =
+            usize::try_from(period).ok().filter(|&n| n.checked_mul(ROW).is_some_and(|octets| octets <= most))?;
+        let (first, end) = self.written();
+        // A row at a multiple of 16 octets is copied a little faster.
+        let from = if end <= ROW {
+            0
+        } else if end - (first & !15) <= ROW {
+            first & !15
+        } else {
+            first
+        };
+        if end - from > ROW {
+            return None;
+        }
+        let plain = Self { ahead: Ahead(None), ..self.clone() };
+        let (mut cursor, mut scratch) = (plain.cursor(0, 1, 1), Scratch::default());
+        let stride = self.template.len().max(from + ROW);
+        let mut slot = vec![0; stride];
+        let mut meta = [TxMeta { len, ..TxMeta::default() }];
+        let row = |_| {
+            let slots = (&mut slot[..], stride, &mut meta[..]);
+            plain.fill(&mut cursor, &mut scratch, slots, &Run { start: 0, count: 1 }, None);
+            *slot[from..].first_chunk::<ROW>().expect("the slot has room for a row")
+        };
+        let rows = (0..frames).map(row).collect();
+        Some(Self { ahead: Ahead(Some(Ring { from, rows })), ..plain })
+    }
+
+    /// Frames made ahead, if they are.
+    pub fn ring_frames(&self) -> Option<usize> {
+        self.ahead.0.as_ref().map(|ring| ring.rows.len())
+    }
+
+    /// Octets that those take in memory.
+    pub fn ring_octets(&self) -> usize {
+        self.ring_frames().unwrap_or(0) * ROW
+    }
+
+    /// The first octet in which frames of one length differ, and that behind the last.
+    fn written(&self) -> (usize, usize) {
+        let place = |place: Place| match place {
+            Place::Octets1(o) => (o, o + 1),
+            Place::Octets2(o) => (o, o + 2),
+            Place::Octets4(o) => (o, o + 4),
+            Place::Octets6(o) => (o, o + 6),
+            Place::Octets8(o) => (o, o + 8),
+            Place::Bits { offset, octets, .. } | Place::Wide { offset, octets } => (offset, offset + octets),
+        };
+        let vars = self.vars.iter().map(|var| place(var.place));
+        let all = vars.chain(self.sums.iter().map(|sum| (sum.at, sum.at + 2)));
+        all.fold((usize::MAX, 0), |(first, end), (from, to)| (first.min(from), end.max(to)))
+    }
+}
+
+fn lcm(a: u64, b: u64) -> Option<u64> {
+    let (mut x, mut y) = (a, b);
+    while y != 0 {
+        (x, y) = (y, x % y);
+    }
+    (a / x.max(1)).checked_mul(b)
+}
