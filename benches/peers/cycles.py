@@ -19,7 +19,8 @@ import sys
 import time
 
 BENCH = pathlib.Path(__file__).resolve().parents[2] / "target/release/squall-bench"
-TESTPMD = ["dpdk-testpmd", "-l", "0,1", "--no-huge", "-m", "256", "--no-pci", "--no-telemetry", "--file-prefix=squall-cycles"]
+# Line by line: it says when it has begun.
+TESTPMD = ["stdbuf", "-oL", "dpdk-testpmd", "-l", "0,1", "--no-huge", "-m", "256", "--no-pci", "--no-telemetry", "--file-prefix=squall-cycles"]
 TESTPMD += ["--vdev=net_null0,no-rx=1", "--", "--txpkts=64", "--nb-cores=1", "--total-num-mbufs=16384", "--auto-start"]
 CASES = {
     "testpmd txonly": "txonly",
