@@ -5,7 +5,8 @@
 
 Needs `cargo build --release -p squall-bench` and Debian's dpdk. CPU time, in cycles of the time stamp counter, so that
 other programs on the machine count little; a ratio compares figures of one round. net_null takes frames and gives none
-(`no-rx`), as `null` does. testpmd's txonly sends one template, its flowgen varies an address and mends the IPv4 checksum.
+(`no-rx`), as `null` does. testpmd's txonly sends one template, its flowgen varies an address and mends the IPv4
+checksum.
 """
 
 import argparse
@@ -20,7 +21,8 @@ import time
 
 BENCH = pathlib.Path(__file__).resolve().parents[2] / "target/release/squall-bench"
 # Line by line: it says when it has begun.
-TESTPMD = ["stdbuf", "-oL", "dpdk-testpmd", "-l", "0,1", "--no-huge", "-m", "256", "--no-pci", "--no-telemetry", "--file-prefix=squall-cycles"]
+TESTPMD = ["stdbuf", "-oL", "dpdk-testpmd", "-l", "0,1", "--no-huge", "-m", "256", "--no-pci", "--no-telemetry"]
+TESTPMD += ["--file-prefix=squall-cycles"]
 TESTPMD += ["--vdev=net_null0,no-rx=1", "--", "--txpkts=64", "--nb-cores=1", "--total-num-mbufs=16384", "--auto-start"]
 CASES = {
     "testpmd txonly": "txonly",
@@ -63,7 +65,8 @@ def counter_ghz() -> float:
 
 def testpmd(mode: str, seconds: float) -> float:
     command = [*TESTPMD, f"--forward-mode={mode}"]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, text=True)
     assert process.stdin and process.stdout
     log = []
     for line in process.stdout:

@@ -115,7 +115,7 @@ fn equals_slow(spec: &Spec, program: &Program) {
             }
         }
     }
-    kernel_equals_slow(spec, &program);
+    kernel_equals_slow(spec, program);
 }
 
 /// The other executor: frames made in the kernel, by an interpreter of what is loaded there. A page comes back as the
