@@ -47,7 +47,7 @@ fn main() -> ExitCode {
         let all: u64 = gaps.iter().sum();
         let near = |(i, _): &(usize, &u64)| (*i as u64 * BIN_NS + BIN_NS / 2).abs_diff(nominal) <= 250;
         let within: u64 = gaps.iter().enumerate().filter(near).map(|(_, n)| n).sum();
-        let mean = (after.lasted_ns - before.lasted_ns) as f64 / all.max(1) as f64;
+        let mean = (after.lasted_ns - before.lasted_ns) as f64 / frames.max(1) as f64;
         print!(
             ", \"gaps\": {all}, \"within_250_ns\": {:.5}, \"mean_gap_ns\": {mean:.3}, \"mean_error_ppm\": {:.2}",
             within as f64 / all.max(1) as f64,

@@ -64,9 +64,20 @@ impl Sink {
         Ok(Self { _program: (program, attached), memory })
     }
 
+    /// Of one moment, unless frames come faster than that can be read.
     pub fn seen(&self) -> Seen {
-        let word = |i: usize| self.memory.word(i).load(Ordering::Relaxed);
-        Seen { frames: word(FRAMES), octets: word(OCTETS), lasted_ns: word(LAST).saturating_sub(word(FIRST)) }
+        let word = |i: usize| self.memory.word(i).load(Ordering::Acquire);
+        let read =
+            || Seen { frames: word(FRAMES), octets: word(OCTETS), lasted_ns: word(LAST).saturating_sub(word(FIRST)) };
+        let mut seen = read();
+        for _ in 0..1000 {
+            let again = read();
+            if again == seen {
+                break;
+            }
+            seen = again;
+        }
+        seen
     }
 
     /// Gaps between arrivals: bin i counts those of `i * BIN_NS ..` nanoseconds.
