@@ -15,28 +15,28 @@ pub(crate) struct Cutter {
     /// Slots `next..next + lent` are lent and not sent.
     next: usize,
     lent: usize,
-    /// Of the next frame, so many segments have left.
+    /// Of the next frame, so many segments have left; behind an error, of that which was dropped.
     left: usize,
+    /// The frame before the next was dropped in its midst.
+    dropped: bool,
     /// What befell the next frame while those before it had still to be told as sent.
     failure: Option<SendError>,
-    /// Segments in the midst of a super-frame that the port refused, and why.
-    refused: (u64, &'static str),
 }
 
 impl Cutter {
     /// `max_frame`: the longest frame before it is cut, octets without FCS.
     pub fn new(inner: Box<dyn TxQueue>, max_frame: u32) -> Self {
         let slots = Slots::new(SLOTS, max_frame as usize);
-        Self { inner, slots, next: 0, lent: 0, left: 0, failure: None, refused: (0, "") }
+        Self { inner, slots, next: 0, lent: 0, left: 0, dropped: false, failure: None }
     }
 
     fn pass(&mut self) {
-        self.left = 0;
         self.next += 1;
         self.lent -= 1;
     }
 
-    /// Hands the next frame over, as far as there is room; whether all of it.
+    /// Hands the next frame over, as far as there is room; whether all of it. When the port refuses a segment, those
+    /// behind it are dropped, too: what has left is then told by one number, and no segment is counted that has not.
     fn forward(&mut self) -> Result<bool, SendError> {
         let (octets, meta) = self.slots.frame(self.next);
         let segments = segments(octets, meta.cut);
@@ -53,15 +53,7 @@ impl Cutter {
                     None => batch.frame(i, octets.len(), meta.due).copy_from_slice(octets),
                 }
             }
-            let taken = match if n == 0 { Ok(0) } else { self.inner.send(n) } {
-                Ok(taken) => taken,
-                Err(SendError::Frame(reason)) if self.left > 0 => {
-                    self.refused = (self.refused.0 + 1, reason);
-                    self.left += 1;
-                    continue;
-                }
-                Err(error) => return Err(error),
-            };
+            let taken = if n == 0 { 0 } else { self.inner.send(n)? };
             self.left += taken;
             if taken < n || n == 0 {
                 return Ok(self.left == count);
@@ -73,16 +65,22 @@ impl Cutter {
 
 impl TxQueue for Cutter {
     fn lend(&mut self, want: usize) -> TxBatch<'_> {
-        (self.next, self.left) = (0, 0);
+        (self.next, self.left, self.dropped, self.failure) = (0, 0, false, None);
         self.lent = want.min(SLOTS);
         self.slots.batch(0, self.lent)
     }
 
     fn send(&mut self, n: usize) -> Result<usize, SendError> {
         assert!(n <= self.lent, "more frames sent than lent");
+        if std::mem::take(&mut self.dropped) {
+            self.left = 0;
+        }
         for taken in 0..n {
             match self.failure.take().map_or_else(|| self.forward(), Err) {
-                Ok(true) => self.pass(),
+                Ok(true) => {
+                    self.pass();
+                    self.left = 0;
+                }
                 Ok(false) => return Ok(taken),
                 Err(error) if taken > 0 => {
                     self.failure = Some(error);
@@ -90,6 +88,7 @@ impl TxQueue for Cutter {
                 }
                 Err(error) => {
                     self.pass();
+                    self.dropped = true;
                     return Err(error);
                 }
             }
@@ -102,11 +101,7 @@ impl TxQueue for Cutter {
     }
 
     fn finish(&mut self) -> io::Result<()> {
-        self.inner.finish()?;
-        match self.refused {
-            (0, _) => Ok(()),
-            (n, why) => Err(io::Error::other(format!("{n} frames were refused ({why}) that are counted as sent"))),
-        }
+        self.inner.finish()
     }
 }
 
@@ -115,9 +110,122 @@ fn segments(octets: &[u8], cut: Cut) -> Option<Segments<'_>> {
     (!cut.is_whole()).then(|| Segments::new(octets, cut.size.into(), cut.transport.into(), cut.payload.into()))
 }
 
-/// So many of the next frame's segments, and their octets with FCS, have left though the frame as a whole has not.
+/// So many of the next (or dropped) frame's segments, and their octets with FCS, have left though the frame as a whole has
+/// not.
 pub(crate) fn partly_sent(queue: &dyn TxQueue, cut: Cut) -> (u64, u64) {
     let left = u64::from(queue.partly());
     let each = u64::from(cut.payload) + u64::from(cut.size) + u64::from(FCS_LEN);
     (left, left * each)
+}
+
+#[cfg(test)]
+mod tests {
+    use squall_units::Nanos;
+
+    use super::*;
+
+    /// By number of the frame: the queue is full before it, it is refused (each once), the port is lost.
+    #[derive(Default)]
+    struct Fake {
+        full: Option<usize>,
+        bad: Option<usize>,
+        gone: Option<usize>,
+        sent: usize,
+        slots: Option<Slots>,
+    }
+
+    impl TxQueue for Fake {
+        fn lend(&mut self, want: usize) -> TxBatch<'_> {
+            self.slots.get_or_insert_with(|| Slots::new(4, HEADERS + SEGMENT)).batch(0, want.min(4))
+        }
+
+        fn send(&mut self, n: usize) -> Result<usize, SendError> {
+            for taken in 0..n {
+                let now = Some(self.sent);
+                if now == self.full {
+                    self.full = None;
+                    return Ok(taken);
+                }
+                if taken > 0 && (now == self.bad || now == self.gone) {
+                    return Ok(taken);
+                }
+                if now == self.bad {
+                    self.bad = None;
+                    return Err(SendError::Frame("bad"));
+                }
+                if now == self.gone {
+                    return Err(SendError::Port(io::Error::other("gone")));
+                }
+                self.sent += 1;
+            }
+            Ok(n)
+        }
+    }
+
+    const HEADERS: usize = 54;
+    const SEGMENT: usize = 100;
+    /// Two super-frames are lent, of seven segments each.
+    const LEN: usize = HEADERS + 6 * SEGMENT + 40;
+
+    const CUT: Cut = Cut { transport: 34, payload: HEADERS as u8, size: SEGMENT as u16 };
+
+    fn cutter(inner: Fake) -> Cutter {
+        let mut cutter = Cutter::new(Box::new(inner), LEN as u32);
+        let mut batch = cutter.lend(2);
+        for i in 0..2 {
+            let frame = batch.frame(i, LEN, Nanos::ZERO);
+            frame.fill(0);
+            frame[12..15].copy_from_slice(&[8, 0, 0x45]);
+            (frame[23], frame[46]) = (6, 0x50);
+            batch.meta[i].cut = CUT;
+        }
+        cutter
+    }
+
+    /// Sends up to `n` super-frames, calling again as long as the queue is full; how many were taken, and then what.
+    fn send(cutter: &mut Cutter, n: usize) -> (usize, Option<SendError>) {
+        let mut taken = 0;
+        while taken < n {
+            match cutter.send(n - taken) {
+                Ok(more) => taken += more,
+                Err(error) => return (taken, Some(error)),
+            }
+        }
+        (taken, None)
+    }
+
+    #[test]
+    fn a_queue_that_was_full_in_the_midst_goes_on_there() {
+        let mut cutter = cutter(Fake { full: Some(3), ..Fake::default() });
+        assert!(matches!(cutter.send(2), Ok(0)));
+        assert_eq!(cutter.partly(), 3);
+        assert!(matches!(cutter.send(2), Ok(2)));
+        assert_eq!(cutter.partly(), 0);
+    }
+
+    #[test]
+    fn what_left_of_a_super_frame_is_told_when_a_segment_is_refused() {
+        let mut cutter = cutter(Fake { bad: Some(9), ..Fake::default() });
+        assert!(matches!(send(&mut cutter, 2), (1, Some(SendError::Frame("bad")))));
+        assert_eq!(cutter.partly(), 2);
+        assert_eq!(partly_sent(&cutter, CUT), (2, 2 * (HEADERS + SEGMENT + 4) as u64));
+        assert!(matches!(cutter.send(0), Ok(0)));
+        assert_eq!(cutter.partly(), 0, "the next has not begun");
+    }
+
+    #[test]
+    fn the_super_frame_behind_a_dropped_one_is_whole() {
+        let mut cutter = cutter(Fake { bad: Some(2), ..Fake::default() });
+        assert!(matches!(send(&mut cutter, 2), (0, Some(SendError::Frame("bad")))));
+        assert_eq!(cutter.partly(), 2);
+        assert!(matches!(send(&mut cutter, 1), (1, None)));
+        assert_eq!(cutter.partly(), 0);
+    }
+
+    #[test]
+    fn what_left_before_the_port_was_lost_is_told() {
+        let mut cutter = cutter(Fake { gone: Some(5), ..Fake::default() });
+        assert!(matches!(send(&mut cutter, 2), (0, Some(SendError::Port(_)))));
+        assert_eq!(cutter.partly(), 5);
+    }
 }

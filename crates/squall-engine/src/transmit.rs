@@ -547,10 +547,7 @@ impl Transmitter {
                 sent > 0
             }
             Err(SendError::Frame(reason)) => {
-                let i = self.hand.done;
-                let weight = self.not_sent(i, reason);
-                self.counters.errors += weight;
-                self.hand.done += 1;
+                self.counters.errors += self.drop_next(reason);
                 true
             }
             Err(SendError::Port(error)) => {
@@ -642,8 +639,8 @@ impl Transmitter {
         }
     }
 
-    /// Of the next super-frame some segments have left, the others will not.
-    fn credit_part(&mut self, reason: &'static str) {
+    /// The next frame at hand does not leave; of a super-frame, what has not left yet. How many frames that are.
+    fn drop_next(&mut self, reason: &'static str) -> u64 {
         let i = self.hand.done;
         let cut = self.sender_of(i).program.cut();
         let (packets, octets) = partly_sent(&*self.queue, cut);
@@ -657,6 +654,7 @@ impl Transmitter {
         self.counters.octets += octets;
         self.counters.segments += packets;
         self.hand.done += 1;
+        missing
     }
 
     /// The stream that slot `i` of the batch at hand belongs to.
@@ -666,18 +664,17 @@ impl Transmitter {
         &mut self.senders[stream as usize]
     }
 
-    /// Slot `i` of the batch at hand does not leave; how many frames it would have been.
-    fn not_sent(&mut self, i: usize, reason: &'static str) -> u64 {
+    /// Slot `i` of the batch at hand does not leave.
+    fn not_sent(&mut self, i: usize, reason: &'static str) {
         let s = self.sender_of(i);
         let weight = u64::from(s.weight);
         *s.not_sent.entry(reason).or_default() += weight;
         *self.counters.not_sent.entry(reason).or_default() += weight;
-        weight
     }
 
     fn drop_hand(&mut self, reason: &'static str) {
-        if self.hand.done < self.hand.filled && self.queue.partly() > 0 {
-            self.credit_part(reason);
+        if self.hand.done < self.hand.filled {
+            self.drop_next(reason);
         }
         for i in self.hand.done..self.hand.filled {
             self.not_sent(i, reason);
@@ -688,9 +685,8 @@ impl Transmitter {
     /// All is sent, until streams are added: what is at hand gets one more chance, what was due and is not sent is
     /// counted.
     pub fn settle(&mut self, now: Nanos, watch: &mut Watch, end: Picos) {
-        if self.hand.done < self.hand.filled && self.counters.error.is_none() {
-            self.send(watch);
-        }
+        // Again behind a frame that the port refuses.
+        while self.hand.done < self.hand.filled && self.counters.error.is_none() && self.send(watch) {}
         self.drop_hand("port_full");
         let at = self.clock.since_start(now);
         let until = if self.clock == Clock::Virtual { Picos(0) } else { at.min(end) };

@@ -165,7 +165,8 @@ pub trait TxQueue: Send {
     /// next call goes on behind it.
     fn send(&mut self, n: usize) -> Result<usize, SendError>;
 
-    /// Frames that have left of the super-frame that is to be sent next: the queue was full in its midst.
+    /// Frames that have left of the super-frame that is to be sent next: the queue was full in its midst. Behind an error:
+    /// of the one that was dropped, before the next call.
     fn partly(&self) -> u32 {
         0
     }

@@ -562,6 +562,28 @@ fn faults() -> Outcome {
             }
         }
     }
+    super_frames_refused_in_their_midst()
+}
+
+/// What left of a super-frame before one of its segments was refused is counted, and nothing else is.
+fn super_frames_refused_in_their_midst() -> Outcome {
+    for faults in ["refuse=1/90", "refuse=1/90,full=1/7"] {
+        for clock in ["", ",virtual"] {
+            let address = format!("loop:refusing,ring=64,{faults}{clock}");
+            let text = format!(
+                "[ports]\nA = \"{address}\"\n[[stream]]\nport = \"A\"\npacket = \"eth/ipv4/tcp\"\nsize = 5898\n\
+                 segment = 1460\nmode = {{ burst = 500 }}\nrate = \"max\"\n"
+            );
+            let report = run(&text, 1)?;
+            let (port, stream) = (&report.ports[0], &report.streams[0]);
+            same(&address, "octets", (port.rx.packets, port.rx.octets), (port.tx.packets, port.tx.octets))?;
+            same(&address, "of the stream", (stream.tx_packets, stream.tx_octets), (port.tx.packets, port.tx.octets))?;
+            let refused = port.tx.not_sent.get("fault").copied().unwrap_or(0);
+            same(&address, "sent and refused", port.tx.packets + refused, 500 * 4)?;
+            same(&address, "some in their midst", refused > 0 && refused % 4 != 0, true)?;
+            same(&address, "of the stream, not sent", &stream.not_sent, &port.tx.not_sent)?;
+        }
+    }
     Ok(())
 }
 
