@@ -179,17 +179,29 @@ impl Driver {
             self.fail(error);
             return self.leave();
         }
+        if self.ends(at).is_none() {
+            return;
+        }
+        // Of streams that start each other, one may have been looked at before it began and the other behind its end: what
+        // counts is how they stand while the program rests.
+        self.hold();
+        match self.ends(at) {
+            Some(until) => self.settle(until),
+            None => self.layout.let_go(&Shared(&*self.remote)),
+        }
+    }
+
+    /// Whether nothing more is to leave; frames that were due before the instant given are then late.
+    fn ends(&mut self, at: Picos) -> Option<Picos> {
         let m = Shared(&*self.remote);
         let next = self.layout.next_due(&m);
         let held = (0..self.streams.len()).any(|i| self.layout.is_paused(&m, i) && self.layout.is_active(&m, i));
         self.overdue = at.0 >= self.end.0.saturating_add(OVERTIME);
         let time_is_up = at >= self.end && next.is_none_or(|due| due >= self.end);
         let spent = self.layout.is_spent(&m);
-        if spent || time_is_up || self.overdue || (next.is_none() && !held) {
-            // Behind the last frame of a run that ends by a count nothing is due, and so nothing late.
-            let early = spent && at < self.end;
-            self.settle(if early { Picos(0) } else { at.min(self.end) });
-        }
+        // Behind the last frame of a run that ends by a count nothing is due, and so nothing late.
+        let until = if spent && at < self.end { Picos(0) } else { at.min(self.end) };
+        (spent || time_is_up || self.overdue || (next.is_none() && !held)).then_some(until)
     }
 
     /// Why nothing more will leave.

@@ -262,6 +262,41 @@ fn a_stream_is_paused_resumed_and_changed_while_the_program_rests() {
 }
 
 #[test]
+fn no_frame_waits_for_the_next_burst_to_be_handed_over() {
+    let p = program(60);
+    let pattern = Pattern { bursts: 2, packets: 3, gap: Picos(100_000_000) };
+    let s = stream(&p, Gap::Zero, pattern);
+    let image = compile(&[s]).unwrap();
+    let mut machine = machine(&image);
+    begin(&mut machine, &image, ENDLESS);
+    (machine.now, machine.tick) = (START, 10);
+    // What the kernel hands over at once, of which three make frames: the others are not to take time.
+    let made = (0..64).filter(|_| machine.run_xdp(&mut image.frame.clone()).unwrap() == xdp_action::REDIRECT as u64);
+    assert_eq!(made.count(), 3);
+    assert!(machine.now < START + 2_000, "the burst leaves {} ns after it was made", machine.now - START);
+    witness(&mut machine, &image, 0, &[0, 0, 3, 0, 0]);
+    let (_, left) = next_frame(&mut machine, &image).unwrap();
+    assert!((100_000..102_000).contains(&left), "{left}");
+}
+
+#[test]
+fn a_hand_over_of_which_the_driver_took_nothing_is_no_departure() {
+    let p = program(60);
+    let image = compile(&[stream(&p, Gap::Zero, Pattern::CONTINUOUS)]).unwrap();
+    let mut machine = machine(&image);
+    begin(&mut machine, &image, ENDLESS);
+    let mut left = Vec::new();
+    for (now, sent, drops) in [(500, 0, 2), (1_000, 2, 0), (1_500, 1, 1), (2_000, 0, 2)] {
+        machine.now = START + now;
+        (0..2).for_each(|_| assert!(next_frame(&mut machine, &image).is_some()));
+        machine.now = START + now + 9;
+        witness(&mut machine, &image, 0, &[0, 0, sent, drops, 0]);
+        left.push(image.layout.last_left(&on(&mut machine, &image)).0.saturating_sub(START));
+    }
+    assert_eq!(left, [0, 1_009, 1_509, 1_509]);
+}
+
+#[test]
 fn what_does_not_fit_names_stream_reason_and_who_can() {
     let p = program(60);
     let uniform = GapLaw::Uniform { spread: 0.5 };

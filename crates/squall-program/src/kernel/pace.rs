@@ -23,6 +23,9 @@ pub(super) const SUMS: i16 = -56;
 /// last part begins at least so far ahead that the way through the kernel and back does not make the frame late.
 const NEAR: i32 = 60_000;
 const PART: i32 = 30_000;
+/// Nanoseconds. No wait is longer while frames are under way: they leave when the kernel has run the program as often as it
+/// hands frames over at once.
+const HELD: i32 = 5_000;
 /// Looks at the clock in one wait, at most: far more than a part takes.
 const LOOKS: i32 = 20_000;
 /// Frames without gaps that are made between two looks at the clock, less one.
@@ -97,7 +100,7 @@ fn choose(a: &mut Asm, streams: usize) {
 
 /// Goes on when R9 is there, with the time in R2 and [`NOW_NS`].
 fn wait(a: &mut Asm, ends: Ends, callback: Label, signed: bool) {
-    let (read, ahead, near, ready) = (a.label(), a.label(), a.label(), a.label());
+    let (read, ahead, alone, near, ready) = (a.label(), a.label(), a.label(), a.label(), a.label());
     if !signed {
         // What was due when the clock was read last is due now.
         load(a, R1, GENERATED).and(R1, STALE).jump_if(Cond::Eq, R1, 0, read);
@@ -109,7 +112,9 @@ fn wait(a: &mut Asm, ends: Ends, callback: Label, signed: bool) {
 
     a.bind(ahead).mov(R3, R9).add(R3, 999).alu(Alu::Div, R3, 1000);
     load(a, R1, START).add(R3, R1);
-    a.mov(R4, R0).add(R4, NEAR).jump_if(Cond::Ge, R4, R3, near);
+    load(a, R1, PENDING).jump_if(Cond::Eq, R1, 0, alone);
+    a.mov(R4, R0).add(R4, HELD).jump_if(Cond::Lt, R4, R3, ends.idle);
+    a.bind(alone).mov(R4, R0).add(R4, NEAR).jump_if(Cond::Ge, R4, R3, near);
     a.mov(R3, R0).add(R3, PART);
     a.bind(near).store(U64, R10, TARGET, R3).store(U64, R10, WAITED, R0);
     a.mov(R1, LOOKS).load_function(R2, callback).mov(R3, R10).add(R3, i32::from(TARGET)).mov(R4, 0);

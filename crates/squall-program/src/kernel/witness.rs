@@ -26,7 +26,7 @@ pub(super) fn all(layout: &Layout, mut maps: impl FnMut(&mut Asm) -> Maps) -> Ve
 
 /// `xdp_devmap_xmit(from, to, sent, drops, err)`.
 fn taken(a: &mut Asm, maps: Maps, layout: &Layout) {
-    let (out, each, no_error) = (a.label(), a.label(), a.label());
+    let (out, each, no_error, none_left) = (a.label(), a.label(), a.label(), a.label());
     a.mov(R6, R1).load_map_value(R8, maps.memory, 0);
     ours(a, out);
     a.load(U64, R7, R6, 24).load(U64, R9, R6, 16);
@@ -35,7 +35,8 @@ fn taken(a: &mut Asm, maps: Maps, layout: &Layout) {
     a.store(U64, R10, SENT, R9).add(R7, R9).jump_if(Cond::Gt, R7, MOST_IN_BULK, out);
     a.load(U64, R1, R6, 32).alu32(Alu::Mov, R1, R1).jump_if(Cond::Eq, R1, 0, no_error);
     a.store(U64, R8, word(DRIVER_ERROR), R1).bind(no_error);
-    a.call(helper::KTIME_GET_NS).store(U64, R10, NOW, R0).store(U64, R8, word(LAST_LEFT), R0);
+    a.call(helper::KTIME_GET_NS).store(U64, R10, NOW, R0);
+    a.jump_if(Cond::Eq, R9, 0, none_left).store(U64, R8, word(LAST_LEFT), R0).bind(none_left);
     a.mov(R1, R7).load_function(R2, each).mov(R3, R10).add(R3, i32::from(SENT)).mov(R4, 0).call(helper::LOOP);
     a.load(U64, R1, R8, word(TAKEN)).add(R1, R7).store(U64, R8, word(TAKEN), R1);
     a.load(U64, R1, R8, word(PENDING)).alu(Alu::Sub, R1, R7).store(U64, R8, word(PENDING), R1);
