@@ -236,7 +236,8 @@ impl Driver {
             let waiting = self.layout.is_active(&m, i) && !self.layout.is_paused(&m, i);
             if waiting && !self.layout.is_unpaced(&m, i) {
                 let timeline = self.layout.timeline(&m, i, s.gap, s.pattern);
-                let late = timeline.due_before(until, s.program.max_len(), MOST_COUNTED);
+                let (next, sizes) = (self.layout.next_frame(&m, i), s.program.sizes());
+                let late = timeline.due_before(until, |k| sizes.at(next + k), MOST_COUNTED);
                 // A run that is stopped from outside may leave one frame that was due just then.
                 if late > u64::from(!self.overdue) {
                     self.late[i] += late;

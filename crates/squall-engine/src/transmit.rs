@@ -323,7 +323,7 @@ impl Transmitter {
         // What starts again, starts at the new rate.
         Arc::make_mut(&mut s.plan).gap = gap;
         let gap = match gap {
-            Gap::PerFrame { num, den } if !s.walk => Gap::PerFrame { num: num.saturating_mul(s.by), den },
+            Gap::PerFrame { .. } if !s.walk => gap.times(s.by),
             // Gaps now depend on the frames between ours, and so does the end.
             Gap::PerOctet { .. } if !s.walk && s.by > 1 => {
                 s.walk = true;
@@ -692,7 +692,7 @@ impl Transmitter {
         let until = if self.clock == Clock::Virtual { Picos(0) } else { at.min(end) };
         for s in &mut self.senders {
             if s.active && s.paused.is_none() && !s.timeline.is_unpaced() {
-                let late = s.timeline.due_before(until, s.program.max_len(), MOST_COUNTED);
+                let late = s.due_before(until);
                 // A run that is stopped from outside may leave one frame that was due just then.
                 if late > u64::from(!self.overdue) {
                     let late = late * u64::from(s.weight);
@@ -866,6 +866,14 @@ impl Sender {
         }
         self.next += self.by;
         Some(len)
+    }
+
+    /// How many frames of ours are due before `end` and not scheduled.
+    fn due_before(&self, end: Picos) -> u64 {
+        // Gone through frame by frame, a timeline has those of the other workers, too.
+        let (step, share) = if self.walk { (1, self.by) } else { (self.by, 1) };
+        let len = |k| self.program.sizes().at(self.next + k * step);
+        self.timeline.due_before(end, len, MOST_COUNTED.saturating_mul(share)).div_ceil(share)
     }
 
     /// Applies the policy for late frames; how many were skipped. If any was, look again.

@@ -148,6 +148,19 @@ impl Gap {
         Self::PerFrame { num, den }
     }
 
+    /// The gap of one of `by` workers that share a stream: `by` times this one, where it does not depend on the frames
+    /// between; what does not fit 64 bits is off by less than 2^-40 of the value.
+    pub fn times(self, by: u64) -> Self {
+        match self {
+            Self::PerFrame { num, den } => {
+                let fits = num.checked_mul(by).filter(|num| num >> 62 == 0).map(|num| (num, den));
+                let (num, den) = fits.unwrap_or_else(|| reduced(u128::from(num) * u128::from(by), den.into()));
+                Self::PerFrame { num, den }
+            }
+            gap => gap,
+        }
+    }
+
     /// Seconds behind a frame of `len` octets without FCS.
     pub fn seconds(self, len: f64) -> f64 {
         match self {
@@ -221,13 +234,14 @@ impl Timeline {
         Some(self)
     }
 
-    /// How many frames are due before `end`, at most `most`: what is left unsent when time is up.
-    pub fn due_before(&self, end: Picos, len: u32, most: u64) -> u64 {
+    /// How many frames are due before `end`, at most `most`: what is left unsent when time is up. `len` tells the octets
+    /// without FCS of each, from 0 on.
+    pub fn due_before(&self, end: Picos, len: impl Fn(u64) -> u32, most: u64) -> u64 {
         let mut rest = self.clone();
         let mut count = 0u64;
         while count < most && rest.due().is_some_and(|due| due < end) {
             count = count.saturating_add(rest.skip_before(end).unwrap_or_else(|| {
-                rest.advance(len);
+                rest.advance(len(count));
                 1
             }));
         }
@@ -644,8 +658,20 @@ mod tests {
         let mut shared: Vec<Picos> = (0..3).flat_map(|w| dues(whole.clone().share(w, 3).unwrap())).collect();
         shared.sort();
         assert_eq!(shared, dues(whole.clone()).collect::<Vec<_>>());
-        assert_eq!(whole.due_before(shared[10], 60, 99), 10);
-        assert_eq!(whole.due_before(Picos(u64::MAX), 60, 9), 1000);
+        assert_eq!(whole.due_before(shared[10], |_| 60, 99), 10);
+        assert_eq!(whole.due_before(Picos(u64::MAX), |_| 60, 9), 1000);
+    }
+
+    #[test]
+    fn the_gap_of_a_share_is_so_many_times_the_whole_however_fine_the_rate() {
+        for gap in [Gap::from_pps(123_456_789_012, 1_000_000_000_000), Gap::from_pps(1, 8_000_000), Gap::from_pps(7, 3)]
+        {
+            for by in [1, 3, 8, 64] {
+                let exact = gap.seconds(0.0) * by as f64;
+                let off = gap.times(by).seconds(0.0) / exact - 1.0;
+                assert!(off.abs() < 1e-11 || exact > 9e6, "{gap:?} times {by}: {off}");
+            }
+        }
     }
 
     #[test]
@@ -692,7 +718,7 @@ mod tests {
                     slow.advance(60);
                     one_by_one += 1;
                 }
-                assert_eq!(quick.due_before(end, 60, u64::MAX), one_by_one, "{end:?}");
+                assert_eq!(quick.due_before(end, |_| 60, u64::MAX), one_by_one, "{end:?}");
                 while quick.due().is_some_and(|due| due < end) {
                     quick.skip_before(end);
                 }

@@ -46,6 +46,25 @@ fn a_run_that_cannot_keep_its_rate_is_not_longer_and_accounts_for_what_is_missin
     assert!(report.verdict.has(ReasonCode::GeneratorBound), "{:?}", report.verdict);
 }
 
+/// What is due is known from a run on virtual time, which sends all of it.
+#[test]
+fn frames_of_several_lengths_that_are_missing_are_those_that_the_rate_asked_for() {
+    let tx = |port: &str, cores: usize| {
+        let text = format!(
+            "duration = \"5 ms\"\nports = {{ A = \"{port}\" }}\n[[stream]]\npacket = \"eth/ipv4/udp\"\n\
+             size = [64, 1518]\nrate = \"4 Tbps\"\n"
+        );
+        let profile = Profile::parse(&text, "late", Format::Toml).unwrap();
+        let session = Session { cores: Some(cores), ..Session::new(profile) };
+        session.open().unwrap().start().unwrap().finish().unwrap().ports[0].tx.clone()
+    };
+    let due = tx("null:virtual", 1).packets;
+    for cores in [1, 3] {
+        let tx = tx("null:,queues=3", cores);
+        assert_eq!(tx.packets + tx.not_sent.get("late").copied().unwrap_or(0), due, "{cores} workers");
+    }
+}
+
 #[test]
 fn a_run_as_fast_as_the_port_goes_ends_on_time_too() {
     let report = run(

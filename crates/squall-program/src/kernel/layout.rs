@@ -290,11 +290,14 @@ impl Layout {
         let [whole, rest, den] = match (self.only[i], gap) {
             (_, Gap::Zero) => [0, 0, 1],
             (Some(len), gap) => {
-                let Gap::PerFrame { num, den } = gap.fixed(len) else { unreachable!("a gap of one length is fixed") };
-                let num = num.saturating_mul(by);
+                let gap = gap.fixed(len).times(by);
+                let Gap::PerFrame { num, den } = gap else { unreachable!("a gap of one length is fixed") };
                 [num / den, num % den, den]
             }
-            (None, Gap::PerFrame { num, den }) => [num.saturating_mul(by), 0, den],
+            (None, gap @ Gap::PerFrame { .. }) => {
+                let Gap::PerFrame { num, den } = gap.times(by) else { unreachable!("it stays one of its kind") };
+                [num, 0, den]
+            }
             (None, Gap::PerOctet { num, den, extra }) => [num * u64::from(extra), num, den],
         };
         m.set(at + S_WHOLE, whole);
@@ -306,10 +309,7 @@ impl Layout {
     /// The departures that stream `i` still has, by the gap that it has now.
     pub fn timeline(&self, m: &dyn Memory, i: usize, gap: Gap, pattern: Pattern) -> Timeline {
         let by = self.shares[i].1;
-        let gap = match self.only[i].map_or(gap, |len| gap.fixed(len)) {
-            Gap::PerFrame { num, den } => Gap::PerFrame { num: num.saturating_mul(by), den },
-            gap => gap,
-        };
+        let gap = self.only[i].map_or(gap, |len| gap.fixed(len)).times(by);
         let mut timeline = Timeline::new(gap, GapLaw::Constant, pattern, 0, Picos(0));
         timeline.stand(self.standing(m, i));
         timeline
@@ -341,10 +341,15 @@ impl Layout {
         m.set(KEYS + i, key);
     }
 
+    /// Index in stream `i` of the next frame.
+    pub fn next_frame(&self, m: &dyn Memory, i: usize) -> u64 {
+        m.get(self.streams[i] + S_NEXT)
+    }
+
     /// What became of the frames of stream `i`. Read while the program runs, parts may be a frame apart.
     pub fn accounts(&self, m: &dyn Memory, i: usize) -> Accounts {
         let at = ACCOUNTS + ACCOUNT * i;
-        let ((first, by), next) = (self.shares[i], m.get(self.streams[i] + S_NEXT));
+        let ((first, by), next) = (self.shares[i], self.next_frame(m, i));
         let taken = m.get(at + A_TAKEN);
         Accounts {
             generated: next.wrapping_sub(first) / by,
