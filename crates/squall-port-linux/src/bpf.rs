@@ -439,7 +439,8 @@ fn load(object: &Object, kind: Kind, maps: &[RawFd]) -> io::Result<OwnedFd> {
     let log = String::from_utf8_lossy(&log);
     let lines: Vec<&str> = log.trim_end_matches('\0').lines().collect();
     let last = lines[lines.len().saturating_sub(12)..].join("\n  ");
-    Err(io::Error::new(error.kind(), format!("the kernel refuses program {}: {error}\n  {last}", object.name)))
+    // Not of the error's own kind: the verifier says EACCES, which is no want of permission.
+    Err(io::Error::other(format!("the kernel refuses program {}: {error}\n  {last}", object.name)))
 }
 
 fn load_btf(object: &Object) -> io::Result<(OwnedFd, Vec<[u32; 2]>)> {

@@ -73,6 +73,21 @@ const TESTS: &[(&str, Test)] = &[
     ),
 ];
 
+/// Tells a test who runs it.
+const USER: &str = "TEST_USER";
+
+/// Why a test cannot run here.
+#[derive(Debug)]
+struct Skipped(String);
+
+impl std::fmt::Display for Skipped {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Skipped {}
+
 /// uid and gid of nobody.
 const NOBODY: u32 = 65_534;
 
@@ -109,6 +124,7 @@ fn main() -> ExitCode {
                 command.uid(NOBODY).gid(NOBODY).current_dir("/").env_remove("XDG_RUNTIME_DIR");
             }
             let user = if as_nobody { "as nobody" } else { "as this user" };
+            command.env(USER, user);
             match command.status() {
                 Ok(status) if status.success() => {
                     println!("test {name} ({user}) ... ok");
@@ -137,8 +153,11 @@ fn run(name: &str) -> ExitCode {
     let Some((_, test)) = TESTS.iter().find(|(known, _)| *known == name) else { return ExitCode::FAILURE };
     match test() {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) if error.downcast_ref::<LabError>().is_some_and(|e| matches!(e, LabError::Forbidden { .. })) => {
-            println!("SKIPPED: {name}: {error}");
+        Err(error)
+            if error.is::<Skipped>()
+                || error.downcast_ref::<LabError>().is_some_and(|e| matches!(e, LabError::Forbidden { .. })) =>
+        {
+            println!("SKIPPED: {name} ({}): {error}", std::env::var(USER).unwrap_or_default());
             ExitCode::from(77)
         }
         Err(error) => {
@@ -320,8 +339,7 @@ fn the_kernel_cuts_as_we_do() -> Outcome {
     match Command::new("ethtool").args(["-K", "veth-a"]).args(off).output() {
         Ok(done) if done.status.success() => {}
         other => {
-            println!("SKIPPED: the_kernel_cuts_as_we_do: ethtool -K veth-a tx off ...: {other:?}");
-            return Ok(());
+            return Err(Skipped(format!("ethtool -K veth-a tx off ...: {other:?}")).into());
         }
     }
     for bypass in ["", ",bypass=0"] {
@@ -523,8 +541,7 @@ fn a_lab_stays_until_taken_down() -> Outcome {
     // The kernel says no to the process that holds the lab: told as text.
     if let Err(error) = Lab::up(&name, &LabOptions::default()) {
         if error.to_string().contains("user namespace") {
-            println!("SKIPPED: a_lab_stays_until_taken_down: {error}");
-            return Ok(());
+            return Err(Skipped(error.to_string()).into());
         }
         return Err(error.into());
     }

@@ -15,7 +15,7 @@ use squall_port::{
 use squall_port_linux::lab::{self, LabOptions};
 use squall_units::{Nanos, signature_check};
 
-use crate::{Outcome, enter, port, receive, send};
+use crate::{Outcome, Skipped, enter, port, receive, send};
 
 /// Room for the most frames that are sent before anybody looks.
 const RING: &str = ",ring=32768";
@@ -26,13 +26,12 @@ fn receiver(options: &str) -> String {
     if may { format!("af_xdp:veth-b{options}") } else { "af_packet:veth-b".into() }
 }
 
-/// Whether this user may receive; says so if not.
-fn may_receive(test: &str) -> std::io::Result<bool> {
-    let may = port("af_xdp:veth-b")?.facts().rx_queues > 0;
-    if !may {
-        println!("SKIPPED: {test}: needs the right to load BPF programs");
+/// An error where this user may not receive.
+fn need_programs() -> Outcome {
+    match port("af_xdp:veth-b")?.facts().rx_queues {
+        0 => Err(Skipped("needs the right to load BPF programs".into()).into()),
+        _ => Ok(()),
     }
-    Ok(may)
 }
 
 pub fn af_xdp_conforms() -> Outcome {
@@ -63,9 +62,7 @@ pub fn af_xdp_gives_frames_to_a_packet_socket_and_takes_its() -> Outcome {
 
 pub fn af_xdp_sends_and_receives_on_one_queue() -> Outcome {
     enter()?;
-    if !may_receive("af_xdp_sends_and_receives_on_one_queue")? {
-        return Ok(());
-    }
+    need_programs()?;
     for rx_first in [true, false] {
         let (mut a, mut b) = (port("af_xdp:veth-a")?, port("af_xdp:veth-b")?);
         let open = |p: &mut Box<dyn Port>| -> std::io::Result<_> {
@@ -95,9 +92,7 @@ pub fn af_xdp_sends_and_receives_on_one_queue() -> Outcome {
 
 pub fn af_xdp_queues_are_all_received_from() -> Outcome {
     lab::enter_private(&LabOptions { mtu: 1500, queues: 3 })?;
-    if !may_receive("af_xdp_queues_are_all_received_from")? {
-        return Ok(());
-    }
+    need_programs()?;
     for rx_queues in [1, 2] {
         let (mut a, mut b) =
             (port("af_xdp:veth-a,rx_queues=0")?, port(&format!("af_xdp:veth-b,rx_queues={rx_queues}"))?);
@@ -119,9 +114,7 @@ pub fn af_xdp_queues_are_all_received_from() -> Outcome {
 
 pub fn what_a_full_af_xdp_ring_loses_is_counted() -> Outcome {
     enter()?;
-    if !may_receive("what_a_full_af_xdp_ring_loses_is_counted")? {
-        return Ok(());
-    }
+    need_programs()?;
     for mode in ["native", "generic"] {
         let (mut a, mut b) = (port("af_xdp:veth-a")?, port(&format!("af_xdp:veth-b,ring=256,mode={mode}"))?);
         let mut rx = b.open_rx(0)?;
@@ -164,9 +157,7 @@ pub fn all_counters_agree_over_af_xdp() -> Outcome {
 
 pub fn af_xdp_lets_pass_what_is_for_the_host() -> Outcome {
     enter()?;
-    if !may_receive("af_xdp_lets_pass_what_is_for_the_host")? {
-        return Ok(());
-    }
+    need_programs()?;
     for mode in ["native", "generic"] {
         let (mut a, mut b, mut host) =
             (port("af_packet:veth-a")?, port(&format!("af_xdp:veth-b,mode={mode}"))?, port("af_packet:veth-b")?);
@@ -248,12 +239,9 @@ fn expect_line(output: &mut impl BufRead, wanted: &str) -> Outcome {
 
 pub fn the_host_answers_while_af_xdp_receives() -> Outcome {
     enter()?;
-    if !may_receive("the_host_answers_while_af_xdp_receives")? {
-        return Ok(());
-    }
+    need_programs()?;
     if run("command -v ip && command -v unshare").is_err() {
-        println!("SKIPPED: the_host_answers_while_af_xdp_receives: needs ip and unshare");
-        return Ok(());
+        return Err(Skipped("needs ip and unshare".into()).into());
     }
     // The other end in a namespace of its own, so that the kernel does not answer itself.
     let ourselves = std::env::current_exe()?;
@@ -284,9 +272,7 @@ pub fn the_host_answers_while_af_xdp_receives() -> Outcome {
 
 pub fn af_xdp_killed_leaves_no_program() -> Outcome {
     enter()?;
-    if !may_receive("af_xdp_killed_leaves_no_program")? {
-        return Ok(());
-    }
+    need_programs()?;
     let program = || run("ip link show veth-b").map(|said| said.contains("xdp"));
     for mode in ["native", "generic"] {
         let mut command = Command::new(std::env::current_exe()?);
@@ -353,8 +339,7 @@ pub fn af_xdp_tells_a_bad_frame_and_a_link_that_goes_down() -> Outcome {
 pub fn what_the_driver_drops_is_offered_again_then_counted() -> Outcome {
     lab::enter_private(&LabOptions { mtu: 1500, queues: 1 })?;
     if run("ip link set veth-b mtu 1000").is_err() {
-        println!("SKIPPED: what_the_driver_drops_is_offered_again_then_counted: needs ip");
-        return Ok(());
+        return Err(Skipped("needs ip".into()).into());
     }
     let (mut a, mut b) = (port("af_xdp:veth-a,rx_queues=0,tx_ring=64")?, port("af_packet:veth-b")?);
     let (mut tx, mut rx) = (a.open_tx(0, 1514)?, b.open_rx(0)?);
