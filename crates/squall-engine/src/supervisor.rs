@@ -16,7 +16,7 @@ use squall_measure::Receiver;
 use squall_plan::{Change, Placement, Plan};
 use squall_port::{InterfaceCounters, Port, RxQueue, TxQueue};
 use squall_profile::{Next, Stop};
-use squall_program::Scratch;
+use squall_program::{Gap, Scratch};
 use squall_stats::EqualBins;
 use squall_units::{Nanos, Picos};
 
@@ -69,6 +69,12 @@ pub enum EngineError {
          run starts\n  try a port of another kind, or a new run"
     )]
     Fixed(String, String),
+    #[error(
+        "the rate of stream {0:?} cannot change to bits a second: workers share it, its frames are of several lengths, and \
+         its port {1} makes them inside the kernel, where no worker sees the others' lengths\n  \
+         try a rate in frames a second, or cores = 1"
+    )]
+    FixedRate(String, String),
     #[error(
         "packets and octets of a run cannot change while {0} workers send: none of them knows the total\n  \
          try a new run, or cores = 1"
@@ -419,13 +425,19 @@ impl Running {
     /// Applies what [`Plan::diff`] found; streams that are in no change go on untouched.
     ///
     /// # Errors
-    /// [`EngineError::UnknownStream`], [`EngineError::TooMany`]; changes before it are applied.
+    /// [`EngineError::UnknownStream`], [`EngineError::TooMany`], [`EngineError::Fixed`], [`EngineError::FixedRate`];
+    /// changes before it are applied.
     pub fn apply(&mut self, changes: Vec<Change>) -> Result<(), EngineError> {
         let mut added = Vec::new();
         for change in changes {
             match change {
                 Change::Rate(name, gap, pps) => {
                     let number = self.number(&name)?;
+                    let stream = &self.plan.streams[number as usize];
+                    let apart = stream.placement == Placement::Shared && stream.program.sizes().only().is_none();
+                    if apart && matches!(gap, Gap::PerOctet { .. }) && self.ports[stream.port].generates() {
+                        return Err(EngineError::FixedRate(name, self.plan.ports[stream.port].name.clone()));
+                    }
                     let stream = &mut Arc::make_mut(&mut self.plan).streams[number as usize];
                     (stream.gap, stream.asked_pps) = (gap, pps);
                     self.tell(Control::Rate(number, gap));

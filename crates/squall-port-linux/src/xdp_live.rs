@@ -81,7 +81,7 @@ pub fn works(interface: &InterfaceInfo, rights: &Permissions) -> Result<(), Stri
 
 fn no_target(name: &str) -> String {
     format!(
-        "{name} takes no frames from XDP: a veth does when its peer polls (ethtool -K PEER gro on, or an af_xdp port \
+        "{name} takes no frames from XDP: a veth does while its peer is up and polls (ethtool -K PEER gro on, or an af_xdp port \
          there), other drivers when they have ndo_xdp_xmit; else try af_xdp:{name} or af_packet:{name}"
     )
 }

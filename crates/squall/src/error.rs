@@ -24,7 +24,13 @@ impl Error {
         match self {
             Self::Input(_)
             | Self::Usage(_)
-            | Self::Engine(EngineError::UnknownStream { .. } | EngineError::Count(_) | EngineError::FixedEnd(_)) => 2,
+            | Self::Engine(
+                EngineError::UnknownStream { .. }
+                | EngineError::Count(_)
+                | EngineError::Fixed(..)
+                | EngineError::FixedRate(..)
+                | EngineError::FixedEnd(_),
+            ) => 2,
             Self::Environment(_) | Self::Engine(_) => 3,
         }
     }

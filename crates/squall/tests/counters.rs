@@ -42,6 +42,7 @@ const TESTS: &[(&str, Test)] = &[
     ("xdp_live_counts_what_the_interface_counts", || matrix(&XDP_LIVE)),
     ("what_the_kernel_makes_at_full_speed_a_program_on_the_peer_counts", live_at_full_speed),
     ("frames_made_in_the_kernel_pause_change_their_rate_and_stop", live_control),
+    ("a_rate_that_workers_cannot_share_in_the_kernel_is_refused_and_nothing_changes", live_shared_rate),
     ("a_peer_that_does_not_poll_is_told_with_what_to_do", live_without_napi),
     ("what_a_loop_loses_on_purpose_is_explained", faults),
     ("a_full_receiver_over_af_packet_is_named", a_full_receiver_over_af_packet_is_named),
@@ -498,6 +499,26 @@ fn live_control() -> Outcome {
     same("stopped", "frames at the peer", sink.seen().frames, report.ports[0].tx.packets)?;
     let late = report.streams[0].departure_error_ns.as_ref().ok_or("no departures")?;
     same("stopped", "departures", late.count, report.streams[0].tx_packets)
+}
+
+fn live_shared_rate() -> Outcome {
+    XDP_LIVE.enter()?;
+    let _sink = squall_port_linux::sink::Sink::attach("veth-b", false)?;
+    let text = "[ports]\nA = \"xdp_live:veth-a\"\n[[stream]]\nname = \"one\"\npacket = \"eth/ipv4/udp\"\n\
+                size = [64, 1518]\nrate = \"2 kpps\"\n";
+    let parsed = |text: &str| Profile::parse(text, "live.toml", Format::Toml).map_err(|e| e.to_string());
+    let mut run = Session { cores: Some(2), ..Session::new(parsed(text)?) }.open()?.start()?;
+    let refused = run.change(parsed(&text.replace("2 kpps", "2 Mbps"))?).map_err(|e| (e.exit_status(), e.to_string()));
+    let told = matches!(&refused, Err((2, text)) if text.contains("frames a second"));
+    same("two workers", "told what to try", told, true)?;
+    run.change(parsed(&text.replace("2 kpps", "1 kpps"))?)?;
+    std::thread::sleep(Duration::from_millis(300));
+    run.stop();
+    let report = run.finish()?;
+    same("two workers", "rate at the end", report.streams[0].asked_pps, Some(1000.0))?;
+    // 300 ms, of which some 50 pass before the kernel makes frames; a machine that is stopped makes up for it.
+    let most = report.duration_s * 2_000.0 + 2.0;
+    same("two workers", "no more than asked", report.streams[0].tx_packets as f64 <= most, true)
 }
 
 fn live_without_napi() -> Outcome {
