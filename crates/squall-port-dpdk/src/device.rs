@@ -366,7 +366,7 @@ fn attach_error(address: &Address, eal: &Eal, name: &DeviceName, code: i32) -> i
         }
         Bus::Virtual => {
             "\n  the name is that of a driver and a number: net_null0, net_ring0, net_memif0, net_pcap0, net_af_packet0, \
-             net_af_xdp0, net_tap0"
+             net_af_xdp0, net_tap0; what follows behind ; is for the driver"
         }
     };
     io::Error::new(io::ErrorKind::NotFound, error)

@@ -213,6 +213,7 @@ fn places(program: &Path) -> Vec<PathBuf> {
 fn open(file: &Path, address: &Address) -> io::Result<&'static Api> {
     // SAFETY: the file is the shim, by name and place; its constructors register a kind of mempool and nothing else.
     let library = unsafe { Library::new(file) }.map_err(|error| {
+        let error = cause(&error);
         let found = file.components().count() > 1;
         let text = if found {
             format!(
@@ -233,7 +234,7 @@ fn open(file: &Path, address: &Address) -> io::Result<&'static Api> {
     };
     // SAFETY: the type is that of squall_dpdk.h, in every version of it.
     let abi = unsafe { library.get::<unsafe extern "C" fn() -> u32>(c"squall_dpdk_abi") }
-        .map_err(|error| strange(format!("is not the shim of Squall: {error}")))?;
+        .map_err(|error| strange(format!("is not the shim of Squall: {}", cause(&error))))?;
     // SAFETY: takes nothing and touches nothing.
     let found = unsafe { abi() };
     if found != ABI {
@@ -241,11 +242,16 @@ fn open(file: &Path, address: &Address) -> io::Result<&'static Api> {
     }
     // SAFETY: as above.
     let api = unsafe { library.get::<unsafe extern "C" fn(u32) -> *const Api>(c"squall_dpdk_api") }
-        .map_err(|error| strange(format!("is not the shim of Squall: {error}")))?;
+        .map_err(|error| strange(format!("is not the shim of Squall: {}", cause(&error))))?;
     // SAFETY: any number may be asked for.
     let api = unsafe { api(ABI) };
     // SAFETY: NULL, or a static table of the layout that its number says.
     unsafe { api.as_ref() }.filter(|api| api.abi == ABI).ok_or_else(|| strange("gives no table".into()))
+}
+
+/// The loader's own words: libloading says no more than that it failed.
+fn cause(error: &libloading::Error) -> String {
+    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }
 
 #[cfg(test)]

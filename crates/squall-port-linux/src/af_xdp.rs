@@ -102,6 +102,7 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
             Ok(program) => loaded = Some(program),
             // Sending needs no program.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                let error = error.to_string().lines().map(str::trim).collect::<Vec<_>>().join("; ");
                 let why = format!("{}: sends only: {error}", link.name);
                 notes.push(why.clone());
                 deaf = Some(why);

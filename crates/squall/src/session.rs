@@ -56,6 +56,26 @@ pub struct Opened {
     virtual_time: bool,
 }
 
+/// A port that nothing is sent to is there to receive: if it cannot, the run would show nothing, and seem well. A sink
+/// (`null`, a capture to write) may stand in for one.
+///
+/// # Errors
+/// Why it does not.
+fn receives(address: &str, port: &dyn Port) -> Result<(), Error> {
+    let facts = port.facts();
+    if facts.rx_queues > 0 || matches!(facts.kind, "null" | "pcap") {
+        return Ok(());
+    }
+    let name = address.split([':', ',']).nth(1).unwrap_or_default();
+    if port.generates() {
+        return Err(Error::Usage(format!("{address} sends only\n  try af_xdp:{name} or af_packet:{name} to receive")));
+    }
+    match port.notes().iter().find(|note| note.contains("sends only")) {
+        Some(why) => Err(Error::Environment(format!("{address} cannot receive: {why}\n  or try af_packet:{name}"))),
+        None => Err(Error::Usage(format!("{address} cannot receive: it has no receive queue\n  try rx_queues=1"))),
+    }
+}
+
 /// What would be sent; nothing is open.
 pub struct Planned {
     pub plan: Plan,
@@ -189,12 +209,8 @@ impl Session {
         let mut ports = Vec::new();
         let (mut limits, notes) = self.each_port(|port, wanted| {
             let (opened, limit, note) = crate::ports::open(&port.address, wanted)?;
-            if wanted.to == crate::kinds::Use::Receive && opened.generates() {
-                let name = port.address.split([':', ',']).nth(1).unwrap_or_default();
-                return Err(Error::Usage(format!(
-                    "{} sends only\n  try af_xdp:{name} or af_packet:{name} to receive",
-                    port.address
-                )));
+            if wanted.to == Use::Receive && self.receive {
+                receives(&port.address, opened.as_ref())?;
             }
             ports.push(opened);
             Ok((limit, note))
