@@ -480,6 +480,24 @@ fn a_bare_name_takes_a_kind_and_says_why() {
 }
 
 #[test]
+fn nobody_waits_for_frames_on_a_port_that_cannot_receive() {
+    for address in ["af_xdp:b0", "af_xdp:b0,rx_queues=0"] {
+        for command in
+            [format!("recv -p {address}"), format!("send -p a0 --to {address} --packet eth/ipv4/udp -r 1kpps")]
+        {
+            let Some((status, _, err)) = in_a_namespace(&format!("{VETH} && squall {command} -n 1 -d 100ms -q")) else {
+                return;
+            };
+            if err.contains("CONFIG_XDP_SOCKETS") {
+                println!("SKIPPED: {err}");
+                return;
+            }
+            assert!(status >= 2 && err.contains("cannot receive") && err.contains("try "), "{address}: {status} {err}");
+        }
+    }
+}
+
+#[test]
 fn a_probe_measures_what_works_in_a_lab_of_its_own_or_on_a_named_interface() {
     let Some((status, out, err)) = in_a_namespace("squall ports --probe --time 50ms --json -") else { return };
     assert_eq!(status, 0, "{err}");

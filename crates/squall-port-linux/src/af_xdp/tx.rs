@@ -68,8 +68,9 @@ struct Slots {
     start: usize,
     stride: usize,
     meta: Vec<TxMeta>,
-    /// Descriptors that have not completed, of each slot.
-    pending: Vec<u8>,
+    /// Descriptors that have not completed, of each slot: many, where frames are dropped and offered again faster than
+    /// they complete.
+    pending: Vec<u32>,
     /// A bit for each slot, set when it is ours; a group is one word.
     free: Vec<u64>,
 }
@@ -107,7 +108,7 @@ impl Slots {
     }
 
     fn take(&mut self, slot: usize, descriptors: u8) {
-        self.pending[slot] += descriptors;
+        self.pending[slot] += u32::from(descriptors);
         self.free[slot / BATCH] &= !(1 << (slot % BATCH));
     }
 

@@ -142,17 +142,22 @@ impl Umem {
     pub fn bind(layout: Layout, metadata: bool, first: Direction, binding: &Binding) -> io::Result<Side> {
         let base = Socket::new(libc::AF_XDP, libc::SOCK_RAW, 0)?;
         let octets = layout.octets();
-        let memory = match Map::anonymous(octets.next_multiple_of(HUGE_PAGE), true) {
-            // A whole huge page for little memory would be a waste of what others wait for.
-            Ok(memory) if octets >= HUGE_PAGE / 2 => memory,
-            _ => Map::anonymous(octets, false)?,
-        };
         // struct xdp_umem_reg: addr, len, chunk_size and headroom, flags and tx_metadata_len.
         let unaligned = if layout.zero_copy { 0 } else { libc::XDP_UMEM_UNALIGNED_CHUNK_FLAG };
         let (with, meta) = if metadata { (libc::XDP_UMEM_TX_METADATA_LEN, TX_METADATA as u64) } else { (0, 0) };
-        let at = memory.at(0, octets).as_ptr() as u64;
-        let register = [at, octets as u64, layout.chunk as u64, u64::from(unaligned | with) | meta << 32];
-        base.set(libc::SOL_XDP, libc::XDP_UMEM_REG, register)?;
+        let register = |memory: Map| {
+            let at = memory.at(0, octets).as_ptr() as u64;
+            let register = [at, octets as u64, layout.chunk as u64, u64::from(unaligned | with) | meta << 32];
+            base.set(libc::SOL_XDP, libc::XDP_UMEM_REG, register).map(|()| memory)
+        };
+        // A whole huge page for little memory would be a waste of what others wait for. A container may be allowed none of
+        // those that are there, which shows when they are pinned.
+        let huge = octets >= HUGE_PAGE / 2;
+        let huge = huge.then(|| Map::anonymous(octets.next_multiple_of(HUGE_PAGE), true).and_then(register));
+        let memory = match huge {
+            Some(Ok(memory)) => memory,
+            _ => register(Map::anonymous(octets, false)?)?,
+        };
         let (fill, completion) = (layout.rx_chunks.max(2).next_power_of_two(), layout.tx_ring);
         base.set(libc::SOL_XDP, libc::XDP_UMEM_FILL_RING, fill)?;
         base.set(libc::SOL_XDP, libc::XDP_UMEM_COMPLETION_RING, completion)?;
