@@ -359,6 +359,18 @@ pub fn signal_thread(thread: c_int, signal: c_int) {
     unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, signal) };
 }
 
+/// The calling thread gets `signal` whatever the process has blocked: threads inherit that.
+pub fn unblock(signal: c_int) {
+    // SAFETY: all zero is valid memory for a set; it is emptied next.
+    let mut set: libc::sigset_t = unsafe { mem::zeroed() };
+    // SAFETY: `set` is writable.
+    unsafe { libc::sigemptyset(&mut set) };
+    // SAFETY: as above.
+    unsafe { libc::sigaddset(&mut set, signal) };
+    // SAFETY: `set` is initialised; only this thread's mask changes.
+    unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut()) };
+}
+
 /// From now on `signal` ends system calls (EINTR) and does nothing else, unless somebody has a handler for it already.
 pub fn ignore_audibly(signal: c_int, once: &std::sync::Once) {
     extern "C" fn nothing(_: c_int) {}
@@ -378,4 +390,37 @@ pub fn ignore_audibly(signal: c_int, once: &std::sync::Once) {
         // SAFETY: the handler is safe at any moment, as it does nothing.
         unsafe { libc::sigaction(signal, &new, std::ptr::null_mut()) };
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Once;
+
+    use super::*;
+
+    /// As where a program has all signals blocked and waits for them in one thread.
+    #[test]
+    fn a_signal_that_the_process_blocks_still_ends_a_system_call() {
+        static ONCE: Once = Once::new();
+        // SAFETY: all zero is valid memory for a set; it is filled next.
+        let mut all: libc::sigset_t = unsafe { mem::zeroed() };
+        // SAFETY: `all` is writable.
+        unsafe { libc::sigfillset(&mut all) };
+        // SAFETY: `all` is initialised; only the mask of this test's thread changes.
+        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &all, std::ptr::null_mut()) };
+        let (tell, thread) = std::sync::mpsc::channel();
+        let sleeper = std::thread::spawn(move || {
+            ignore_audibly(libc::SIGURG, &ONCE);
+            unblock(libc::SIGURG);
+            tell.send(thread_id()).unwrap();
+            // SAFETY: waits for no descriptor.
+            unsafe { libc::poll(std::ptr::null_mut(), 0, 60_000) }
+        });
+        let thread = thread.recv().unwrap();
+        while !sleeper.is_finished() {
+            signal_thread(thread, libc::SIGURG);
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        assert_eq!(sleeper.join().unwrap(), -1, "interrupted");
+    }
 }

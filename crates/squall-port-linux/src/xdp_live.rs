@@ -181,6 +181,7 @@ struct LiveRemote {
 impl Generator for Live {
     fn run(&mut self) -> io::Result<()> {
         sys::ignore_audibly(SIGNAL, &ONCE);
+        sys::unblock(SIGNAL);
         self.remote.thread.store(sys::thread_id(), Ordering::Release);
         let run = LiveRun { frame: &self.frame, ingress: 0, repeat: REPEAT, batch: self.batch };
         let result = self.program.run_live(&run);
