@@ -71,37 +71,7 @@ impl Memory for Shared<'_> {
 impl Driver {
     /// Compiles what worker `index` sends on `port` and loads it; `None` where that is nothing.
     pub fn open(plan: &Plan, index: usize, port: usize, queue: u32, opened: &mut dyn Port) -> io::Result<Option<Self>> {
-        let shares = (0..plan.streams.len())
-            .filter(|&s| plan.streams[s].port == port)
-            .filter_map(|s| Some((s as u32, plan.streams[s].clone(), plan.share(s, index)?)));
-        let streams: Vec<_> = shares.collect();
-        if streams.is_empty() {
-            return Ok(None);
-        }
-        let address = opened.facts().address.clone();
-        let unfit = |e: Unfit| io::Error::new(io::ErrorKind::InvalidInput, format!("{address}: {e}"));
-        streams.iter().try_for_each(|(_, s, _)| fits(s)).map_err(unfit)?;
-        let counted = plan.stop.packets.is_some() || plan.stop.octets.is_some();
-        if counted && plan.workers[index].tx.len() > 1 {
-            let why = "a run over several ports that ends by a count of frames or octets".to_owned();
-            return Err(unfit(Unfit { stream: None, why }));
-        }
-        let place = |number: usize| streams.iter().position(|s| s.0 as usize == number);
-        let compiled: Vec<Stream<'_>> = streams
-            .iter()
-            .map(|(_, s, share)| Stream {
-                self_start: s.self_start,
-                next: s.next.and_then(|next| Some((place(next.stream)?, next.times))),
-                name: &s.name,
-                program: &s.program,
-                gap: s.gap,
-                law: &s.law,
-                pattern: s.pattern,
-                start: s.start,
-                share: *share,
-            })
-            .collect();
-        let image = kernel::compile(&compiled).map_err(unfit)?;
+        let Some((streams, image)) = image(plan, index, port, &opened.facts().address)? else { return Ok(None) };
         let pps = streams.iter().map(|(_, s, (_, by))| Some(s.asked_pps? / *by as f64)).sum::<Option<f64>>();
         let batch = pps.map_or(UNPACED_BATCH, |pps| (pps / ONE_BY_ONE).ceil().clamp(1.0, MOST_PACED_BATCH) as u32);
         let generation = Generation {
@@ -394,6 +364,52 @@ impl Drop for Driver {
             self.close(Picos(0));
         }
     }
+}
+
+/// Whether a port that makes its frames itself can make what `plan` has for it; `address` is the port's.
+///
+/// # Errors
+/// [`io::ErrorKind::InvalidInput`]: what it cannot make, and which ports can.
+pub fn can_be_generated(plan: &Plan, port: usize, address: &str) -> io::Result<()> {
+    (0..plan.workers.len()).try_for_each(|index| image(plan, index, port, address).map(drop))
+}
+
+/// A worker's streams on a port, with their shares.
+type Shares = Vec<(u32, PlanStream, (u64, u64))>;
+
+/// The program for a worker's streams on a port; `None`: it has none there.
+fn image(plan: &Plan, index: usize, port: usize, address: &str) -> io::Result<Option<(Shares, kernel::Image)>> {
+    let shares = (0..plan.streams.len())
+        .filter(|&s| plan.streams[s].port == port)
+        .filter_map(|s| Some((s as u32, plan.streams[s].clone(), plan.share(s, index)?)));
+    let streams: Vec<_> = shares.collect();
+    if streams.is_empty() {
+        return Ok(None);
+    }
+    let unfit = |e: Unfit| io::Error::new(io::ErrorKind::InvalidInput, format!("{address}: {e}"));
+    streams.iter().try_for_each(|(_, s, _)| fits(s)).map_err(unfit)?;
+    let counted = plan.stop.packets.is_some() || plan.stop.octets.is_some();
+    if counted && plan.workers[index].tx.len() > 1 {
+        let why = "a run over several ports that ends by a count of frames or octets".to_owned();
+        return Err(unfit(Unfit { stream: None, why }));
+    }
+    let place = |number: usize| streams.iter().position(|s| s.0 as usize == number);
+    let compiled: Vec<Stream<'_>> = streams
+        .iter()
+        .map(|(_, s, share)| Stream {
+            self_start: s.self_start,
+            next: s.next.and_then(|next| Some((place(next.stream)?, next.times))),
+            name: &s.name,
+            program: &s.program,
+            gap: s.gap,
+            law: &s.law,
+            pattern: s.pattern,
+            start: s.start,
+            share: *share,
+        })
+        .collect();
+    let image = kernel::compile(&compiled).map_err(unfit)?;
+    Ok(Some((streams, image)))
 }
 
 /// What the program itself does not know of.

@@ -14,5 +14,6 @@ mod wheel;
 mod worker;
 
 pub use clock::Clock;
+pub use generate::can_be_generated;
 pub use supervisor::{EngineError, Outcome, Running, Settings, start};
 pub use worker::{Control, PortRx, PortTx, Snapshot, StreamTx};

@@ -143,9 +143,12 @@ impl Session {
     /// # Errors
     /// Mistakes in addresses and profile.
     pub fn plan_only(&self) -> Result<Planned, Error> {
-        let mut ports = Vec::new();
+        let (mut ports, mut generate) = (Vec::new(), Vec::new());
         let (mut limits, notes) = self.each_port(|port, wanted| match crate::ports::open(&port.address, wanted) {
             Ok((opened, limit, note)) => {
+                if opened.generates() {
+                    generate.push(ports.len());
+                }
                 ports.push(Some(opened.facts().clone()));
                 Ok((limit, note))
             }
@@ -158,6 +161,10 @@ impl Session {
         })?;
         let virtual_time = self.settle(&mut limits);
         let mut plan = self.compile(&limits, virtual_time)?;
+        for port in generate {
+            squall_engine::can_be_generated(&plan, port, &plan.ports[port].address)
+                .map_err(|error| Error::Usage(error.to_string()))?;
+        }
         plan.notes.splice(0..0, notes);
         Ok(Planned { plan, ports, limits, virtual_time })
     }

@@ -527,7 +527,13 @@ fn live_without_napi() -> Outcome {
     let (tx, reasons) = (&report.ports[0].tx, format!("{:?}", report.verdict.reasons));
     same("without polling", "frames", tx.packets, 0)?;
     same("without polling", "refused", tx.not_sent.get("interface_refused").is_some_and(|n| *n > 0), true)?;
-    same("without polling", "advice", reasons.contains("gro on"), true)
+    same("without polling", "advice", reasons.contains("gro on"), true)?;
+    // What does not fit is told before anything runs.
+    let text = "[ports]\nA = \"xdp_live:veth-a\"\n[[stream]]\npacket = \"eth/ipv4/udp\"\nrate = \"1 kpps\"\n\
+                departures = \"poisson\"\n";
+    let planned = Session::new(Profile::parse(text, "live.toml", Format::Toml).map_err(|e| e.to_string())?).plan_only();
+    let why = planned.err().ok_or("what cannot be made inside the kernel was planned")?.to_string();
+    same("planned", "advice", why.contains("gaps that are not constant") && why.contains("try "), true)
 }
 
 /// Some 10,000 frames over a loop to itself with one fault: what the counters say of it.
