@@ -23,6 +23,8 @@ pub struct Machine<'a> {
     pub now: u64,
     pub tick: u64,
     pub cpu: u64,
+    /// What a redirect to a device map gives: `XDP_REDIRECT`, or the flags' action when nothing is there.
+    pub redirect: i32,
     context: Vec<u8>,
     packet: Vec<u8>,
     stacks: Vec<[u8; STACK]>,
@@ -38,6 +40,7 @@ impl<'a> Machine<'a> {
             now: 0,
             tick: 0,
             cpu: 0,
+            redirect: crate::xdp_action::REDIRECT,
             context: Vec::new(),
             packet: Vec::new(),
             stacks: Vec::new(),
@@ -169,7 +172,7 @@ impl<'a> Machine<'a> {
                 self.now
             }
             helper::GET_SMP_PROCESSOR_ID => self.cpu,
-            helper::REDIRECT_MAP => crate::xdp_action::REDIRECT as u64,
+            helper::REDIRECT_MAP => self.redirect as u64,
             helper::XDP_ADJUST_TAIL => {
                 let len = self.packet.len() as i64 + i64::from(r[2] as i32);
                 self.packet.resize(usize::try_from(len).map_err(|_| "a frame of less than nothing")?, 0);

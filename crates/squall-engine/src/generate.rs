@@ -147,7 +147,7 @@ impl Driver {
     pub fn turn(&mut self, at: Picos) {
         if let Some(error) = self.trouble() {
             self.fail(error);
-            return self.leave();
+            return self.settle(at.min(self.end));
         }
         if self.ends(at).is_none() {
             return;

@@ -297,6 +297,24 @@ fn a_hand_over_of_which_the_driver_took_nothing_is_no_departure() {
 }
 
 #[test]
+fn frames_that_find_no_interface_are_counted_by_stream() {
+    let p = [program(60), program(64)];
+    let streams = p.each_ref().map(|p| stream(p, Gap::PerFrame { num: 1_000, den: 1 }, Pattern::CONTINUOUS));
+    let image = compile(&streams).unwrap();
+    let mut machine = machine(&image);
+    begin(&mut machine, &image, ENDLESS);
+    (machine.now, machine.tick) = (START + 1_000_000, 1);
+    (0..2).for_each(|_| assert!(next_frame(&mut machine, &image).is_some()));
+    machine.redirect = xdp_action::DROP;
+    (0..3).for_each(|_| assert_eq!(machine.run_xdp(&mut image.frame.clone()).unwrap(), xdp_action::DROP as u64));
+    witness(&mut machine, &image, 0, &[0, 0, 2, 0, 0]);
+    let words = on(&mut machine, &image);
+    let counts = [0, 1].map(|i| image.layout.accounts(&words, i));
+    assert!(image.layout.is_gone(&words));
+    assert_eq!(counts.map(|c| (c.generated, c.taken, c.refused)), [(3, 1, 2), (2, 1, 1)]);
+}
+
+#[test]
 fn what_does_not_fit_names_stream_reason_and_who_can() {
     let p = program(60);
     let uniform = GapLaw::Uniform { spread: 0.5 };

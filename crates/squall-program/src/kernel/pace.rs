@@ -247,8 +247,10 @@ fn push(a: &mut Asm, maps: Maps, ends: Ends, stream: &Stream<'_>, i: usize) {
     a.bind(unlimited).call(helper::GET_SMP_PROCESSOR_ID).store(U64, R8, word(CPU), R0);
     a.load_map(R1, maps.exit).mov(R2, 0).mov(R3, xdp_action::DROP).call(helper::REDIRECT_MAP);
     a.jump_if(Cond::Ne, R0, xdp_action::REDIRECT, gone).exit();
-    // Nobody will see this frame: it is taken back from the ring.
+    // No witness will see this frame: it is taken back from the ring, and counted here.
     a.bind(gone).store(U64, R8, word(GONE), 1);
+    let refused = ACCOUNTS + ACCOUNT * i + A_REFUSED;
+    load(a, R1, refused).add(R1, 1).store(U64, R8, word(refused), R1);
     load(a, R1, GENERATED).alu(Alu::Sub, R1, 1).store(U64, R8, word(GENERATED), R1);
     load(a, R1, PENDING).alu(Alu::Sub, R1, 1).store(U64, R8, word(PENDING), R1);
     a.jump(ends.idle);
