@@ -449,14 +449,16 @@ fn live_at_full_speed() -> Outcome {
     let streams = stream("64", "rate = \"max\"")
         + &stream("[64, 594, 1518]", "rate = \"20 kpps\"")
         + &stream("1518", "rate = \"max\"\nmode = { burst = 1000 }");
+    // Long enough for a worker whose CPU is taken for some tenths of a second: a burst without gaps that has not left when
+    // time is up is in no counter.
     for cores in [1, 2] {
         let sink = squall_port_linux::sink::Sink::attach("veth-b", false)?;
-        let report = run(&format!("duration = \"300 ms\"\n[ports]\nA = \"xdp_live:veth-a\"\n{streams}"), cores)?;
+        let report = run(&format!("duration = \"1 s\"\n[ports]\nA = \"xdp_live:veth-a\"\n{streams}"), cores)?;
         let (seen, tx) = (sink.seen(), &report.ports[0].tx);
         let name = format!("xdp_live on {cores} workers");
         same(&name, "at the peer", (seen.frames, seen.octets), (tx.packets, tx.octets - 4 * tx.packets))?;
         same(&name, "of the burst", report.streams[2].tx_packets + unsent(&report, 2), 1000)?;
-        same(&name, "of the paced stream", report.streams[1].tx_packets + unsent(&report, 1), 6000)?;
+        same(&name, "of the paced stream", report.streams[1].tx_packets + unsent(&report, 1), 20_000)?;
         same(&name, "of the whole", tx.packets, report.streams.iter().map(|s| s.tx_packets).sum())?;
         if report.streams[0].tx_packets < 1000 {
             return Err(format!("{name}: {} frames without gaps", report.streams[0].tx_packets).into());
