@@ -61,9 +61,9 @@ pub struct Running {
 
 /// Of CPU numbers; a type of its own, because a plain list would be an argument that may be repeated.
 #[derive(Clone, Debug)]
-pub struct CpuList(Vec<u32>);
+pub struct CpuList(pub Vec<u32>);
 
-fn parse_cpus(text: &str) -> Result<CpuList, String> {
+pub fn parse_cpus(text: &str) -> Result<CpuList, String> {
     squall::parse_cpus(text).map(CpuList)
 }
 

@@ -10,7 +10,7 @@ use squall::{
 };
 
 use crate::{
-    args::{Output, command_line},
+    args::{CpuList, Output, command_line, parse_cpus},
     drive::{End, drive_until},
     table::{Side, table},
 };
@@ -39,6 +39,12 @@ pub struct Args {
     /// Counts the gaps between frames in so many bins of so much each: 100:10us
     #[arg(long, value_name = "BINS:WIDTH", value_parser = bins)]
     histogram: Option<(usize, Nanos)>,
+    /// Workers, over which the receive queues of the ports are spread [default: one]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    cores: Option<u16>,
+    /// CPUs to bind the workers to, one each: 2-5, 0,2,4; without --cores as many workers
+    #[arg(long, value_name = "LIST", value_parser = parse_cpus)]
+    cpus: Option<CpuList>,
     #[command(flatten)]
     output: Output,
 }
@@ -50,7 +56,13 @@ pub fn recv(args: &Args) -> Result<ExitCode, Error> {
         _ => format!("port {}", i + 1),
     };
     let ports = args.port.iter().enumerate().map(|(i, address)| (name(i), address.clone()));
-    let session = Session { command: command_line(), gap_bins: args.histogram, ..Session::listen(ports) };
+    let session = Session {
+        command: command_line(),
+        gap_bins: args.histogram,
+        cores: args.cores.map(usize::from),
+        cpus: args.cpus.as_ref().map(|list| list.0.clone()),
+        ..Session::listen(ports)
+    };
     let end = End { after_s: args.duration.map(Nanos::as_secs_f64), received: args.count };
     drive_until(session, &args.output, &format!("squall recv on {}", args.port.join(", ")), end, |report| {
         report.ports.iter().filter_map(|p| Some(bars(&p.name, p.rx.arrival_gap_bins.as_ref()?))).collect()

@@ -480,6 +480,17 @@ fn a_bare_name_takes_a_kind_and_says_why() {
 }
 
 #[test]
+fn receive_queues_are_spread_over_as_many_workers_as_are_asked_for() {
+    let (status, out, err) =
+        run(&["recv", "-p", "loop:spread,queues=3", "--cores", "3", "-d", "50ms", "-q", "--json", "-"]);
+    assert_eq!(status, 0, "{err}");
+    let report: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(report["workers"].as_array().unwrap().len(), 3, "{report:#}");
+    let (status, _, err) = run(&["recv", "-p", "loop:spread", "--cpus", "4000"]);
+    assert!(status == 2 && err.contains("CPU 4000"), "{err}");
+}
+
+#[test]
 fn nobody_waits_for_frames_on_a_port_that_cannot_receive() {
     for address in ["af_xdp:b0", "af_xdp:b0,rx_queues=0"] {
         for command in
