@@ -103,33 +103,25 @@ impl Law {
         match self {
             Self::Step { first, step, count, .. } => {
                 let (first, step) = (*first as u64, *step as u64);
-                if by == 1 && *count != 0 {
-                    // In stretches up to the next wrap, so that the inner loop has nothing but an addition.
-                    let mut out = out;
-                    while !out.is_empty() {
-                        let n = usize::try_from(*count - i).unwrap_or(usize::MAX).min(out.len());
-                        let (stretch, behind) = out.split_at_mut(n);
-                        let mut v = first.wrapping_add(step.wrapping_mul(i));
-                        for o in stretch {
-                            *o = W::low(v);
-                            v = v.wrapping_add(step);
-                        }
-                        i = if i + n as u64 == *count { 0 } else { i + n as u64 };
-                        out = behind;
+                let by = if by == 1 || *count == 0 { by } else { by % count };
+                let each = step.wrapping_mul(by);
+                // In stretches up to the next wrap, so that the inner loop has nothing but an addition.
+                let mut out = out;
+                while !out.is_empty() {
+                    let n = match (*count, by) {
+                        (0, _) | (_, 0) => out.len(),
+                        (count, 1) => usize::try_from(count - i).unwrap_or(usize::MAX).min(out.len()),
+                        (count, by) => usize::try_from((count - i).div_ceil(by)).unwrap_or(usize::MAX).min(out.len()),
+                    };
+                    let (stretch, behind) = out.split_at_mut(n);
+                    let mut v = first.wrapping_add(step.wrapping_mul(i));
+                    for o in stretch {
+                        *o = W::low(v);
+                        v = v.wrapping_add(each);
                     }
-                    *place = i;
-                    return;
-                }
-                let by = if *count == 0 { by } else { by % count };
-                let (mut v, each) = (first.wrapping_add(step.wrapping_mul(i)), step.wrapping_mul(by));
-                for o in out {
-                    *o = W::low(v);
-                    let (next, over) = i.overflowing_add(by);
-                    (i, v) = (next, v.wrapping_add(each));
-                    if *count != 0 && (over || next >= *count) {
-                        i = next.wrapping_sub(*count);
-                        v = first.wrapping_add(step.wrapping_mul(i));
-                    }
+                    // All but the last step stay below the count.
+                    i = add_mod(i.wrapping_add(by.wrapping_mul(n as u64 - 1)), by, *count);
+                    out = behind;
                 }
             }
             Self::List { values, .. } => {
@@ -270,7 +262,7 @@ mod tests {
             Law::weighted(&[(1, 1), (2, 3)], 6),
         ];
         for law in laws {
-            for (k, by) in [(0, 1), (17, 1), (1, 2), (u32::MAX.into(), 3)] {
+            for (k, by) in [(0, 1), (17, 1), (1, 2), (3, 5), (2, 7), (u32::MAX.into(), 3)] {
                 let mut out = [0u64; 64];
                 let mut place = law.seek(k);
                 let (a, b) = out.split_at_mut(40);
