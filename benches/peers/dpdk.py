@@ -11,11 +11,9 @@ FILE takes one JSON object a line: the host, then each measurement.
 """
 
 import argparse
-import datetime
 import json
 import os
 import pathlib
-import platform
 import pty
 import re
 import select
@@ -186,23 +184,8 @@ def counter_hertz() -> float:
 
 
 def host(hertz: float) -> Record:
-    cpu = next((l.partition(":")[2].strip() for l in open("/proc/cpuinfo") if l.startswith("model name")), "unknown")
     said = subprocess.run(["pkg-config", "--modversion", "libdpdk"], capture_output=True, text=True, check=False)
-    commit = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, cwd=ROOT, check=False
-    )
-    return {
-        "what": "host",
-        "started": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "cpu": cpu,
-        "hertz": hertz,
-        "cpus": len(os.sched_getaffinity(0)),
-        "load": os.getloadavg(),
-        "kernel": platform.release(),
-        "dpdk": said.stdout.strip(),
-        "commit": commit.stdout.strip(),
-        "command": " ".join(["dpdk.py", *sys.argv[1:]]),
-    }
+    return tools.host(hertz=hertz, dpdk=said.stdout.strip())
 
 
 def table(records: list[Record]) -> str:

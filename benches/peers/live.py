@@ -48,6 +48,7 @@ def main() -> None:
         print("SKIPPED: tcpreplay: it is not installed", file=sys.stderr)
     records: list[dict] = []
     with out.open("w") as file, Lab() as lab:
+        print(json.dumps(tools.host()), file=file)
         cases = [(name, kind, None, r) for kind in o.kinds for r in range(o.rounds) for name in senders]
         cases += [("squall xdp_live", "60", gap, r) for gap in o.gaps for r in range(o.rounds)]
         for name, kind, gap, round_ in cases:

@@ -19,7 +19,6 @@ import itertools
 import json
 import os
 import pathlib
-import platform
 import shutil
 import statistics
 import struct
@@ -53,7 +52,7 @@ def main() -> None:
     records: list[Record] = []
     with out.open("w") as file, Lab() as lab:
         measurements = speed(lab, chosen, o) if o.what == "speed" else accuracy(lab, chosen, o)
-        for record in itertools.chain([host(o, chosen)], measurements):
+        for record in itertools.chain([tools.host(versions={name: version(name) for name in chosen})], measurements):
             records.append(record)
             print(json.dumps(record), file=file, flush=True)
             print(json.dumps(record), file=sys.stderr)
@@ -190,23 +189,6 @@ def timestamps(capture: pathlib.Path) -> np.ndarray:
 def numbers(text: str, before: str) -> Iterator[int]:
     """The numbers that stand before the words `before`."""
     return (int(line.split()[0]) for line in text.splitlines() if line.endswith(before))
-
-
-def host(o: argparse.Namespace, chosen: list[str]) -> Record:
-    cpu = next((l.partition(":")[2].strip() for l in open("/proc/cpuinfo") if l.startswith("model name")), "unknown")
-    commit = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, cwd=RUNS.parent, check=False
-    )
-    return {
-        "what": "host",
-        "started": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "cpu": cpu,
-        "cpus": len(os.sched_getaffinity(0)),
-        "kernel": platform.release(),
-        "commit": commit.stdout.strip(),
-        "command": " ".join(["peers.py", *sys.argv[1:]]),
-        "versions": {name: version(name) for name in chosen},
-    }
 
 
 def version(name: str) -> str:

@@ -4,11 +4,15 @@ A tool is a function (lab, kind, pps) -> Process; `kind` is a frame length witho
 as it goes. All send the same frames (mgen excepted, see there), on one CPU.
 """
 
+import datetime
 import itertools
 import os
 import pathlib
+import platform
 import shutil
 import struct
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 
@@ -18,6 +22,28 @@ from lab import IP_A, IP_SINK, MAC_A, MAC_SINK, PORT_A, Lab, Process
 # Simple IMIX, 7:4:1 of 64, 594 and 1518 octets with FCS, in a mixed order.
 IMIX = [60, 590, 60, 60, 590, 60, 1514, 60, 590, 60, 590, 60]
 SPORT, DPORT = 5001, 5002
+
+
+def host(**more: object) -> dict[str, object]:
+    """The first line of a file of figures: where they are from."""
+    cpu = next((l.partition(":")[2].strip() for l in open("/proc/cpuinfo") if l.startswith("model name")), "unknown")
+    commit = subprocess.run(
+        ["git", "describe", "--always", "--dirty"],
+        capture_output=True,
+        text=True,
+        cwd=pathlib.Path(__file__).parent,
+        check=False,
+    )
+    return {
+        "what": "host",
+        "started": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "cpu": cpu,
+        "cpus": len(os.sched_getaffinity(0)),
+        "load": os.getloadavg(),
+        "kernel": platform.release(),
+        "commit": commit.stdout.strip(),
+        "command": " ".join([pathlib.Path(sys.argv[0]).name, *sys.argv[1:]]),
+    } | more
 
 
 class Unsuited(Exception):
