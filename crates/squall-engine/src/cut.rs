@@ -2,7 +2,7 @@
 
 use std::io;
 
-use squall_port::{BATCH, SendError, Slots, TxBatch, TxQueue};
+use squall_port::{BATCH, Lent, SendError, Slots, TxBatch, TxQueue};
 use squall_units::{Cut, FCS_LEN};
 use squall_wire::Segments;
 
@@ -12,9 +12,7 @@ const SLOTS: usize = 16;
 pub(crate) struct Cutter {
     inner: Box<dyn TxQueue>,
     slots: Slots,
-    /// Slots `next..next + lent` are lent and not sent.
-    next: usize,
-    lent: usize,
+    lent: Lent,
     /// Of the next frame, so many segments have left; behind an error, of that which was dropped.
     left: usize,
     /// The frame before the next was dropped in its midst.
@@ -27,18 +25,13 @@ impl Cutter {
     /// `max_frame`: the longest frame before it is cut, octets without FCS.
     pub fn new(inner: Box<dyn TxQueue>, max_frame: u32) -> Self {
         let slots = Slots::new(SLOTS, max_frame as usize);
-        Self { inner, slots, next: 0, lent: 0, left: 0, dropped: false, failure: None }
-    }
-
-    fn pass(&mut self) {
-        self.next += 1;
-        self.lent -= 1;
+        Self { inner, slots, lent: Lent::default(), left: 0, dropped: false, failure: None }
     }
 
     /// Hands the next frame over, as far as there is room; whether all of it. When the port refuses a segment, those
     /// behind it are dropped, too: what has left is then told by one number, and no segment is counted that has not.
     fn forward(&mut self) -> Result<bool, SendError> {
-        let (octets, meta) = self.slots.frame(self.next);
+        let (octets, meta) = self.slots.frame(self.lent.range(1).start);
         let segments = segments(octets, meta.cut);
         let count = segments.map_or(1, |s| s.count());
         while self.left < count {
@@ -65,20 +58,22 @@ impl Cutter {
 
 impl TxQueue for Cutter {
     fn lend(&mut self, want: usize) -> TxBatch<'_> {
-        (self.next, self.left, self.dropped, self.failure) = (0, 0, false, None);
-        self.lent = want.min(SLOTS);
-        self.slots.batch(0, self.lent)
+        (self.left, self.dropped, self.failure) = (0, false, None);
+        let n = want.min(SLOTS);
+        self.lent.lend(0, n);
+        self.slots.batch(0, n)
     }
 
     fn send(&mut self, n: usize) -> Result<usize, SendError> {
-        assert!(n <= self.lent, "more frames sent than lent");
+        // Asserts that so many are lent.
+        self.lent.range(n);
         if std::mem::take(&mut self.dropped) {
             self.left = 0;
         }
         for taken in 0..n {
             match self.failure.take().map_or_else(|| self.forward(), Err) {
                 Ok(true) => {
-                    self.pass();
+                    self.lent.pass(1);
                     self.left = 0;
                 }
                 Ok(false) => return Ok(taken),
@@ -87,7 +82,7 @@ impl TxQueue for Cutter {
                     return Ok(taken);
                 }
                 Err(error) => {
-                    self.pass();
+                    self.lent.pass(1);
                     self.dropped = true;
                     return Err(error);
                 }

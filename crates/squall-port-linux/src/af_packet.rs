@@ -20,7 +20,7 @@ use std::{
 
 use libc::c_int;
 use squall_port::{
-    Address, BATCH, Cut, InterfaceCounters, Offload, Port, PortFacts, RxBatch, RxFrame, RxQueue, Segmentation,
+    Address, BATCH, Cut, InterfaceCounters, Lent, Offload, Port, PortFacts, RxBatch, RxFrame, RxQueue, Segmentation,
     SendError, Slots, Timestamps, TxBatch, TxQueue, monotonic,
 };
 use squall_units::Nanos;
@@ -239,9 +239,7 @@ struct PacketTx {
     interface: String,
     /// The kernel copies a frame before sendmmsg returns: one batch of slots is enough, and stays in the cache.
     slots: Slots,
-    /// Slots `next..next + lent` are lent and not sent.
-    next: usize,
-    lent: usize,
+    lent: Lent,
     /// In one system call.
     batch: usize,
     /// Calls in a row that found the queue full.
@@ -331,11 +329,7 @@ impl VirtioHeader {
         let transport = usize::from(cut.transport);
         let (kind, offset, protocol) =
             if cut.is_udp() { (GSO_UDP, UDP_CHECKSUM, 17) } else { (GSO_TCP4, TCP_CHECKSUM, 6) };
-        // Before the addresses is the IP version: no header but the tags' of Ethernet is as short as to be in doubt.
-        let mut network = ETHERNET_HEADER as usize;
-        while matches!(frame[network - 2..network], [0x81, 0x00] | [0x88, 0xa8]) {
-            network += VLAN_TAG;
-        }
+        let network = network_header(frame);
         let ipv4 = frame[network] >> 4 == 4;
         let addresses = if ipv4 { network + 12..network + 20 } else { network + 8..network + 40 };
         let words = frame[addresses].as_chunks::<2>().0.iter();
@@ -375,10 +369,7 @@ impl VirtioHeader {
         if self.gso_type == 0 || self.flags & NEEDS_CHECKSUM == 0 || frame.len() < transport + 20 {
             return Cut::WHOLE;
         }
-        let mut network = ETHERNET_HEADER as usize;
-        while network < transport && matches!(frame[network - 2..network], [0x81, 0x00] | [0x88, 0xa8]) {
-            network += VLAN_TAG;
-        }
+        let network = network_header(frame);
         let shortest = if network < transport && frame[network] >> 4 == 4 { 20 } else { 40 };
         let payload = match self.gso_type & !GSO_ECN {
             _ if network + shortest > transport => return Cut::WHOLE,
@@ -401,6 +392,15 @@ impl VirtioHeader {
     }
 }
 
+/// Where the header behind Ethernet and its VLAN tags begins, or would begin in a longer frame.
+fn network_header(frame: &[u8]) -> usize {
+    let mut at = ETHERNET_HEADER as usize;
+    while matches!(frame.get(at - 2..at), Some([0x81, 0x00] | [0x88, 0xa8])) {
+        at += VLAN_TAG;
+    }
+    at
+}
+
 impl PacketTx {
     fn new(socket: Socket, interface: &str, batch: usize, max_frame: u32) -> Self {
         // Super-frames are many frames each: as few as stay in the cache.
@@ -409,8 +409,7 @@ impl PacketTx {
             socket,
             interface: interface.to_owned(),
             slots: Slots::new(slots, max_frame as usize),
-            next: 0,
-            lent: 0,
+            lent: Lent::default(),
             batch,
             blocked: 0,
             messages: Messages::new(),
@@ -418,9 +417,10 @@ impl PacketTx {
         }
     }
 
-    /// Hands frames `next..next + n` over in one system call; how many the kernel took.
+    /// Hands the next `n` of the lent frames over in one system call; how many the kernel took.
     fn send_messages(&mut self, n: usize) -> io::Result<usize> {
-        for i in self.next..self.next + n {
+        let slots = self.lent.range(n);
+        for i in slots.clone() {
             let batch = self.slots.batch(i, 1);
             let meta = batch.meta[0];
             let octets = &mut batch.base[..meta.len as usize];
@@ -436,20 +436,16 @@ impl PacketTx {
             }
             self.messages.parts[i][1] = libc::iovec { iov_base: octets.as_mut_ptr().cast(), iov_len: octets.len() };
         }
-        let headers = &mut self.messages.headers[self.next..self.next + n];
+        let headers = &mut self.messages.headers[slots];
         // SAFETY: each header names one part or two, a frame in our slots and what stands in front of it, which the kernel
         // only reads.
         let sent = unsafe { libc::sendmmsg(self.socket.fd(), headers.as_mut_ptr(), n as _, libc::MSG_DONTWAIT as _) };
         Ok(sys::check(sent)? as usize)
     }
 
-    fn pass(&mut self, n: usize) {
-        self.next += n;
-        self.lent -= n;
-    }
-
     /// What it means that the next frame was not taken.
     fn refusal(&mut self, error: io::Error) -> Result<usize, SendError> {
+        let next = self.lent.range(1).start;
         match error.raw_os_error() {
             // ENOBUFS is also what a full queue of the driver says, or of a veth's peer.
             Some(libc::EAGAIN | libc::ENOBUFS | libc::EINTR) => {
@@ -463,15 +459,15 @@ impl PacketTx {
                 Ok(0)
             }
             Some(libc::EMSGSIZE) => {
-                self.pass(1);
+                self.lent.pass(1);
                 Err(SendError::Frame("too_long"))
             }
-            Some(libc::EINVAL) if !self.slots.frame(self.next).1.cut.is_whole() => {
-                self.pass(1);
+            Some(libc::EINVAL) if !self.slots.frame(next).1.cut.is_whole() => {
+                self.lent.pass(1);
                 Err(SendError::Frame("not_cut"))
             }
-            Some(libc::EINVAL) if self.slots.frame(self.next).0.len() < ETHERNET_HEADER as usize => {
-                self.pass(1);
+            Some(libc::EINVAL) if self.slots.frame(next).0.len() < ETHERNET_HEADER as usize => {
+                self.lent.pass(1);
                 Err(SendError::Frame("too_short"))
             }
             Some(libc::ENETDOWN) => Err(self.lost(io::ErrorKind::NetworkDown, "the interface was taken down")),
@@ -487,20 +483,21 @@ impl PacketTx {
 
 impl TxQueue for PacketTx {
     fn lend(&mut self, want: usize) -> TxBatch<'_> {
-        self.next = 0;
-        self.lent = want.min(self.slots.len());
-        self.slots.batch(0, self.lent)
+        let n = want.min(self.slots.len());
+        self.lent.lend(0, n);
+        self.slots.batch(0, n)
     }
 
     fn send(&mut self, n: usize) -> Result<usize, SendError> {
-        assert!(n <= self.lent, "more frames sent than lent");
+        // Asserts that so many are lent.
+        self.lent.range(n);
         let mut taken = 0;
         while taken < n {
             let chunk = (n - taken).min(self.batch);
             match self.send_messages(chunk) {
                 Ok(sent) => {
                     self.blocked = 0;
-                    self.pass(sent);
+                    self.lent.pass(sent);
                     taken += sent;
                     // Why the next one was not taken, its own call says.
                     if sent < chunk {
