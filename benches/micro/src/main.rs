@@ -12,7 +12,7 @@ use std::{hint::black_box, time::Instant};
 use rustix::time::{ClockId, clock_gettime};
 
 use squall::{Format, Profile, Session};
-use squall_measure::Receiver;
+use squall_measure::{Measure, Receiver};
 use squall_port::{FastClock, monotonic};
 use squall_program::{BATCH, Law, Program, Run, Scratch, Sizes, Spec, VarSpec};
 use squall_units::{Nanos, TxMeta};
@@ -252,7 +252,7 @@ fn receive(signed: bool, frames: u64) -> Cost {
     let run = Run { start: 0, count: BATCH };
     // So many batches between two looks at the clock, which takes as long as some frames do.
     let mut batches = vec![Vec::new(); 16];
-    let mut receiver = Receiver::new(false);
+    let mut receiver = Receiver::new(&Measure::default());
     let (mut now, mut spent) = (0, 0);
     for _ in 0..frames / (batches.len() * BATCH) as u64 {
         for batch in &mut batches {

@@ -7,6 +7,7 @@
 
 mod asm;
 mod btf;
+pub mod classic;
 mod insn;
 pub mod interpret;
 

@@ -30,6 +30,9 @@ pub struct Args {
     /// Where to receive; repeatable
     #[arg(short, long, value_name = "ADDR", required = true)]
     port: Vec<String>,
+    /// Receives only what EXPR takes, in the language of tcpdump: 'udp and port 5001'
+    #[arg(short, long, value_name = "EXPR")]
+    filter: Option<String>,
     /// Ends after so long: 10s, 1m30s
     #[arg(short, long, value_name = "TIME")]
     duration: Option<Nanos>,
@@ -58,6 +61,7 @@ pub fn recv(args: &Args) -> Result<ExitCode, Error> {
     let ports = args.port.iter().enumerate().map(|(i, address)| (name(i), address.clone()));
     let session = Session {
         command: command_line(),
+        filter: args.filter.clone(),
         gap_bins: args.histogram,
         cores: args.cores.map(usize::from),
         cpus: args.cpus.as_ref().map(|list| list.0.clone()),

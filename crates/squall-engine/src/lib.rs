@@ -15,5 +15,6 @@ mod worker;
 
 pub use clock::Clock;
 pub use generate::can_be_generated;
-pub use supervisor::{EngineError, Outcome, Running, Settings, start};
+pub use squall_measure::Measure;
+pub use supervisor::{EngineError, MakeSink, Outcome, Running, Settings, Take, start};
 pub use worker::{Control, PortRx, PortTx, Snapshot, StreamTx};

@@ -12,12 +12,11 @@ use std::{
 };
 
 use rustix::thread::{CpuSet, sched_setaffinity};
-use squall_measure::Receiver;
+use squall_measure::{Measure, Receiver};
 use squall_plan::{Change, Placement, Plan};
-use squall_port::{InterfaceCounters, Port, RxQueue, TxQueue};
+use squall_port::{Filter, InterfaceCounters, Port, RxQueue, Sink, TxQueue};
 use squall_profile::{Next, Stop};
 use squall_program::{Gap, Scratch};
-use squall_stats::EqualBins;
 use squall_units::{Nanos, Picos};
 
 use crate::{
@@ -34,17 +33,43 @@ use crate::{
 pub struct Settings {
     /// On virtual time: as fast as the machine goes, the same each time.
     pub virtual_time: bool,
-    /// Hash all frames, sent and received.
+    /// Hash all frames that are sent.
     pub fingerprint: bool,
+    /// What is measured of received frames.
+    pub measure: Measure,
+    /// Of each port: what is to be done with the frames that its queues give, beside counting them. Ports at the end may
+    /// be missing.
+    pub take: Vec<Take>,
     /// How long receiving goes on when everything is sent.
     pub linger: Duration,
-    /// Empty bins, nanoseconds: the gaps between the frames of each port are counted in such, too.
-    pub gap_bins: Option<EqualBins>,
+}
+
+/// What happens to the frames that a port receives.
+#[derive(Clone, Default)]
+pub struct Take {
+    /// Those that it does not take are neither counted nor handed on; for ports that do not filter themselves.
+    pub filter: Option<Arc<Filter>>,
+    /// Makes what takes the frames of a queue, by its number; on the worker that has the queue.
+    pub sink: Option<MakeSink>,
+}
+
+pub type MakeSink = Arc<dyn Fn(u32) -> Box<dyn Sink> + Send + Sync>;
+
+impl std::fmt::Debug for Take {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Take").field("filter", &self.filter).field("sink", &self.sink.is_some()).finish()
+    }
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { virtual_time: false, fingerprint: false, linger: Duration::from_millis(200), gap_bins: None }
+        Self {
+            virtual_time: false,
+            fingerprint: false,
+            measure: Measure::default(),
+            take: Vec::new(),
+            linger: Duration::from_millis(200),
+        }
     }
 }
 
@@ -186,7 +211,7 @@ struct Orders {
 /// Queues with their ports, as opened by the worker that has them.
 #[derive(Default)]
 struct Queues {
-    rx: Vec<(usize, Box<dyn RxQueue>)>,
+    rx: Vec<(usize, u32, Box<dyn RxQueue>)>,
     /// With the frames that the port takes at once.
     tx: Vec<(usize, Box<dyn TxQueue>, usize)>,
     generators: Vec<Driver>,
@@ -198,7 +223,7 @@ impl Queues {
         let mut queues = Self::default();
         for &(port, queue) in &worker.rx {
             let rx = ports[port].open_rx(queue).map_err(|error| port_error(plan, port, error))?;
-            queues.rx.push((port, rx));
+            queues.rx.push((port, queue, rx));
         }
         for &(port, queue) in &worker.tx {
             if ports[port].generates() {
@@ -236,9 +261,10 @@ impl Orders {
             transmitters.push(transmitter);
         }
         let stop = plan.watched();
-        let receiving = |(port, queue)| {
-            let seen = Receiver::new(settings.fingerprint).with_gap_bins(settings.gap_bins.clone());
-            Receiving { queue, port, seen, error: None }
+        let receiving = |(port, number, queue): (usize, u32, Box<dyn RxQueue>)| {
+            let take = settings.take.get(port).cloned().unwrap_or_default();
+            let sink = take.sink.map(|make| make(number));
+            Receiving::new(port, queue, Receiver::new(&settings.measure), take.filter, sink)
         };
         Worker {
             index,

@@ -11,7 +11,7 @@ use std::{
 
 use squall_measure::Receiver;
 use squall_plan::PlanStream;
-use squall_port::RxQueue;
+use squall_port::{BATCH, Filter, RxBatch, RxFrame, RxQueue, Sink};
 use squall_profile::Stop;
 use squall_program::{Gap, Scratch};
 use squall_stats::{Fingerprint, Histogram};
@@ -138,11 +138,70 @@ impl Bell {
     }
 }
 
+/// A receiving queue, and what is done with its frames.
 pub(crate) struct Receiving {
-    pub queue: Box<dyn RxQueue>,
-    pub port: usize,
-    pub seen: Receiver,
-    pub error: Option<String>,
+    queue: Box<dyn RxQueue>,
+    port: usize,
+    seen: Receiver,
+    filter: Option<Arc<Filter>>,
+    /// Frames of a batch that the filter took.
+    chosen: Vec<RxFrame>,
+    sink: Option<Box<dyn Sink>>,
+    error: Option<String>,
+}
+
+impl Receiving {
+    pub fn new(
+        port: usize,
+        queue: Box<dyn RxQueue>,
+        seen: Receiver,
+        filter: Option<Arc<Filter>>,
+        sink: Option<Box<dyn Sink>>,
+    ) -> Self {
+        Self { queue, port, seen, filter, chosen: Vec::with_capacity(BATCH), sink, error: None }
+    }
+
+    /// Takes what has come; whether anything has.
+    #[inline]
+    fn turn(&mut self) -> bool {
+        let batch = match self.queue.receive() {
+            Ok(batch) => batch,
+            Err(error) => {
+                self.error = Some(error.to_string());
+                return false;
+            }
+        };
+        if batch.frames.is_empty() {
+            return false;
+        }
+        let batch = match &self.filter {
+            None => batch,
+            Some(filter) => {
+                self.chosen.clear();
+                for (octets, frame) in batch.iter() {
+                    let keep = filter.program.run(octets, frame.wire_len);
+                    if keep > 0 {
+                        self.chosen.push(RxFrame { len: frame.len.min(keep), ..*frame });
+                    }
+                }
+                RxBatch { base: batch.base, frames: &self.chosen }
+            }
+        };
+        if batch.frames.iter().all(|frame| frame.cut.is_whole()) {
+            self.seen.observe_all(batch.iter().map(|(octets, frame)| (octets, frame.wire_len, frame.time)));
+        } else {
+            for (octets, frame) in batch.iter() {
+                match frame.cut.is_whole() {
+                    true => self.seen.observe(octets, frame.wire_len, frame.time),
+                    false => self.seen.observe_joined(octets, frame.wire_len, frame.cut, frame.time),
+                }
+            }
+        }
+        if let Some(sink) = &mut self.sink {
+            sink.take(&batch);
+        }
+        true
+    }
 }
 
 pub(crate) struct Worker {
@@ -180,6 +239,7 @@ impl Worker {
             self.turn();
         }
         self.receive();
+        self.rx.iter_mut().filter_map(|rx| rx.sink.as_mut()).for_each(|sink| sink.finish());
         self.snapshot(true)
     }
 
@@ -229,6 +289,7 @@ impl Worker {
             let _ = self.sent_all.send((self.index, self.added));
         }
         if !moved {
+            self.rx.iter_mut().filter_map(|rx| rx.sink.as_mut()).for_each(|sink| sink.idle(now));
             self.rest(open);
         }
         self.just_sent = moved && self.rx.is_empty();
@@ -282,22 +343,7 @@ impl Worker {
     fn receive(&mut self) -> bool {
         let mut any = false;
         for rx in self.rx.iter_mut().filter(|rx| rx.error.is_none()) {
-            match rx.queue.receive() {
-                Ok(batch) => {
-                    if batch.frames.iter().all(|frame| frame.cut.is_whole()) {
-                        rx.seen.observe_all(batch.iter().map(|(octets, frame)| (octets, frame.wire_len, frame.time)));
-                    } else {
-                        for (octets, frame) in batch.iter() {
-                            match frame.cut.is_whole() {
-                                true => rx.seen.observe(octets, frame.wire_len, frame.time),
-                                false => rx.seen.observe_joined(octets, frame.wire_len, frame.cut, frame.time),
-                            }
-                        }
-                    }
-                    any |= !batch.frames.is_empty();
-                }
-                Err(error) => rx.error = Some(error.to_string()),
-            }
+            any |= rx.turn();
         }
         any
     }

@@ -9,6 +9,17 @@ use squall_stats::{DelayTracker, EqualBins, Fingerprint, Histogram, RUN, Sequenc
 use squall_units::{Cut, FCS_LEN, Nanos};
 use squall_wire::Segments;
 
+/// What is measured of received frames.
+#[derive(Clone, Debug, Default)]
+pub struct Measure {
+    /// Frames and octets only: for who looks at them elsewhere.
+    pub count_only: bool,
+    /// Hash every frame.
+    pub fingerprint: bool,
+    /// Empty bins, nanoseconds: gaps between frames are counted in such, too.
+    pub gap_bins: Option<EqualBins>,
+}
+
 /// What one receiving queue has seen.
 #[derive(Clone, Debug, Default)]
 pub struct Receiver {
@@ -26,6 +37,7 @@ pub struct Receiver {
     pub gap_bins: Option<EqualBins>,
     /// Hash over all frames, when asked for.
     pub fingerprint: Option<Fingerprint>,
+    count_only: bool,
     last: Option<Nanos>,
     /// By the signature's stream number; grows with the numbers seen.
     streams: Vec<Option<Box<StreamRx>>>,
@@ -75,14 +87,13 @@ impl Row {
 }
 
 impl Receiver {
-    /// `fingerprint`: also hash every frame.
-    pub fn new(fingerprint: bool) -> Self {
-        Self { fingerprint: fingerprint.then(Fingerprint::default), ..Self::default() }
-    }
-
-    /// Also counts the gaps between frames in `bins`, nanoseconds.
-    pub fn with_gap_bins(self, bins: Option<EqualBins>) -> Self {
-        Self { gap_bins: bins, ..self }
+    pub fn new(measure: &Measure) -> Self {
+        Self {
+            count_only: measure.count_only,
+            fingerprint: measure.fingerprint.then(Fingerprint::default),
+            gap_bins: measure.gap_bins.clone(),
+            ..Self::default()
+        }
     }
 
     /// Takes one frame: `octets` as they came, `wire_len` octets without FCS, at `time` on the sender's clock.
@@ -91,10 +102,13 @@ impl Receiver {
         let len = u64::from(wire_len + FCS_LEN);
         self.packets += 1;
         self.octets += len;
-        self.arrival(time);
         if let Some(fingerprint) = &mut self.fingerprint {
             fingerprint.add(octets);
         }
+        if self.count_only {
+            return;
+        }
+        self.arrival(time);
         let Some(signature) = Signature::read(octets) else {
             self.unsigned += 1;
             return;
@@ -111,7 +125,7 @@ impl Receiver {
     /// Frames of one stream that come in order cost a third of what they cost singly.
     #[inline]
     pub fn observe_all<'a>(&mut self, mut frames: impl Iterator<Item = (&'a [u8], u32, Nanos)>) {
-        if self.fingerprint.is_some() || self.gap_bins.is_some() {
+        if self.count_only || self.fingerprint.is_some() || self.gap_bins.is_some() {
             return frames.for_each(|(octets, wire_len, time)| self.observe(octets, wire_len, time));
         }
         let mut row = Row::default();
@@ -179,6 +193,11 @@ impl Receiver {
             self.segments += segments;
         }
         let whole = octets.len() == wire_len as usize;
+        if self.count_only {
+            self.packets += segments;
+            self.octets += cut.octets(wire_len);
+            return;
+        }
         // No stream of ours signs frames that are cut, but a NIC may join frames that were signed each.
         if whole && Signature::read(octets).is_some() {
             let each = |frame: &[u8]| self.observe(frame, frame.len() as u32, time);
@@ -271,7 +290,7 @@ mod tests {
 
     #[test]
     fn signed_frames_are_judged_and_foreign_ones_counted() {
-        let mut rx = Receiver::new(false);
+        let mut rx = Receiver::new(&Measure::default());
         for (sequence, sent, came) in [(0, 100, 150), (1, 200, 260), (3, 400, 450)] {
             rx.observe(&frame(7, sequence, sent), 60, Nanos(came));
         }
@@ -285,7 +304,7 @@ mod tests {
     }
     #[test]
     fn frames_taken_together_count_as_one_by_one() {
-        let (mut all, mut each) = (Receiver::new(false), Receiver::new(false));
+        let (mut all, mut each) = (Receiver::new(&Measure::default()), Receiver::new(&Measure::default()));
         let mut sequences = [0u32; 3];
         let mut time = 1000;
         for k in 0..300u64 {
@@ -330,7 +349,7 @@ mod tests {
             octets.extend(&frame(7, sequence, 100)[44..]);
         }
         let cut = Cut { size: 16, transport: 34, payload: 42 };
-        let mut rx = Receiver::new(true);
+        let mut rx = Receiver::new(&Measure { fingerprint: true, ..Measure::default() });
         rx.observe_joined(&octets, 106, cut, Nanos(150));
         assert_eq!((rx.packets, rx.octets, rx.unsigned), (4, 4 * 62, 0));
         assert_eq!((rx.super_frames, rx.segments), (1, 4));

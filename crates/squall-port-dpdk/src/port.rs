@@ -288,6 +288,7 @@ impl RxQueue for DpdkRx {
             offset: raw.offset as usize,
             len: raw.len,
             wire_len: raw.wire_len,
+            outgoing: false,
             cut: Cut::WHOLE,
             time,
         };

@@ -679,7 +679,7 @@ fn read_frame(block: &mut [u8], at: usize, clock: &WallClock, gro: bool) -> (RxF
             (cut.transport, cut.payload) = (cut.transport + tag, cut.payload + tag);
         }
     }
-    (RxFrame { offset, len, wire_len, cut, time }, step)
+    (RxFrame { offset, len, wire_len, cut, time, outgoing: false }, step)
 }
 
 fn word(octets: &[u8], at: usize) -> u32 {

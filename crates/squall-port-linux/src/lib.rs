@@ -6,6 +6,7 @@ pub mod af_packet;
 pub mod af_xdp;
 #[allow(dead_code)]
 mod bpf;
+pub mod filter;
 mod interface;
 pub mod lab;
 mod netlink;

@@ -8,7 +8,7 @@
 use std::{io, str::FromStr};
 
 use crate::{
-    Address, AddressError, BATCH, InterfaceCounters, Lent, Nanos, Port, PortFacts, RxBatch, RxFrame, RxQueue,
+    Address, AddressError, BATCH, Filter, InterfaceCounters, Lent, Nanos, Port, PortFacts, RxBatch, RxFrame, RxQueue,
     SendError, Slots, TxBatch, TxQueue,
 };
 
@@ -129,6 +129,10 @@ impl Port for FaultPort {
         } else {
             inner
         })
+    }
+
+    fn set_filter(&mut self, filter: &Filter) -> io::Result<bool> {
+        self.port.set_filter(filter)
     }
 
     fn interface_counters(&self) -> Option<InterfaceCounters> {

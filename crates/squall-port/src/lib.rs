@@ -124,6 +124,15 @@ pub trait Port: Send {
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
+    /// Queues that are opened from now on give but the frames that `filter` takes, and as much of each as it says; false
+    /// if that is left to the caller, who then gets all.
+    ///
+    /// # Errors
+    /// The port filters and cannot do so by this filter.
+    fn set_filter(&mut self, _filter: &Filter) -> io::Result<bool> {
+        Ok(false)
+    }
+
     /// Whether the port makes its frames itself: then it has a generator for each sending queue, and no [`TxQueue`].
     fn generates(&self) -> bool {
         false
@@ -238,6 +247,29 @@ pub trait RxQueue: Send {
     }
 }
 
+/// Which frames are wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Filter {
+    /// In the language of tcpdump (pcap-filter(7)); empty for all frames.
+    pub expression: String,
+    /// Octets of a frame that are wanted at most.
+    pub snaplen: u32,
+    /// Compiled for whole Ethernet frames, tags in their place.
+    pub program: squall_bpf::classic::Filter,
+}
+
+/// Takes what a receiving queue gives, on the worker that has the queue: a capture, an emulated host.
+pub trait Sink: Send {
+    /// The frames are lent for the call. Never waits: what cannot be taken is counted by the sink.
+    fn take(&mut self, frames: &RxBatch<'_>);
+
+    /// Nothing came, at `now` on the engine's clock: what was kept back to be handed on with more may go.
+    fn idle(&mut self, _now: Nanos) {}
+
+    /// Nothing comes any more. Called once.
+    fn finish(&mut self) {}
+}
+
 /// Received frames.
 #[derive(Clone, Copy)]
 pub struct RxBatch<'a> {
@@ -258,6 +290,8 @@ pub struct RxFrame {
     pub cut: Cut,
     /// Arrival on the engine's clock (`CLOCK_MONOTONIC`), by the port's [`Timestamps`].
     pub time: Nanos,
+    /// This host sends it; only where a port was asked for such frames.
+    pub outgoing: bool,
 }
 
 impl RxFrame {

@@ -26,6 +26,7 @@
 mod assemble;
 mod cpus;
 mod error;
+mod filter;
 mod host;
 pub mod kinds;
 mod ports;

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use squall_engine::{Running, Settings};
+use squall_engine::{Measure, Running, Settings, Take};
 use squall_plan::{Assets, Cpu, Multiplier, Options, Plan, PlanPort, PortLimits};
 use squall_port::{Port, PortFacts};
 use squall_profile::Profile;
@@ -40,6 +40,8 @@ pub struct Session {
     pub fingerprint: bool,
     /// How long receiving goes on when everything is sent.
     pub linger: Duration,
+    /// Which frames are received at all; `None`: all.
+    pub filter: Option<String>,
     /// So many bins of this width: the gaps between the frames of each port are counted in such, too.
     pub gap_bins: Option<(usize, Nanos)>,
     /// For the report: the command line.
@@ -54,6 +56,7 @@ pub struct Opened {
     plan: Plan,
     claim: Claim,
     virtual_time: bool,
+    take: Vec<Take>,
 }
 
 /// A port that nothing is sent to is there to receive: if it cannot, the run would show nothing, and seem well. A sink
@@ -114,6 +117,7 @@ impl Session {
             receive: true,
             fingerprint: false,
             linger: Duration::from_millis(200),
+            filter: None,
             gap_bins: None,
             command: String::new(),
         }
@@ -213,12 +217,22 @@ impl Session {
     /// # Errors
     /// Mistakes in addresses and profile, ports that do not open.
     pub fn open(self) -> Result<Opened, Error> {
-        let mut ports = Vec::new();
+        let filter = self.filter.as_deref().map(crate::filter::compile).transpose()?;
+        let (mut ports, mut take) = (Vec::new(), Vec::new());
         let (mut limits, notes) = self.each_port(|port, wanted| {
-            let (opened, limit, note) = crate::ports::open(&port.address, wanted)?;
+            let (mut opened, limit, note) = crate::ports::open(&port.address, wanted)?;
             if wanted.to == Use::Receive && self.receive {
                 receives(&port.address, opened.as_ref())?;
             }
+            let filter = match &filter {
+                Some(filter)
+                    if !opened.set_filter(filter).map_err(|error| Error::Environment(error.to_string()))? =>
+                {
+                    Some(filter.clone())
+                }
+                _ => None,
+            };
+            take.push(Take { filter, sink: None });
             ports.push(opened);
             Ok((limit, note))
         })?;
@@ -234,7 +248,7 @@ impl Session {
             ));
         }
         plan.notes.splice(0..0, notes);
-        Ok(Opened { session: self, ports, limits, plan, claim, virtual_time })
+        Ok(Opened { session: self, ports, limits, plan, claim, virtual_time, take })
     }
 
     /// The plan, and its CPUs held: one that another run took meanwhile is looked at no more.
@@ -328,8 +342,13 @@ impl Opened {
         let settings = Settings {
             virtual_time: self.virtual_time,
             fingerprint: self.session.fingerprint,
+            measure: Measure {
+                count_only: false,
+                fingerprint: self.session.fingerprint,
+                gap_bins: self.session.gap_bins.map(|(bins, width)| EqualBins::new(bins, width.0.max(1))),
+            },
+            take: self.take,
             linger: self.session.linger,
-            gap_bins: self.session.gap_bins.map(|(bins, width)| EqualBins::new(bins, width.0.max(1))),
         };
         let context = assemble::Context {
             started: SystemTime::now(),

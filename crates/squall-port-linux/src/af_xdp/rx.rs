@@ -123,7 +123,7 @@ impl Queue {
             }
             self.consumed = self.consumed.wrapping_add(pieces);
             let len = len as u32;
-            frames.push(RxFrame { offset, len, wire_len: len, cut: Cut::WHOLE, time });
+            frames.push(RxFrame { offset, len, wire_len: len, cut: Cut::WHOLE, time, outgoing: false });
         }
         self.side.ring.consume(self.consumed);
     }

@@ -1,0 +1,233 @@
+//! Classic BPF (McCanne and Jacobson, 1993): what capture filters are compiled to. A [`Filter`] is checked once, as the
+//! kernel's `bpf_check_classic` does, and then runs on any octets without failing.
+
+use std::fmt;
+
+/// `struct sock_filter`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Instruction {
+    pub code: u16,
+    pub jt: u8,
+    pub jf: u8,
+    pub k: u32,
+}
+
+/// A checked program: every jump goes forward to an instruction that is there, and every way ends in a return.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Filter(Vec<Instruction>);
+
+/// Why a program is none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadFilter {
+    pub instruction: usize,
+    pub problem: &'static str,
+}
+
+impl fmt::Display for BadFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "instruction {}: {}", self.instruction, self.problem)
+    }
+}
+
+impl std::error::Error for BadFilter {}
+
+/// BPF_MAXINSNS.
+const MOST: usize = 4096;
+/// BPF_MEMWORDS.
+const WORDS: usize = 16;
+
+const LD: u16 = 0x00;
+const LDX: u16 = 0x01;
+const ST: u16 = 0x02;
+const STX: u16 = 0x03;
+const ALU: u16 = 0x04;
+const JMP: u16 = 0x05;
+const RET: u16 = 0x06;
+
+impl Filter {
+    /// # Errors
+    /// What the kernel would refuse, too.
+    pub fn new(program: Vec<Instruction>) -> Result<Self, BadFilter> {
+        let bad = |instruction, problem| Err(BadFilter { instruction, problem });
+        if program.is_empty() || program.len() > MOST {
+            return bad(0, "expected 1 to 4096 instructions");
+        }
+        for (at, insn) in program.iter().enumerate() {
+            let room = program.len() - at - 1;
+            match insn.code & 7 {
+                LD | LDX => {
+                    let (size, mode) = (insn.code & 0x18, insn.code & 0xe0);
+                    let known = match (insn.code & 7, mode) {
+                        (_, 0x00 | 0x80) => size == 0,
+                        (_, 0x60) if insn.k as usize >= WORDS => return bad(at, "a memory word above 15"),
+                        (_, 0x60) => size == 0,
+                        (LD, 0x20 | 0x40) => size != 0x18,
+                        (LDX, 0xa0) => size == 0x10,
+                        _ => false,
+                    };
+                    if !known {
+                        return bad(at, "an unknown load");
+                    }
+                }
+                ST | STX if insn.code & 0xf8 != 0 => return bad(at, "an unknown store"),
+                ST | STX if insn.k as usize >= WORDS => return bad(at, "a memory word above 15"),
+                ST | STX => {}
+                ALU => match insn.code & 0xf8 {
+                    0x30 | 0x90 if insn.k == 0 => return bad(at, "a division by zero"),
+                    0x60 | 0x70 if insn.k > 31 => return bad(at, "a shift by more than 31"),
+                    op if op & 0xf0 > 0xa0 => return bad(at, "an unknown operation"),
+                    _ => {}
+                },
+                JMP => match insn.code & 0xf0 {
+                    0x00 if insn.k as usize >= room => return bad(at, "a jump out of the program"),
+                    0x00 => {}
+                    0x10..=0x40 if usize::from(insn.jt.max(insn.jf)) >= room => {
+                        return bad(at, "a jump out of the program");
+                    }
+                    0x10..=0x40 => {}
+                    _ => return bad(at, "an unknown jump"),
+                },
+                RET if !matches!(insn.code & 0x18, 0x00 | 0x10) => return bad(at, "an unknown return"),
+                RET => {}
+                _ if !matches!(insn.code & 0xf8, 0x00 | 0x80) => return bad(at, "an unknown operation"),
+                _ => {}
+            }
+        }
+        if program.last().is_none_or(|last| last.code & 7 != RET) {
+            return bad(program.len() - 1, "the program does not end in a return");
+        }
+        Ok(Self(program))
+    }
+
+    /// Takes everything, `snaplen` octets of each frame.
+    pub fn all(snaplen: u32) -> Self {
+        Self(vec![Instruction { code: RET, jt: 0, jf: 0, k: snaplen }])
+    }
+
+    pub fn instructions(&self) -> &[Instruction] {
+        &self.0
+    }
+
+    /// How many octets of the frame are to be kept; 0: none, it does not match. `wire_len`: octets that it had on the wire.
+    /// Reading behind the end of `octets` does not match.
+    #[inline]
+    pub fn run(&self, octets: &[u8], wire_len: u32) -> u32 {
+        self.step_through(octets, wire_len).unwrap_or(0)
+    }
+
+    fn step_through(&self, octets: &[u8], wire_len: u32) -> Option<u32> {
+        let (mut a, mut x) = (0u32, 0u32);
+        let mut memory = [0u32; WORDS];
+        let mut at = 0;
+        loop {
+            // Checked: jumps go forward to what is there, and the last instruction returns.
+            let Instruction { code, jt, jf, k } = self.0[at];
+            at += 1;
+            match code & 7 {
+                LD => {
+                    a = match code & 0xe0 {
+                        0x00 => k,
+                        0x20 => load(octets, k, code)?,
+                        0x40 => load(octets, x.checked_add(k)?, code)?,
+                        0x60 => memory[k as usize],
+                        _ => wire_len,
+                    }
+                }
+                LDX => {
+                    x = match code & 0xe0 {
+                        0x00 => k,
+                        0x60 => memory[k as usize],
+                        0x80 => wire_len,
+                        _ => u32::from(octets.get(k as usize)? & 15) * 4,
+                    }
+                }
+                ST => memory[k as usize] = a,
+                STX => memory[k as usize] = x,
+                ALU => {
+                    let by = if code & 8 == 0 { k } else { x };
+                    a = match code & 0xf0 {
+                        0x00 => a.wrapping_add(by),
+                        0x10 => a.wrapping_sub(by),
+                        0x20 => a.wrapping_mul(by),
+                        0x30 => a.checked_div(by)?,
+                        0x40 => a | by,
+                        0x50 => a & by,
+                        0x60 => a.checked_shl(by).unwrap_or(0),
+                        0x70 => a.checked_shr(by).unwrap_or(0),
+                        0x80 => a.wrapping_neg(),
+                        0x90 => a.checked_rem(by)?,
+                        _ => a ^ by,
+                    }
+                }
+                JMP if code & 0xf0 == 0 => at += k as usize,
+                JMP => {
+                    let by = if code & 8 == 0 { k } else { x };
+                    let holds = match code & 0xf0 {
+                        0x10 => a == by,
+                        0x20 => a > by,
+                        0x30 => a >= by,
+                        _ => a & by != 0,
+                    };
+                    at += usize::from(if holds { jt } else { jf });
+                }
+                RET => return Some(if code & 0x18 == 0 { k } else { a }),
+                _ if code & 0x80 == 0 => x = a,
+                _ => a = x,
+            }
+        }
+    }
+}
+
+#[inline]
+fn load(octets: &[u8], at: u32, code: u16) -> Option<u32> {
+    let from = octets.get(at as usize..)?;
+    Some(match code & 0x18 {
+        0x00 => u32::from_be_bytes(*from.first_chunk()?),
+        0x08 => u32::from(u16::from_be_bytes(*from.first_chunk()?)),
+        _ => u32::from(*from.first()?),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn insn(code: u16, jt: u8, jf: u8, k: u32) -> Instruction {
+        Instruction { code, jt, jf, k }
+    }
+
+    #[test]
+    fn udp_over_ipv4_is_told_from_the_rest() {
+        // tcpdump -d 'ip proto 17'
+        let udp = Filter::new(vec![
+            insn(0x28, 0, 0, 12),
+            insn(0x15, 0, 3, 0x800),
+            insn(0x30, 0, 0, 23),
+            insn(0x15, 0, 1, 17),
+            insn(0x06, 0, 0, 262_144),
+            insn(0x06, 0, 0, 0),
+        ])
+        .unwrap();
+        let mut frame = vec![0; 60];
+        (frame[12], frame[23]) = (8, 17);
+        assert_eq!(udp.run(&frame, 60), 262_144);
+        frame[23] = 6;
+        assert_eq!(udp.run(&frame, 60), 0);
+        assert_eq!(udp.run(&frame[..20], 60), 0, "what is not there does not match");
+    }
+
+    #[test]
+    fn what_could_fail_when_run_is_refused_before() {
+        for (program, what) in [
+            (vec![], "empty"),
+            (vec![insn(0x05, 0, 0, 1), insn(0x06, 0, 0, 0)], "jump behind the end"),
+            (vec![insn(0x15, 0, 1, 0), insn(0x06, 0, 0, 0)], "branch behind the end"),
+            (vec![insn(0x00, 0, 0, 0)], "no return"),
+            (vec![insn(0x60, 0, 0, 16), insn(0x06, 0, 0, 0)], "memory"),
+            (vec![insn(0x34, 0, 0, 0), insn(0x06, 0, 0, 0)], "division"),
+            (vec![insn(0x64, 0, 0, 32), insn(0x06, 0, 0, 0)], "shift"),
+        ] {
+            assert!(Filter::new(program).is_err(), "{what}");
+        }
+    }
+}
