@@ -33,7 +33,7 @@ use std::{fmt, path::Path};
 
 pub use error::{CaptureError, Fault};
 pub use reader::{CaptureReader, Interface};
-pub use writer::{InterfaceFormat, PcapFormat, PcapWriter, PcapngWriter, Statistics};
+pub use writer::{Direction, InterfaceFormat, PacketNotes, PcapFormat, PcapWriter, PcapngWriter, Section, Statistics};
 
 /// A packet of a capture, lent until the next is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,6 @@
-//! Captures out: both formats buffer, so that a packet costs a copy.
+//! Captures out. What a record or block looks like is written by the `write_..` methods of [`PcapFormat`], [`Section`],
+//! [`InterfaceFormat`] and [`Statistics`], into whatever takes octets: a `Vec`, a slice of fixed size, a file. The two
+//! writers put a buffer and a file behind them, so that a packet costs a copy.
 
 use std::{
     fs::File,
@@ -33,6 +35,49 @@ impl Default for PcapFormat {
     }
 }
 
+impl PcapFormat {
+    /// Octets in front of the first packet.
+    pub const HEADER_LEN: usize = 24;
+
+    /// Writes what a file begins with.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write_header(&self, out: &mut impl Write) -> io::Result<()> {
+        let mut header = [0; Self::HEADER_LEN];
+        let magic = if self.nanoseconds { MAGIC_NS } else { MAGIC_US };
+        header[..4].copy_from_slice(&magic.to_le_bytes());
+        header[4..8].copy_from_slice(&[2, 0, 4, 0]);
+        header[16..20].copy_from_slice(&self.snaplen.to_le_bytes());
+        header[20..22].copy_from_slice(&self.link_type.0.to_le_bytes());
+        out.write_all(&header)
+    }
+
+    /// Octets that [`write_packet`](Self::write_packet) writes for `captured` octets.
+    #[inline]
+    pub fn packet_len(&self, captured: usize) -> usize {
+        16 + captured.min(self.snaplen as usize)
+    }
+
+    /// Writes the record of a packet that had `wire_len` octets (without FCS), of which `data` are known.
+    ///
+    /// # Errors
+    /// Beside those of `out`: a time past the year 2106 does not fit; `wire_len` below the length of `data`. Nothing is
+    /// written then.
+    #[inline]
+    pub fn write_packet(&self, out: &mut impl Write, time_ns: u64, wire_len: u32, data: &[u8]) -> io::Result<()> {
+        let data = kept(data, wire_len, self.snaplen)?;
+        let (seconds, ns) = (time_ns / 1_000_000_000, (time_ns % 1_000_000_000) as u32);
+        let seconds = u32::try_from(seconds)
+            .map_err(|_| Error::new(ErrorKind::InvalidInput, "a pcap holds no time past 2106; write pcapng instead"))?;
+        let fraction = if self.nanoseconds { ns } else { ns / 1_000 };
+        let mut header = [0; 16];
+        put(&mut header, [seconds, fraction, data.len() as u32, wire_len]);
+        out.write_all(&header)?;
+        out.write_all(data)
+    }
+}
+
 /// Writes a pcap, little-endian. Call [`finish`](Self::finish): what a drop fails to write, nobody hears of.
 #[derive(Debug)]
 pub struct PcapWriter<W: Write = File> {
@@ -50,13 +95,7 @@ impl<W: Write> PcapWriter<W> {
     /// Needs no buffering around `write`.
     pub fn new(write: W, format: PcapFormat) -> io::Result<Self> {
         let mut write = BufWriter::with_capacity(BUFFER, write);
-        let mut header = [0; 24];
-        let magic = if format.nanoseconds { MAGIC_NS } else { MAGIC_US };
-        header[..4].copy_from_slice(&magic.to_le_bytes());
-        header[4..8].copy_from_slice(&[2, 0, 4, 0]);
-        header[16..20].copy_from_slice(&format.snaplen.to_le_bytes());
-        header[20..22].copy_from_slice(&format.link_type.0.to_le_bytes());
-        write.write_all(&header)?;
+        format.write_header(&mut write)?;
         Ok(Self { write, format })
     }
 
@@ -66,15 +105,7 @@ impl<W: Write> PcapWriter<W> {
     /// Beside those of the file: a time past the year 2106 does not fit; `wire_len` below the length of `data`.
     #[inline]
     pub fn write(&mut self, time_ns: u64, wire_len: u32, data: &[u8]) -> io::Result<()> {
-        let data = kept(data, wire_len, self.format.snaplen)?;
-        let (seconds, ns) = (time_ns / 1_000_000_000, (time_ns % 1_000_000_000) as u32);
-        let seconds = u32::try_from(seconds)
-            .map_err(|_| Error::new(ErrorKind::InvalidInput, "a pcap holds no time past 2106; write pcapng instead"))?;
-        let fraction = if self.format.nanoseconds { ns } else { ns / 1_000 };
-        let mut header = [0; 16];
-        put(&mut header, [seconds, fraction, data.len() as u32, wire_len]);
-        self.write.write_all(&header)?;
-        self.write.write_all(data)
+        self.format.write_packet(&mut self.write, time_ns, wire_len, data)
     }
 
     pub fn flush(&mut self) -> io::Result<()> {
@@ -87,31 +118,256 @@ impl<W: Write> PcapWriter<W> {
     }
 }
 
-/// What goes into a pcapng's description of an interface.
+/// What a pcapng says of the machine and the program that captured. Each text at most 65,535 octets, else it is cut.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Section {
+    /// "AMD EPYC 9B45": shb_hardware.
+    pub hardware: Option<String>,
+    /// "Linux 6.18": shb_os.
+    pub os: Option<String>,
+    /// "squall 0.1.0": shb_userappl.
+    pub application: Option<String>,
+    pub comment: Option<String>,
+}
+
+impl Default for Section {
+    fn default() -> Self {
+        Self { hardware: None, os: None, application: Some("squall".into()), comment: None }
+    }
+}
+
+impl Section {
+    /// Writes what a file begins with, before the description of its interfaces.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write_header(&self, out: &mut impl Write) -> io::Result<()> {
+        let mut body = BYTE_ORDER.to_le_bytes().to_vec();
+        body.extend([1, 0, 0, 0]); // version 1.0
+        body.extend([0xff; 8]); // the section's length is not known
+        let texts = [(COMMENT, &self.comment), (2, &self.hardware), (3, &self.os), (4, &self.application)];
+        text_options(&mut body, &texts);
+        end_options(&mut body, 16);
+        block(out, SECTION_HEADER, &body)
+    }
+}
+
+/// What goes into a pcapng's description of an interface. Each text at most 65,535 octets, else it is cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterfaceFormat {
     pub name: Option<String>,
+    pub description: Option<String>,
+    /// The capture filter, in tcpdump's language.
+    pub filter: Option<String>,
+    /// The operating system of the machine that it is of.
+    pub os: Option<String>,
+    /// The driver or the card.
+    pub hardware: Option<String>,
+    pub comment: Option<String>,
+    pub mac: Option<[u8; 6]>,
+    pub speed_bps: Option<u64>,
     pub link_type: LinkType,
-    /// Octets of a packet to keep.
+    /// Octets of a packet to keep; 0 keeps all, as in the file.
     pub snaplen: u32,
 }
 
 /// Ethernet, whole, without a name.
 impl Default for InterfaceFormat {
     fn default() -> Self {
-        Self { name: None, link_type: LinkType::ETHERNET, snaplen: SNAPLEN }
+        Self {
+            name: None,
+            description: None,
+            filter: None,
+            os: None,
+            hardware: None,
+            comment: None,
+            mac: None,
+            speed_bps: None,
+            link_type: LinkType::ETHERNET,
+            snaplen: SNAPLEN,
+        }
+    }
+}
+
+impl InterfaceFormat {
+    /// Writes the description. The first in a section is interface 0; all times of its packets are in nanoseconds.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write_description(&self, out: &mut impl Write) -> io::Result<()> {
+        let mut body = self.link_type.0.to_le_bytes().to_vec();
+        body.extend([0; 2]);
+        body.extend(self.snaplen.to_le_bytes());
+        let texts = [(COMMENT, &self.comment), (2, &self.name), (3, &self.description)];
+        text_options(&mut body, &texts);
+        if let Some(mac) = self.mac {
+            option(&mut body, 6, &mac); // if_MACaddr
+        }
+        if let Some(speed) = self.speed_bps {
+            option(&mut body, 8, &speed.to_le_bytes()); // if_speed
+        }
+        option(&mut body, 9, &[9]); // if_tsresol: 10^-9 s
+        if let Some(filter) = &self.filter {
+            // if_filter: a leading 0 says that text follows.
+            option(&mut body, 11, &[&[0], filter.as_bytes()].concat());
+        }
+        text_options(&mut body, &[(12, &self.os), (15, &self.hardware)]);
+        end_options(&mut body, 8);
+        block(out, INTERFACE_DESCRIPTION, &body)
+    }
+
+    /// Octets that [`write_packet`](Self::write_packet) writes for `captured` octets.
+    #[inline]
+    pub fn packet_len(&self, captured: usize, notes: &PacketNotes<'_>) -> usize {
+        32 + self.kept_len(captured).next_multiple_of(4) + notes.len()
+    }
+
+    /// Writes the block of a packet that had `wire_len` octets (without FCS), of which `data` are known. `index` is this
+    /// interface's in its section.
+    ///
+    /// # Errors
+    /// Beside those of `out`: `wire_len` below the length of `data`. Nothing is written then.
+    #[inline]
+    pub fn write_packet(
+        &self,
+        out: &mut impl Write,
+        index: u32,
+        time_ns: u64,
+        wire_len: u32,
+        data: &[u8],
+        notes: &PacketNotes<'_>,
+    ) -> io::Result<()> {
+        let data = kept(data, wire_len, self.kept_len(data.len()) as u32)?;
+        let padding = data.len().next_multiple_of(4) - data.len();
+        let len = (32 + data.len() + padding + notes.len()) as u32;
+        let mut header = [0; 28];
+        let (high, low) = ((time_ns >> 32) as u32, time_ns as u32);
+        put(&mut header, [ENHANCED_PACKET, len, index, high, low, data.len() as u32, wire_len]);
+        out.write_all(&header)?;
+        out.write_all(data)?;
+        if !notes.is_empty() {
+            out.write_all(&[0; 3][..padding])?;
+            notes.write(out)?;
+            return out.write_all(&len.to_le_bytes());
+        }
+        let mut tail = [0; 7];
+        tail[padding..padding + 4].copy_from_slice(&len.to_le_bytes());
+        out.write_all(&tail[..padding + 4])
+    }
+
+    #[inline]
+    fn kept_len(&self, captured: usize) -> usize {
+        if self.snaplen == 0 { captured } else { captured.min(self.snaplen as usize) }
+    }
+}
+
+/// Which way a packet went, as seen from the interface that captured it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    Inbound,
+    Outbound,
+}
+
+/// What a pcapng can say of a packet beside its octets. Without any, a packet's block is as short as can be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PacketNotes<'a> {
+    /// epb_flags.
+    pub direction: Option<Direction>,
+    /// Packets of the interface lost since the one before, or since the start: epb_dropcount, written unless 0.
+    pub dropped: u64,
+    /// At most 65,535 octets, else it is cut.
+    pub comment: Option<&'a str>,
+}
+
+impl PacketNotes<'_> {
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.direction.is_none() && self.dropped == 0 && self.comment.is_none()
+    }
+
+    /// Octets of the options, with the mark of their end.
+    #[inline]
+    fn len(&self) -> usize {
+        if self.is_empty() {
+            return 0;
+        }
+        let comment = self.comment.map_or(0, |text| 4 + text.len().min(MAX_TEXT).next_multiple_of(4));
+        4 + comment + if self.direction.is_some() { 8 } else { 0 } + if self.dropped > 0 { 12 } else { 0 }
+    }
+
+    fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        if let Some(text) = self.comment {
+            let mut body = Vec::new();
+            option(&mut body, COMMENT, text.as_bytes());
+            out.write_all(&body)?;
+        }
+        // Both at once: nearly every packet of a capture has the first, and nothing is allocated for it.
+        let (mut options, mut len) = ([0; 24], 0);
+        if let Some(direction) = self.direction {
+            let flags = if direction == Direction::Inbound { 1 } else { 2 };
+            options[..8].copy_from_slice(&[2, 0, 4, 0, flags, 0, 0, 0]);
+            len = 8;
+        }
+        if self.dropped > 0 {
+            options[len..len + 4].copy_from_slice(&[4, 0, 8, 0]);
+            options[len + 4..len + 12].copy_from_slice(&self.dropped.to_le_bytes());
+            len += 12;
+        }
+        // The last 4 are opt_endofopt.
+        out.write_all(&options[..len + 4])
     }
 }
 
 /// What an interface counted, for the end of a capture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Packets that came, lost ones included.
+    /// When the capture began and ended, since 1970: isb_starttime, isb_endtime.
+    pub start_ns: Option<u64>,
+    pub end_ns: Option<u64>,
+    /// Packets that came, lost ones included: isb_ifrecv.
     pub received: Option<u64>,
     /// Packets lost in the interface: isb_ifdrop.
     pub dropped_by_interface: Option<u64>,
+    /// Packets that the filter let through, lost ones included: isb_filteraccept.
+    pub accepted: Option<u64>,
     /// Packets lost in the operating system: isb_osdrop.
     pub dropped_by_system: Option<u64>,
+    /// Packets that reached the program: isb_usrdeliv. What of them is not in the file, the program lost.
+    pub delivered: Option<u64>,
+}
+
+impl Statistics {
+    /// Octets that [`write_block`](Self::write_block) writes at most.
+    pub const MAX_LEN: usize = 24 + 7 * 12 + 4;
+
+    /// Writes what interface `index` had counted at `time_ns`.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write_block(&self, out: &mut impl Write, index: u32, time_ns: u64) -> io::Result<()> {
+        let mut body = vec![0; 12];
+        put(&mut body, [index, (time_ns >> 32) as u32, time_ns as u32]);
+        for (code, time) in [(2, self.start_ns), (3, self.end_ns)] {
+            if let Some(time) = time {
+                // A time, unlike a count, has its high half first in every endian.
+                option(&mut body, code, &time.rotate_left(32).to_le_bytes());
+            }
+        }
+        let counts = [
+            (4, self.received),
+            (5, self.dropped_by_interface),
+            (6, self.accepted),
+            (7, self.dropped_by_system),
+            (8, self.delivered),
+        ];
+        for (code, count) in counts {
+            if let Some(count) = count {
+                option(&mut body, code, &count.to_le_bytes());
+            }
+        }
+        end_options(&mut body, 12);
+        block(out, INTERFACE_STATISTICS, &body)
+    }
 }
 
 /// Writes a pcapng of one section, little-endian, in nanoseconds. Call [`finish`](Self::finish), as for a pcap.
@@ -141,23 +397,15 @@ impl PcapngWriter {
 impl<W: Write> PcapngWriter<W> {
     /// Needs no buffering around `write`. Packets name their interface by its index.
     pub fn new(write: W, interfaces: Vec<InterfaceFormat>) -> io::Result<Self> {
+        Self::with_section(write, &Section::default(), interfaces)
+    }
+
+    /// As [`new`](Self::new), of a machine and a program that the file names.
+    pub fn with_section(write: W, section: &Section, interfaces: Vec<InterfaceFormat>) -> io::Result<Self> {
         let mut write = BufWriter::with_capacity(BUFFER, write);
-        let mut section = BYTE_ORDER.to_le_bytes().to_vec();
-        section.extend([1, 0, 0, 0]); // version 1.0
-        section.extend([0xff; 8]); // the section's length is not known
-        option(&mut section, 4, b"squall"); // shb_userappl
-        section.extend([0; 4]);
-        block(&mut write, SECTION_HEADER, &section)?;
+        section.write_header(&mut write)?;
         for interface in &interfaces {
-            let mut description = interface.link_type.0.to_le_bytes().to_vec();
-            description.extend([0; 2]);
-            description.extend(interface.snaplen.to_le_bytes());
-            if let Some(name) = &interface.name {
-                option(&mut description, 2, name.as_bytes()); // if_name
-            }
-            option(&mut description, 9, &[9]); // if_tsresol: 10^-9 s
-            description.extend([0; 4]);
-            block(&mut write, INTERFACE_DESCRIPTION, &description)?;
+            interface.write_description(&mut write)?;
         }
         Ok(Self { write, interfaces })
     }
@@ -168,32 +416,27 @@ impl<W: Write> PcapngWriter<W> {
     /// Beside those of the file: an unknown interface; `wire_len` below the length of `data`.
     #[inline]
     pub fn write(&mut self, interface: u32, time_ns: u64, wire_len: u32, data: &[u8]) -> io::Result<()> {
-        let data = kept(data, wire_len, self.interface(interface)?.snaplen)?;
-        let padding = data.len().next_multiple_of(4) - data.len();
-        let len = (32 + data.len() + padding) as u32;
-        let mut header = [0; 28];
-        let (high, low) = ((time_ns >> 32) as u32, time_ns as u32);
-        put(&mut header, [ENHANCED_PACKET, len, interface, high, low, data.len() as u32, wire_len]);
-        self.write.write_all(&header)?;
-        self.write.write_all(data)?;
-        let mut tail = [0; 7];
-        tail[padding..padding + 4].copy_from_slice(&len.to_le_bytes());
-        self.write.write_all(&tail[..padding + 4])
+        self.write_with(interface, time_ns, wire_len, data, &PacketNotes::default())
+    }
+
+    /// As [`write`](Self::write), with what else is known of the packet.
+    #[inline]
+    pub fn write_with(
+        &mut self,
+        interface: u32,
+        time_ns: u64,
+        wire_len: u32,
+        data: &[u8],
+        notes: &PacketNotes<'_>,
+    ) -> io::Result<()> {
+        let format = known(&self.interfaces, interface)?;
+        format.write_packet(&mut self.write, interface, time_ns, wire_len, data, notes)
     }
 
     /// Writes what `interface` had counted at `time_ns`; the last ones in a file count.
     pub fn statistics(&mut self, interface: u32, time_ns: u64, statistics: Statistics) -> io::Result<()> {
-        self.interface(interface)?;
-        let mut body = vec![0; 12];
-        put(&mut body, [interface, (time_ns >> 32) as u32, time_ns as u32]);
-        let Statistics { received, dropped_by_interface, dropped_by_system } = statistics;
-        for (code, count) in [(4, received), (5, dropped_by_interface), (7, dropped_by_system)] {
-            if let Some(count) = count {
-                option(&mut body, code, &count.to_le_bytes());
-            }
-        }
-        body.extend([0; 4]);
-        block(&mut self.write, INTERFACE_STATISTICS, &body)
+        known(&self.interfaces, interface)?;
+        statistics.write_block(&mut self.write, interface, time_ns)
     }
 
     pub fn flush(&mut self) -> io::Result<()> {
@@ -204,13 +447,14 @@ impl<W: Write> PcapngWriter<W> {
     pub fn finish(self) -> io::Result<W> {
         self.write.into_inner().map_err(io::IntoInnerError::into_error)
     }
+}
 
-    fn interface(&self, index: u32) -> io::Result<&InterfaceFormat> {
-        self.interfaces.get(index as usize).ok_or_else(|| {
-            let known = self.interfaces.len();
-            Error::new(ErrorKind::InvalidInput, format!("interface {index} of a capture that has {known}, from 0"))
-        })
-    }
+#[inline]
+fn known(interfaces: &[InterfaceFormat], index: u32) -> io::Result<&InterfaceFormat> {
+    interfaces.get(index as usize).ok_or_else(|| {
+        let known = interfaces.len();
+        Error::new(ErrorKind::InvalidInput, format!("interface {index} of a capture that has {known}, from 0"))
+    })
 }
 
 /// The octets of a packet that go into the file.
@@ -229,20 +473,39 @@ fn put<const N: usize>(octets: &mut [u8], numbers: [u32; N]) {
     }
 }
 
+/// opt_comment, in every block.
+const COMMENT: u16 = 1;
+/// The length of an option has 16 bits. A longer text is cut rather than refused.
+const MAX_TEXT: usize = u16::MAX as usize;
+
+fn text_options(body: &mut Vec<u8>, texts: &[(u16, &Option<String>)]) {
+    for (code, text) in texts {
+        if let Some(text) = text {
+            option(body, *code, text.as_bytes());
+        }
+    }
+}
+
 fn option(body: &mut Vec<u8>, code: u16, value: &[u8]) {
-    // A name of more than 64 KiB is cut rather than refused.
-    let value = &value[..value.len().min(u16::MAX as usize)];
+    let value = &value[..value.len().min(MAX_TEXT)];
     body.extend(code.to_le_bytes());
     body.extend((value.len() as u16).to_le_bytes());
     body.extend(value);
     body.resize(body.len().next_multiple_of(4), 0);
 }
 
+/// opt_endofopt, if there are options behind the `fixed` octets of `body`.
+fn end_options(body: &mut Vec<u8>, fixed: usize) {
+    if body.len() > fixed {
+        body.extend([0; 4]);
+    }
+}
+
 /// Writes a block whose body is padded already.
-fn block(write: &mut impl Write, kind: u32, body: &[u8]) -> io::Result<()> {
+fn block(out: &mut impl Write, kind: u32, body: &[u8]) -> io::Result<()> {
     let len = (body.len() as u32 + 12).to_le_bytes();
-    write.write_all(&kind.to_le_bytes())?;
-    write.write_all(&len)?;
-    write.write_all(body)?;
-    write.write_all(&len)
+    out.write_all(&kind.to_le_bytes())?;
+    out.write_all(&len)?;
+    out.write_all(body)?;
+    out.write_all(&len)
 }

@@ -394,9 +394,45 @@ fn write_pcapng(packets: &[(u64, Vec<u8>, u32)]) -> (Vec<u8>, Vec<usize>) {
         at += 32 + data.len().next_multiple_of(4);
         ends.push(at);
     }
-    let statistics = Statistics { received: Some(7), dropped_by_interface: Some(0), dropped_by_system: Some(1 << 40) };
+    let statistics = Statistics {
+        received: Some(7),
+        dropped_by_interface: Some(0),
+        dropped_by_system: Some(1 << 40),
+        ..Statistics::default()
+    };
     writer.statistics(1, S_NS, statistics).unwrap();
     (writer.finish().unwrap(), ends)
+}
+
+#[test]
+fn lengths_told_in_advance_are_those_written() {
+    let interface = InterfaceFormat { snaplen: 50, ..InterfaceFormat::default() };
+    for len in 0..70usize {
+        for comment in [None, Some("late"), Some("")] {
+            for (direction, dropped) in [(None, 0), (Some(Direction::Inbound), 0), (Some(Direction::Outbound), 7)] {
+                let (notes, mut out) = (PacketNotes { direction, dropped, comment }, Vec::new());
+                interface.write_packet(&mut out, 0, S_NS, 70, &vec![1; len], &notes).unwrap();
+                assert_eq!(out.len(), interface.packet_len(len, &notes));
+                let file = [Little.section(), Little.interface(1, 50, &Little.option(9, &[9])), out].concat();
+                assert_eq!((whole(&file)[0].time_ns, whole(&file)[0].data.len()), (S_NS, len.min(50)));
+            }
+        }
+        let (format, mut out) = (PcapFormat { snaplen: 50, ..PcapFormat::default() }, Vec::new());
+        format.write_packet(&mut out, S_NS, 70, &vec![1; len]).unwrap();
+        assert_eq!(out.len(), format.packet_len(len));
+    }
+    let all = Statistics {
+        start_ns: Some(S_NS),
+        end_ns: Some(S_NS),
+        received: Some(1),
+        dropped_by_interface: Some(2),
+        accepted: Some(3),
+        dropped_by_system: Some(4),
+        delivered: Some(5),
+    };
+    let mut out = Vec::new();
+    all.write_block(&mut out, 0, S_NS).unwrap();
+    assert_eq!(out.len(), Statistics::MAX_LEN);
 }
 
 proptest! {
