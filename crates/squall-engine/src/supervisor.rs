@@ -604,5 +604,7 @@ fn difference(now: InterfaceCounters, then: InterfaceCounters) -> InterfaceCount
         rx_octets: now.rx_octets.wrapping_sub(then.rx_octets),
         rx_dropped: now.rx_dropped.wrapping_sub(then.rx_dropped),
         rx_errors: now.rx_errors.wrapping_sub(then.rx_errors),
+        rx_missed: now.rx_missed.wrapping_sub(then.rx_missed),
+        rx_fifo: now.rx_fifo.wrapping_sub(then.rx_fifo),
     }
 }

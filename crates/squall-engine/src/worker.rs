@@ -7,11 +7,12 @@ use std::{
         atomic::{AtomicBool, Ordering},
         mpsc::{Receiver as Mailbox, Sender as Reply},
     },
+    time::Duration,
 };
 
 use squall_measure::Receiver;
 use squall_plan::PlanStream;
-use squall_port::{BATCH, Filter, RxBatch, RxFrame, RxQueue, Sink};
+use squall_port::{BATCH, Filter, RxBatch, RxFrame, RxQueue, Sink, monotonic};
 use squall_profile::Stop;
 use squall_program::{Gap, Scratch};
 use squall_stats::{Fingerprint, Histogram};
@@ -75,6 +76,13 @@ pub struct StreamTx {
 pub struct PortRx {
     pub port: usize,
     pub seen: Receiver,
+    /// Frames that came as far as the queue, a super-frame as one, where the port counts them ([`RxQueue::received`]):
+    /// `given`, `drops` and what still waits there.
+    pub received: Option<u64>,
+    /// Frames that the queue has given.
+    pub given: u64,
+    /// Of these, frames that the engine's filter did not take.
+    pub filtered: u64,
     /// Lost between the interface and us.
     pub drops: Vec<(&'static str, u64)>,
     pub error: Option<String>,
@@ -147,6 +155,9 @@ pub(crate) struct Receiving {
     /// Frames of a batch that the filter took.
     chosen: Vec<RxFrame>,
     sink: Option<Box<dyn Sink>>,
+    /// Frames that the queue has given, and those of them that the filter did not take.
+    given: u64,
+    filtered: u64,
     error: Option<String>,
 }
 
@@ -158,7 +169,7 @@ impl Receiving {
         filter: Option<Arc<Filter>>,
         sink: Option<Box<dyn Sink>>,
     ) -> Self {
-        Self { queue, port, seen, filter, chosen: Vec::with_capacity(BATCH), sink, error: None }
+        Self { queue, port, seen, filter, chosen: Vec::with_capacity(BATCH), sink, given: 0, filtered: 0, error: None }
     }
 
     /// Takes what has come; whether anything has.
@@ -174,6 +185,7 @@ impl Receiving {
         if batch.frames.is_empty() {
             return false;
         }
+        self.given += batch.frames.len() as u64;
         let batch = match &self.filter {
             None => batch,
             Some(filter) => {
@@ -184,6 +196,7 @@ impl Receiving {
                         self.chosen.push(RxFrame { len: frame.len.min(keep), ..*frame });
                     }
                 }
+                self.filtered += (batch.frames.len() - self.chosen.len()) as u64;
                 RxBatch { base: batch.base, frames: &self.chosen }
             }
         };
@@ -201,6 +214,17 @@ impl Receiving {
             sink.take(&batch);
         }
         true
+    }
+
+    /// Nothing new comes any more; false if the port cannot know when all of the rest was given.
+    fn stop(&mut self) -> bool {
+        self.error.is_none() && self.queue.stop().is_ok() && self.queue.received().is_some()
+    }
+
+    /// Frames that have come, and were neither given nor dropped.
+    fn waiting(&mut self) -> u64 {
+        let lost: u64 = self.queue.drops().iter().map(|(_, n)| n).sum();
+        self.queue.received().map_or(0, |received| received.saturating_sub(self.given + lost))
     }
 }
 
@@ -225,6 +249,8 @@ pub(crate) struct Worker {
     pub finished: bool,
 }
 
+/// How long the last frames of a queue that was stopped may take: a block of a receive ring is handed over late.
+const DRAIN_PATIENCE: Nanos = Nanos(1_500_000_000);
 /// Longest sleep of a worker that receives: its queues must not overflow meanwhile.
 const RX_REST: Nanos = Nanos(200_000);
 /// Longest sleep of one that only sends: it has a mailbox.
@@ -418,6 +444,28 @@ impl Worker {
         for generator in &mut self.generators {
             generator.close(self.clock.since_start(now));
         }
+        self.drain();
+        self.finished = true;
+    }
+
+    /// Takes what has come until now.
+    fn drain(&mut self) {
+        // Of a port that says when it is empty, all: none of the frames that the kernel has counted is lost at the end.
+        for rx in self.rx.iter_mut() {
+            if !rx.stop() {
+                continue;
+            }
+            let mut patience = monotonic() + DRAIN_PATIENCE;
+            while rx.error.is_none() {
+                if rx.turn() {
+                    patience = monotonic() + DRAIN_PATIENCE;
+                } else if rx.waiting() == 0 || monotonic() > patience {
+                    break;
+                } else {
+                    std::thread::sleep(Duration::from_micros(200));
+                }
+            }
+        }
         // What is on its way inside this process arrives now or never. On virtual time nobody has lingered for it, and a
         // loop may be full of single frames.
         let most = if self.clock == Clock::Virtual { 1 << 16 } else { 1000 };
@@ -426,7 +474,6 @@ impl Worker {
                 break;
             }
         }
-        self.finished = true;
     }
 
     fn snapshot(&mut self, full: bool) -> Snapshot {
@@ -451,6 +498,9 @@ impl Worker {
                 .iter_mut()
                 .map(|rx| PortRx {
                     port: rx.port,
+                    received: rx.queue.received(),
+                    given: rx.given,
+                    filtered: rx.filtered,
                     drops: rx.queue.drops(),
                     seen: if full { rx.seen.clone() } else { rx.seen.light() },
                     error: rx.error.clone(),

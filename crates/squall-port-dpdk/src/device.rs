@@ -251,6 +251,8 @@ impl Device {
             rx_octets: c.rx_octets,
             rx_dropped: c.rx_missed + c.rx_no_mbuf,
             rx_errors: c.rx_errors,
+            rx_missed: c.rx_missed,
+            rx_fifo: 0,
         })
     }
 

@@ -8,8 +8,8 @@ use std::{
 };
 
 use squall_port::{
-    Address, BATCH, Cut, InterfaceCounters, Lent, Port, PortFacts, RxBatch, RxFrame, RxQueue, Segmentation, SendError,
-    Timestamps, TxBatch, TxMeta, TxQueue,
+    Address, BATCH, Cut, ETHERNET, InterfaceCounters, Lent, Port, PortFacts, RxBatch, RxFrame, RxQueue, Segmentation,
+    SendError, Timestamps, TxBatch, TxMeta, TxQueue,
 };
 use squall_units::Nanos;
 
@@ -45,6 +45,7 @@ pub fn open(address: &Address, eal: Eal, name: &DeviceName, options: &Options) -
         virtual_time: false,
         batch: BATCH,
         segmentation: Segmentation::Engine,
+        link_type: ETHERNET,
     };
     let mut note = format!("{address}: driver {}, {about}", device.driver());
     if device.facts.offers & shim::RX_TIMESTAMP != 0

@@ -20,8 +20,8 @@ use std::{
 
 use libc::c_int;
 use squall_port::{
-    Address, BATCH, Cut, InterfaceCounters, Lent, Offload, Port, PortFacts, RxBatch, RxFrame, RxQueue, Segmentation,
-    SendError, Slots, Timestamps, TxBatch, TxQueue, monotonic,
+    Address, BATCH, Cut, ETHERNET, InterfaceCounters, Lent, Offload, Port, PortFacts, RxBatch, RxFrame, RxQueue,
+    Segmentation, SendError, Slots, Timestamps, TxBatch, TxQueue, monotonic,
 };
 use squall_units::Nanos;
 
@@ -72,6 +72,7 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
             tcp: u32::from(u16::MAX),
             udp: most_udp_segments(),
         }),
+        link_type: ETHERNET,
     };
     Ok(Box::new(PacketPort { facts, options, address: address.clone(), link, netlink, fanout: None }))
 }
@@ -541,6 +542,8 @@ struct Ring {
     clock: WallClock,
     /// A [`VirtioHeader`] is in front of each frame.
     gro: bool,
+    /// Of the kernel so far: frames behind the filter, and those of them that found no room.
+    received: u64,
     drops: u64,
 }
 
@@ -584,6 +587,7 @@ impl Ring {
             frames,
             clock,
             gro,
+            received: 0,
             drops: 0,
         })
     }
@@ -617,6 +621,17 @@ impl Ring {
     }
 }
 
+impl Ring {
+    fn read_statistics(&mut self) {
+        let zero = libc::tpacket_stats_v3 { tp_packets: 0, tp_drops: 0, tp_freeze_q_cnt: 0 };
+        // The kernel counts from zero again after each reading; its packets include the drops.
+        if let Ok(stats) = self.socket.get(libc::SOL_PACKET, libc::PACKET_STATISTICS, zero) {
+            self.received += u64::from(stats.tp_packets);
+            self.drops += u64::from(stats.tp_drops);
+        }
+    }
+}
+
 impl RxQueue for Ring {
     fn receive(&mut self) -> io::Result<RxBatch<'_>> {
         self.frames.clear();
@@ -637,12 +652,18 @@ impl RxQueue for Ring {
     }
 
     fn drops(&mut self) -> Vec<(&'static str, u64)> {
-        let zero = libc::tpacket_stats_v3 { tp_packets: 0, tp_drops: 0, tp_freeze_q_cnt: 0 };
-        // The kernel counts from zero again after each reading.
-        if let Ok(stats) = self.socket.get(libc::SOL_PACKET, libc::PACKET_STATISTICS, zero) {
-            self.drops += u64::from(stats.tp_drops);
-        }
+        self.read_statistics();
         vec![("ring_full", self.drops)]
+    }
+
+    fn received(&mut self) -> Option<u64> {
+        self.read_statistics();
+        Some(self.received)
+    }
+
+    fn stop(&mut self) -> io::Result<()> {
+        // What is in the open block is given when its time is up.
+        self.socket.attach_deaf_filter()
     }
 
     fn poll_fd(&self) -> Option<i32> {

@@ -20,7 +20,9 @@ use std::{
     sync::{Arc, Weak},
 };
 
-use squall_port::{Address, BATCH, InterfaceCounters, Port, PortFacts, RxQueue, Segmentation, Timestamps, TxQueue};
+use squall_port::{
+    Address, BATCH, ETHERNET, InterfaceCounters, Port, PortFacts, RxQueue, Segmentation, Timestamps, TxQueue,
+};
 
 use self::{
     program::{Counters, Receiving, Take},
@@ -123,6 +125,7 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
         virtual_time: false,
         batch: options.batch,
         segmentation: Segmentation::Engine,
+        link_type: ETHERNET,
     };
     let departures = options.tx_stamps.then(Arc::default);
     Ok(Box::new(XdpPort {
@@ -260,7 +263,7 @@ impl Port for XdpPort {
 
     fn notes(&self) -> Vec<String> {
         let mut notes = self.notes.clone();
-        let (passed, _) = self.passed();
+        let passed = self.counters.as_ref().map_or(0, |counters| counters.for_host());
         if passed > 0 {
             let name = &self.link.name;
             notes.push(format!("{name}: {passed} frames were for the host and passed on (take=all takes them, too)"));

@@ -337,6 +337,8 @@ fn counters(value: &[u8]) -> InterfaceCounters {
         tx_errors: at(5),
         rx_dropped: at(6),
         tx_dropped: at(7),
+        rx_fifo: at(14),
+        rx_missed: at(15),
     }
 }
 

@@ -19,8 +19,8 @@ use std::{
 };
 
 use squall_port::{
-    Address, Generation, Generator, InterfaceCounters, Port, PortFacts, Remote, RxQueue, Segmentation, Timestamps,
-    TxQueue,
+    Address, ETHERNET, Generation, Generator, InterfaceCounters, Port, PortFacts, Remote, RxQueue, Segmentation,
+    Timestamps, TxQueue,
 };
 
 use crate::{
@@ -63,6 +63,7 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
         virtual_time: false,
         batch: batch as usize,
         segmentation: Segmentation::Nowhere,
+        link_type: ETHERNET,
     };
     Ok(Box::new(LivePort { facts, batch, address: address.clone(), link, netlink }))
 }

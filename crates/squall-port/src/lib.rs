@@ -57,7 +57,12 @@ pub struct PortFacts {
     pub batch: usize,
     /// Who cuts frames that are to be cut ([`TxMeta::cut`]).
     pub segmentation: Segmentation,
+    /// What received frames begin with, in the tcpdump.org list of link types.
+    pub link_type: u16,
 }
+
+/// LINKTYPE_ETHERNET.
+pub const ETHERNET: u16 = 1;
 
 impl PortFacts {
     /// The longest frame that a slot can be asked for: super-frames included, where the port cuts.
@@ -159,8 +164,13 @@ pub struct InterfaceCounters {
     pub tx_errors: u64,
     pub rx_packets: u64,
     pub rx_octets: u64,
+    /// Arrived, and dropped by kernel or driver.
     pub rx_dropped: u64,
     pub rx_errors: u64,
+    /// Not received by the device for want of room; some drivers count these among `rx_dropped` or `rx_errors`, too.
+    pub rx_missed: u64,
+    /// The device's queue overran; as for `rx_missed`.
+    pub rx_fifo: u64,
 }
 
 /// One direction of one queue of a port.
@@ -239,6 +249,19 @@ pub trait RxQueue: Send {
     /// Frames that came and were lost before [`RxQueue::receive`], so far, by reason.
     fn drops(&mut self) -> Vec<(&'static str, u64)> {
         Vec::new()
+    }
+
+    /// Frames that came as far as this queue, so far: behind the port's filter, and whether or not there was room. Those
+    /// that [`RxQueue::receive`] has given, those that still wait there, and [`RxQueue::drops`] add up to it; a
+    /// super-frame is one. `None` where nobody counts them.
+    fn received(&mut self) -> Option<u64> {
+        None
+    }
+
+    /// Nothing new comes any more. What has come until now is still given by [`RxQueue::receive`], some of it perhaps a few
+    /// milliseconds later.
+    fn stop(&mut self) -> io::Result<()> {
+        Ok(())
     }
 
     /// A descriptor that poll(2) can wait on, where there is one.

@@ -21,8 +21,8 @@ use std::{
 use rtrb::{Consumer, Producer, RingBuffer};
 
 use crate::{
-    Address, AddressError, BATCH, FastClock, Lent, Port, PortFacts, RxBatch, RxFrame, RxQueue, Segmentation, SendError,
-    Slots, Timestamps, TxBatch, TxQueue, fault::Faults,
+    Address, AddressError, BATCH, ETHERNET, FastClock, Lent, Port, PortFacts, RxBatch, RxFrame, RxQueue, Segmentation,
+    SendError, Slots, Timestamps, TxBatch, TxQueue, fault::Faults,
 };
 
 pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
@@ -49,6 +49,7 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
         virtual_time: shape.virtual_time,
         batch: BATCH,
         segmentation: Segmentation::Engine,
+        link_type: ETHERNET,
     };
     let port = Box::new(LoopPort { facts, link, end });
     Ok(faults.wrap(port))

@@ -5,7 +5,8 @@
 use std::io;
 
 use crate::{
-    Address, BATCH, Port, PortFacts, RxBatch, RxQueue, Segmentation, SendError, Slots, Timestamps, TxBatch, TxQueue,
+    Address, BATCH, ETHERNET, Port, PortFacts, RxBatch, RxQueue, Segmentation, SendError, Slots, Timestamps, TxBatch,
+    TxQueue,
 };
 
 pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
@@ -29,6 +30,7 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
         virtual_time,
         batch: BATCH,
         segmentation: Segmentation::Engine,
+        link_type: ETHERNET,
     })))
 }
 

@@ -11,7 +11,7 @@ use squall_pcap::{
 };
 
 use crate::{
-    Address, BATCH, Lent, Nanos, Port, PortFacts, RxBatch, RxFrame, RxQueue, Segmentation, SendError, Slots,
+    Address, BATCH, ETHERNET, Lent, Nanos, Port, PortFacts, RxBatch, RxFrame, RxQueue, Segmentation, SendError, Slots,
     Timestamps, TxBatch, TxQueue,
 };
 
@@ -44,6 +44,7 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
         virtual_time: true,
         batch: BATCH,
         segmentation: Segmentation::Engine,
+        link_type: ETHERNET,
     };
     Ok(Box::new(PcapPort { facts, path: path.into(), epoch: u64::from(seconds) * Nanos::SECOND.0, opened: false }))
 }

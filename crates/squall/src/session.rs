@@ -217,20 +217,19 @@ impl Session {
     /// # Errors
     /// Mistakes in addresses and profile, ports that do not open.
     pub fn open(self) -> Result<Opened, Error> {
-        let filter = self.filter.as_deref().map(crate::filter::compile).transpose()?;
         let (mut ports, mut take) = (Vec::new(), Vec::new());
         let (mut limits, notes) = self.each_port(|port, wanted| {
             let (mut opened, limit, note) = crate::ports::open(&port.address, wanted)?;
             if wanted.to == Use::Receive && self.receive {
                 receives(&port.address, opened.as_ref())?;
             }
-            let filter = match &filter {
-                Some(filter)
-                    if !opened.set_filter(filter).map_err(|error| Error::Environment(error.to_string()))? =>
-                {
-                    Some(filter.clone())
+            let filter = match &self.filter {
+                Some(text) => {
+                    let filter = crate::filter::compile(text, opened.facts().link_type)?;
+                    let taken = opened.set_filter(&filter).map_err(|error| Error::Environment(error.to_string()))?;
+                    (!taken).then_some(filter)
                 }
-                _ => None,
+                None => None,
             };
             take.push(Take { filter, sink: None });
             ports.push(opened);

@@ -143,6 +143,11 @@ impl Counters {
         (word(PASSED) + word(UNCLAIMED), word(PASSED_OCTETS))
     }
 
+    /// Frames that were left to the host because they are its own, not because nobody listened.
+    pub fn for_host(&self) -> u64 {
+        self.0.word(PASSED).load(Ordering::Relaxed)
+    }
+
     /// The driver leaves no room in front of frames.
     #[inline]
     pub fn cannot_stamp(&self) -> bool {

@@ -26,6 +26,8 @@ pub struct XdpRx {
     /// Frames of several pieces, in one piece each.
     joined: Vec<u8>,
     busy_poll: bool,
+    /// Frames given out so far.
+    given: u64,
     receiving: Arc<Receiving>,
 }
 
@@ -50,7 +52,7 @@ impl XdpRx {
             queues.push(queue);
         }
         let frames = Vec::with_capacity(BATCH);
-        Ok(Self { queues, turn: 0, frames, joined: Vec::new(), busy_poll, receiving })
+        Ok(Self { queues, turn: 0, frames, joined: Vec::new(), busy_poll, given: 0, receiving })
     }
 }
 
@@ -96,6 +98,18 @@ impl Queue {
             }
         }
         None
+    }
+
+    /// Frames in the receive ring.
+    fn waiting(&self) -> u64 {
+        let end = self.side.ring.producer();
+        let mut at = self.consumed;
+        std::iter::from_fn(|| {
+            let (pieces, _) = self.next(at, end)?;
+            at = at.wrapping_add(pieces);
+            Some(())
+        })
+        .count() as u64
     }
 
     /// Reads up to a batch of frames that are one piece each, or several that are not: those are put together in
@@ -170,6 +184,7 @@ impl RxQueue for XdpRx {
         if self.frames.is_empty() {
             return Ok(RxBatch::empty());
         }
+        self.given += self.frames.len() as u64;
         let queue = &self.queues[self.turn];
         self.turn = (self.turn + 1) % queues;
         if !self.joined.is_empty() {
@@ -195,6 +210,16 @@ impl RxQueue for XdpRx {
             }
         }
         vec![("ring_full", ring_full), ("no_buffer", no_chunk)]
+    }
+
+    fn received(&mut self) -> Option<u64> {
+        let waiting: u64 = self.queues.iter().map(Queue::waiting).sum();
+        Some(self.given + waiting + self.drops().iter().map(|(_, n)| n).sum::<u64>())
+    }
+
+    fn stop(&mut self) -> io::Result<()> {
+        self.queues.iter().for_each(|queue| queue.receiving.remove(queue.number));
+        Ok(())
     }
 
     fn poll_fd(&self) -> Option<i32> {
