@@ -4,6 +4,8 @@
 //! the signature at the frame's end. Frames without one are counted, not judged. Does not know ports or clocks.
 #![forbid(unsafe_code)]
 
+pub mod flow;
+
 use squall_program::signature::Signature;
 use squall_stats::{DelayTracker, EqualBins, Fingerprint, Histogram, RUN, SequenceTracker};
 use squall_units::{Cut, FCS_LEN, Nanos};
