@@ -1,52 +1,39 @@
-//! One HTML file that needs nothing else: style, uPlot, our script and the data are in it.
+//! The report of a run as a page.
 //!
 //! What identifies and judges the run is markup, made here; the stream table and the plots are made from the data by
-//! `assets/report.js`, since 10,000 rows are too many to lay out. Names come from users: in markup they are escaped, in
-//! the data `<` is, and the script writes text nodes only. A content security policy forbids every request.
+//! `assets/report.js`, since 10,000 rows are too many to lay out.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-use super::{human, text::reasons_text};
+use super::{
+    human,
+    page::{Page, escape, notes, tiles},
+    text::reasons_text,
+};
 use crate::report::{Distribution, PortReport, Report, Sample, StreamReport};
 
-const CSS: &str = include_str!("assets/report.css");
 const JS: &str = include_str!("assets/report.js");
-const UPLOT_CSS: &str = include_str!("assets/uPlot.min.css");
-const UPLOT_JS: &str = include_str!("assets/uPlot.iife.min.js");
-const UPLOT_LICENSE: &str = include_str!("assets/uPlot.LICENSE");
 
 /// The report as a self-contained page.
 pub fn html(report: &Report) -> String {
     let title = format!("Squall report {} {}", report.host.name, report.started);
-    let mut page = String::with_capacity(256 * 1024);
-    page += "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n";
-    page += "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; \
-             script-src 'unsafe-inline'; img-src data:\">\n";
-    page += "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n";
-    page += "<meta name=\"color-scheme\" content=\"light dark\">\n";
-    page += &format!("<title>{}</title>\n", escape(&title));
-    page += &format!("<style>\n{UPLOT_CSS}\n{CSS}</style>\n</head>\n<body>\n<main>\n");
-    header(report, &mut page);
-    figures(report, &mut page);
-    if !report.notes.is_empty() {
-        page += "<section class=\"notes\"><h2>Notes</h2><ul>";
-        report.notes.iter().for_each(|n| page += &format!("<li>{}</li>", escape(n)));
-        page += "</ul></section>\n";
-    }
-    ports(&report.ports, &mut page);
-    page += include_str!("assets/body.html");
-    page += &format!(
-        "<footer>Squall {} · {} · sizes include the FCS, L1 adds 20 octets a frame · plots by uPlot</footer>\n</main>\n",
-        escape(&report.squall_version),
-        escape(&report.schema)
-    );
-    let data = serde_json::to_string(&data(report)).expect("values are plain JSON");
-    page += &format!("<script type=\"application/json\" id=\"data\">{}</script>\n", script_safe(&data));
-    page += &format!("<script>\n/* uPlot\n{UPLOT_LICENSE}*/\n{UPLOT_JS}\n</script>\n<script>\n{JS}</script>\n");
-    page + "</body>\n</html>\n"
+    let mut page = Page::new(title);
+    let markup = page.markup();
+    header(report, markup);
+    figures(report, markup);
+    notes(&report.notes, markup);
+    ports(&report.ports, markup);
+    *markup += include_str!("assets/body.html");
+    page.footer(&[
+        &format!("Squall {}", report.squall_version),
+        &report.schema,
+        "sizes include the FCS, L1 adds 20 octets a frame",
+    ]);
+    page.script(JS, data(report));
+    page.finish()
 }
 
 // --- markup ------------------------------------------------------------------------------------------------------
@@ -110,7 +97,7 @@ fn figures(report: &Report, page: &mut String) {
         (human::short_count(lost), human::ratio(lost as f64 / sent.max(1) as f64) + " of what is measured")
     };
     let left = if unsent == 0 { "all that was due left" } else { "due, and did not leave" };
-    let tiles = [
+    let tiles_of = [
         ("Sent", false, (frames(sum(|p| p.tx.packets as f64)), rate(sum(|p| p.tx.pps), sum(|p| p.tx.bps_l1)))),
         ("Received", false, (frames(sum(|p| p.rx.packets as f64)), rate(sum(|p| p.rx.pps), sum(|p| p.rx.bps_l1)))),
         ("Not sent", unsent > 0, (human::short_count(unsent), left.into())),
@@ -118,14 +105,7 @@ fn figures(report: &Report, page: &mut String) {
         ("One-way delay p99", false, worst(|s| s.rx.as_ref()?.latency_ns.as_ref())),
         ("Departure error p99", false, worst(|s| s.departure_error_ns.as_ref())),
     ];
-    *page += "<div class=\"tiles\">";
-    for (name, bad, (value, detail)) in tiles {
-        let (class, value, detail) = (if bad { " bad" } else { "" }, escape(&value), escape(&detail));
-        *page += &format!(
-            "<div class=\"tile{class}\"><h3>{name}</h3><p>{value}</p><small title=\"{detail}\">{detail}</small></div>"
-        );
-    }
-    *page += "</div>\n";
+    tiles(&tiles_of, page);
 }
 
 fn ports(ports: &[PortReport], page: &mut String) {
@@ -218,27 +198,6 @@ fn with_reasons(reasons: &BTreeMap<String, u64>) -> String {
         text if text.is_empty() => total,
         text => format!("{total}<small>{}</small>", escape(&text)),
     }
-}
-
-/// For text and for attributes in double quotes.
-fn escape(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => safe += "&amp;",
-            '<' => safe += "&lt;",
-            '>' => safe += "&gt;",
-            '"' => safe += "&quot;",
-            '\'' => safe += "&#39;",
-            c => safe.push(c),
-        }
-    }
-    safe
-}
-
-/// JSON that cannot end or comment out the `<script>` around it; in JSON `<` is only ever part of a string.
-fn script_safe(json: &str) -> String {
-    json.replace('<', "\\u003c")
 }
 
 // --- data --------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@
 mod html;
 pub mod human;
 mod live;
+pub mod page;
 mod table;
 mod text;
 

@@ -1,53 +1,4 @@
-"use strict";
-// Makes the stream table and the plots from the JSON in #data (html.rs says what is in it).
-// Names are users' text: they enter the page as text nodes only.
-(() => {
-const data = JSON.parse(document.getElementById("data").textContent);
-const $ = id => document.getElementById(id);
-
-// --- quantities, as human.rs prints them --------------------------------------------------------------------------
-
-const three = v => {
-  const a = Math.abs(v);
-  return a === 0 ? "0" : a < 9.995 ? v.toFixed(2) : a < 99.95 ? v.toFixed(1) : v.toFixed(0);
-};
-const scaled = (v, step, units) => {
-  let i = 0;
-  while (Math.abs(v) >= 999.5 && i < units.length - 1) { v /= step; i++; }
-  return [v, units[i]];
-};
-const si = (v, unit) => {
-  const [s, prefix] = scaled(v, 1000, ["", "k", "M", "G", "T", "P", "E"]);
-  return (three(s) + " " + prefix + unit).trimEnd();
-};
-const ns = v => {
-  const [s, unit] = scaled(v, 1000, ["ns", "µs", "ms", "s"]);
-  return (unit === "ns" && Number.isInteger(s) ? s : three(s)) + " " + unit;
-};
-const count = n => Math.round(n).toLocaleString("en-US");
-const ratio = r => {
-  const p = r * 100, a = Math.abs(p);
-  if (p === 0) return "0 %";
-  if (a < 0.001) return p.toExponential(1) + " %";
-  if (p === 100) return "100 %";
-  if (a < 1) return p.toFixed(3) + " %";
-  if (a >= 99.95 && a < 100) return (Math.floor(p * 100) / 100).toFixed(2) + " %";
-  return three(p) + " %";
-};
-const deviation = r => {
-  const p = r * 100, a = Math.abs(p);
-  return a < 1e-4 ? "0 %" : (p > 0 ? "+" : "−") + a.toFixed(a < 0.1 ? 4 : 2) + " %";
-};
-const pps = v => si(v, "pps");
-const bps = v => si(v, "b/s");
-// Axis labels: as few digits as the number needs.
-const brief = f => v => f(v).replace(/(\.\d*?)0+(?= )/, "$1").replace(/\.(?= )/, "");
-
-const el = (tag, props = {}, ...children) => {
-  const node = Object.assign(document.createElement(tag), props);
-  node.append(...children);
-  return node;
-};
+// Makes the stream table and the plots of a run's report (html.rs says what is in `data`), with what page.js has.
 
 // --- stream table -------------------------------------------------------------------------------------------------
 
@@ -155,33 +106,6 @@ function rows() {
 
 // --- plots --------------------------------------------------------------------------------------------------------
 
-const style = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-const HEIGHT = 210;
-const FONT = '11px system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif';
-let plots = [];
-
-function panel(box, title, sub) {
-  const body = el("div");
-  box.append(el("div", { className: "plot" }, el("h3", { textContent: title }), el("p", { className: "sub", textContent: sub }), body));
-  return body;
-}
-
-function empty(box, title, why) {
-  panel(box, title, "").append(el("div", { className: "empty", textContent: why }));
-}
-
-function draw(body, options, columns) {
-  const axis = { stroke: style("--muted"), font: FONT, grid: { stroke: style("--grid"), width: 1 }, ticks: { show: false } };
-  options.axes = [{ ...axis, size: 26, ...options.x }, { ...axis, size: 66, ...options.y }];
-  const width = () => Math.max(200, body.clientWidth);
-  const u = new uPlot({ ...options, width: width(), height: HEIGHT, legend: { markers: { width: 0, fill: (u, i) => u.series[i].stroke() } } }, columns, body);
-  const watch = new ResizeObserver(() => { if (u.width !== width()) u.setSize({ width: width(), height: HEIGHT }); });
-  watch.observe(body);
-  plots.push({ u, body, watch });
-}
-
-const value = f => (u, v) => (v === null || v === undefined ? "–" : f(v));
-
 // lines: [{ label, values, color, dash }]
 function timePlot(box, title, sub, show, lines, { jumps = false, whole = false } = {}) {
   const seen = lines.flatMap(l => l.values).filter(v => v !== null);
@@ -206,22 +130,6 @@ function timePlot(box, title, sub, show, lines, { jumps = false, whole = false }
       })),
     ],
   }, columns);
-}
-
-function logTicks(low, high) {
-  const decades = Math.log10(high / low);
-  const marks = decades < 0.7 ? null : decades < 2.2 ? [1, 2, 5] : decades < 4 ? [1, 3] : [1];
-  if (!marks) {
-    const raw = (high - low) / 5, unit = 10 ** Math.floor(Math.log10(raw));
-    const step = unit * [1, 2, 5, 10].find(m => m * unit >= raw);
-    const ticks = [];
-    for (let v = Math.ceil(low / step) * step; v <= high; v += step) ticks.push(v);
-    return ticks;
-  }
-  const ticks = [];
-  for (let e = Math.floor(Math.log10(low)); e <= Math.log10(high) + 1; e++)
-    for (const m of marks) { const v = m * 10 ** e; if (v >= low && v <= high) ticks.push(v); }
-  return ticks;
 }
 
 // Spreads bins [edge, width, count, ...] over equal steps of the logarithm: HDR bins double their width each octave,
@@ -291,7 +199,6 @@ function histogramPlot(box, title, layers) {
   }, [x, ...columns]);
 }
 
-const color = i => style("--s" + i % 8);
 const peak = values => values.reduce((a, b) => Math.max(a, b ?? 0), 0);
 
 function portPlots() {
@@ -327,10 +234,8 @@ function streamPlots() {
 }
 
 function redraw() {
-  for (const { u, watch } of plots) { watch.disconnect(); u.destroy(); }
-  plots = [];
-  $("port-plots").replaceChildren();
-  $("stream-plots").replaceChildren();
+  clear($("port-plots"));
+  clear($("stream-plots"));
   if (data.ports.length) portPlots();
   if (data.streams.length) streamPlots();
 }
@@ -365,8 +270,4 @@ if (data.streams.length) {
   $("more").onclick = () => { shown += 200; rows(); };
   arrange();
 }
-redraw();
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
-// Paper is white: canvases must be drawn again in its colours.
-matchMedia("print").addEventListener("change", redraw);
-})();
+redraws.push(redraw);

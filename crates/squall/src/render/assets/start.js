@@ -1,0 +1,6 @@
+// Draws all plots, and again when their colours change.
+const redrawAll = () => redraws.forEach(f => f());
+redrawAll();
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawAll);
+// Paper is white: canvases must be drawn again in its colours.
+matchMedia("print").addEventListener("change", redrawAll);
