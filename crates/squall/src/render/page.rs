@@ -274,7 +274,7 @@ impl Plot {
     }
 
     /// Small print under the title.
-    pub fn sub(mut self, text: impl Into<String>) -> Self {
+    pub fn subtitle(mut self, text: impl Into<String>) -> Self {
         let (Self::Lines { sub, .. } | Self::Bars { sub, .. } | Self::Boxes { sub, .. }) = &mut self;
         *sub = text.into();
         self
@@ -327,7 +327,7 @@ mod tests {
         notes(&[evil.into()], page.markup());
         table(evil, &[evil], &[vec![evil.into()]], page.markup());
         let count = || Axis::new(evil, Unit::Count);
-        page.plots(evil, &[Plot::lines(evil, count(), count(), vec![Line::new(evil, [(0.0, 1.0)])]).sub(evil)]);
+        page.plots(evil, &[Plot::lines(evil, count(), count(), vec![Line::new(evil, [(0.0, 1.0)])]).subtitle(evil)]);
         page.footer(&[evil]);
         let page = page.finish();
         assert!(!page.contains("<script>alert") && !page.contains("<!--"));
