@@ -24,6 +24,8 @@ pub struct DelayTracker {
     /// Sixteen times the jitter, as in RFC 3550 appendix A.8, which keeps it in integers.
     jitter_16: u64,
     last: Option<Last>,
+    /// The newest send time, nanoseconds of the receiver's clock but for the difference of the two.
+    newest: Option<i64>,
 }
 
 /// Frames of a [`DelayTracker::observe_run`] at most.
@@ -46,12 +48,32 @@ impl DelayTracker {
             most_negative: 0,
             jitter_16: 0,
             last: None,
+            newest: None,
         }
     }
 
     /// A frame with sequence number `seq` arrived at `arrival_ns` of the receiver's clock, `delay_ns` after it was sent.
     #[inline]
     pub fn observe(&mut self, seq: u32, delay_ns: i64, arrival_ns: u64) {
+        if let Some(last) = self.last {
+            self.gap.record(arrival_ns.saturating_sub(last.arrival_ns));
+        }
+        self.sample(delay_ns);
+        self.vary(seq, delay_ns, arrival_ns);
+    }
+
+    /// As [`DelayTracker::observe`] for who counts gaps elsewhere; without the delay itself if the two clocks are not
+    /// `one`.
+    #[inline]
+    pub fn observe_sent(&mut self, seq: u32, delay_ns: i64, arrival_ns: u64, one: bool) {
+        if one {
+            self.sample(delay_ns);
+        }
+        self.vary(seq, delay_ns, arrival_ns);
+    }
+
+    #[inline]
+    fn sample(&mut self, delay_ns: i64) {
         match u64::try_from(delay_ns) {
             Ok(delay) => self.delay.record(delay),
             Err(_) => {
@@ -59,15 +81,19 @@ impl DelayTracker {
                 self.most_negative = self.most_negative.min(delay_ns);
             }
         }
+    }
+
+    #[inline]
+    fn vary(&mut self, seq: u32, delay_ns: i64, arrival_ns: u64) {
         if let Some(last) = self.last {
             let variation = delay_ns.abs_diff(last.delay_ns);
             if seq == last.seq.wrapping_add(1) {
                 self.ipdv.record(variation);
             }
             self.jitter_16 = self.jitter_16.saturating_add(variation) - (self.jitter_16.saturating_add(8) >> 4);
-            self.gap.record(arrival_ns.saturating_sub(last.arrival_ns));
         }
         self.last = Some(Last { seq, delay_ns, arrival_ns });
+        self.newest = self.newest.max(sent(delay_ns, arrival_ns));
     }
 
     /// Frames numbered from `seq` on, one after the other, as [`DelayTracker::observe`] takes them singly. At most
@@ -101,6 +127,19 @@ impl DelayTracker {
         self.ipdv.record_all(&variations[usize::from(!consecutive)..n]);
         self.gap.record_all(&gaps[..n]);
         self.last = Some(Last { seq: seq.wrapping_add(n as u32 - 1), delay_ns: last_delay, arrival_ns: last_arrival });
+        self.newest = self.newest.max(sent(last_delay, last_arrival));
+    }
+
+    /// Whether a frame was sent by more than `margin_ns` later than all before it: one that has a lower number, too, is
+    /// neither late nor a duplicate.
+    pub fn is_newer(&self, delay_ns: i64, arrival_ns: u64, margin_ns: i64) -> bool {
+        let sent = sent(delay_ns, arrival_ns);
+        self.newest.zip(sent).is_some_and(|(newest, sent)| sent > newest.saturating_add(margin_ns))
+    }
+
+    /// The sender begins anew: its next frame does not follow the last.
+    pub fn restart(&mut self) {
+        (self.last, self.newest) = (None, None);
     }
 
     /// One-way delay (RFC 7679), ns; without the negative samples.
@@ -143,6 +182,11 @@ impl DelayTracker {
         self.most_negative = self.most_negative.min(other.most_negative);
         self.jitter_16 = self.jitter_16.max(other.jitter_16);
     }
+}
+
+/// When a frame was sent; on the receiver's clock, or off by the difference of the two.
+fn sent(delay_ns: i64, arrival_ns: u64) -> Option<i64> {
+    Some((arrival_ns as i64).wrapping_sub(delay_ns))
 }
 
 #[cfg(test)]

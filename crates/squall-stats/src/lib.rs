@@ -23,4 +23,4 @@ pub use delay::{DelayTracker, RUN};
 pub use equal::EqualBins;
 pub use fingerprint::Fingerprint;
 pub use histogram::Histogram;
-pub use sequence::{LossPeriods, Observation, SequenceCounts, SequenceTracker};
+pub use sequence::{LossPeriods, Observation, Patterns, SequenceCounts, SequenceTracker, Span};

@@ -1,9 +1,13 @@
 //! Loss, duplicates and reordering from sequence numbers, one stream at one receiver.
 
+use crate::Histogram;
+
 /// Sequence numbers whose arrival is remembered singly: 512 octets, and at 10 Mpps the last 0.4 ms.
 const WINDOW: u64 = 4096;
 /// Gaps whose opening is remembered, for the extent of what comes late.
 const GAPS: usize = 40;
+/// Late frames that are remembered, for the n-reordering of those that come after them.
+const LATE: usize = 24;
 /// Added to the first number, so that one from before the first is still above zero.
 const BASE: u64 = 1 << 32;
 
@@ -11,7 +15,7 @@ const BASE: u64 = 1 << 32;
 ///
 /// Frames that come in order cost a comparison and a bit. The last 4096 numbers are remembered exactly, so a frame that
 /// old is told from its duplicate; an older one is counted as `too_old`, of which one cannot say which it is.
-/// Memory is 1 KiB, taken at the first frame.
+/// Memory is 1.2 KiB, taken at the first frame, and 6 KiB more once something is lost or late.
 ///
 /// ```
 /// use squall_stats::{Observation, SequenceTracker};
@@ -32,6 +36,44 @@ pub struct SequenceTracker {
     first: u64,
     memory: Option<Box<Memory>>,
     lost: LossPeriods,
+    /// What was before the sender began anew.
+    before: Option<Box<Before>>,
+}
+
+/// What was counted before a sender began anew; all earlier times together.
+#[derive(Clone, Debug, Default)]
+struct Before {
+    restarts: u64,
+    unique: u64,
+    missing: u64,
+    /// Until the next frame comes, and a memory with it.
+    patterns: Option<Box<Patterns>>,
+}
+
+/// What is numbered without a break: see [`SequenceTracker::span`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// The lowest number that counts; below zero where the stream began before 0 (modulo 2^32).
+    pub first: i64,
+    /// Behind the highest that came.
+    pub end: i64,
+    /// How many of them came.
+    pub unique: u64,
+}
+
+/// How losses are spread over a stream (RFC 3357), and how far late frames were late (RFC 4737).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Patterns {
+    pub periods: LossPeriods,
+    /// RFC 3357 §4, loss period: lengths in frames.
+    pub period_lengths: Histogram,
+    /// RFC 3357 §3, loss distance: of each lost frame to the lost one before it, in sequence numbers; 1 within a period.
+    pub distances: Histogram,
+    /// RFC 4737 §4.2.1: extents of the reordered frames.
+    pub extents: Histogram,
+    /// RFC 4737 §5.4: the largest n for which each reordered frame is n-reordered; 0 where it follows one of a lower
+    /// number. Where more than 24 late frames came since it was passed, a lower bound.
+    pub n_reordering: Histogram,
 }
 
 /// What a frame was.
@@ -109,6 +151,18 @@ struct Memory {
     /// The newest gaps, a ring.
     gaps: [Gap; GAPS],
     newest: u32,
+    /// The newest late frames, a ring; how many there were.
+    late: [Late; LATE],
+    late_frames: u32,
+    patterns: Option<Box<Patterns>>,
+}
+
+/// A frame that came late, both modulo 2^32.
+#[derive(Clone, Copy, Debug, Default)]
+struct Late {
+    seq: u32,
+    /// Unique frames before it.
+    came: u32,
 }
 
 /// Numbers that were passed over, and when.
@@ -124,13 +178,13 @@ struct Gap {
 impl SequenceTracker {
     /// Takes the first frame that comes for the first of the stream: for a receiver that may have started later.
     pub const fn new() -> Self {
-        Self { counts: ZERO, next: 0, first: 0, memory: None, lost: LossPeriods::new() }
+        Self { counts: ZERO, next: 0, first: 0, memory: None, lost: LossPeriods::new(), before: None }
     }
 
     /// Expects `first` as the first number: what is missing before the first frame to come counts as missing.
     pub const fn expecting(first: u32) -> Self {
         let at = BASE + first as u64;
-        Self { counts: ZERO, next: at, first: at, memory: None, lost: LossPeriods::new() }
+        Self { counts: ZERO, next: at, first: at, memory: None, lost: LossPeriods::new(), before: None }
     }
 
     /// Takes note of a frame with number `seq`.
@@ -143,8 +197,8 @@ impl SequenceTracker {
             let (word, bit) = memory.slot(self.next);
             // The bit is still that of the number that leaves the window; zero: it never came.
             if *word & bit == 0 {
-                self.lost.add(self.next - WINDOW, 1);
                 *word |= bit;
+                self.lost.add(self.next - WINDOW, 1, memory.patterns());
             }
             self.next += 1;
             self.counts.unique += 1;
@@ -189,36 +243,94 @@ impl SequenceTracker {
 
     /// Numbers below the highest seen that have not come: lost so far, or late.
     pub fn missing_so_far(&self) -> u64 {
-        (self.next - self.first).saturating_sub(self.counts.unique)
+        let (missing, unique) = self.before.as_ref().map_or((0, 0), |before| (before.missing, before.unique));
+        missing + (self.next - self.first).saturating_sub(self.counts.unique - unique)
+    }
+
+    /// The sender begins anew: numbers are counted from the next frame's on. What was missing stays missing.
+    pub fn restart(&mut self) {
+        let (missing, unique) = (self.missing_so_far(), self.counts.unique);
+        self.lost_in_window();
+        let before = self.before.get_or_insert_default();
+        (before.restarts, before.unique, before.missing) = (before.restarts + 1, unique, missing);
+        // Without a memory the next frame is the first of its numbers.
+        let patterns = self.memory.take().and_then(|memory| memory.patterns);
+        before.patterns = before.patterns.take().or(patterns);
+        (self.next, self.first, self.lost.end) = (0, 0, 0);
+    }
+
+    /// How often the sender began anew.
+    pub fn restarts(&self) -> u64 {
+        self.before.as_ref().map_or(0, |before| before.restarts)
+    }
+
+    /// What came since the sender began (anew), where anything has.
+    pub fn span(&self) -> Option<Span> {
+        let unique = self.counts.unique - self.before.as_ref().map_or(0, |before| before.unique);
+        let number = |at: u64| at as i64 - BASE as i64;
+        (unique > 0).then(|| Span { first: number(self.first), end: number(self.next), unique })
+    }
+
+    /// What was missing before the sender began anew.
+    pub fn missing_before(&self) -> u64 {
+        self.before.as_ref().map_or(0, |before| before.missing)
+    }
+
+    /// Whether `seq` is below the next number that is expected: late, a duplicate, or of a sender that began anew.
+    pub fn is_behind(&self, seq: u32) -> bool {
+        self.next != 0 && (seq.wrapping_sub(self.next as u32) as i32) < 0
+    }
+
+    /// How many numbers would be missing before `seq`; 0 where it is not ahead.
+    pub fn ahead(&self, seq: u32) -> u32 {
+        match self.next {
+            0 => 0,
+            next => u32::try_from(seq.wrapping_sub(next as u32) as i32).unwrap_or(0),
+        }
     }
 
     /// The highest number seen, unwrapped: 2^32 + 3 is number 3 after one wrap.
     pub fn highest(&self) -> Option<u64> {
-        (self.counts.unique > 0).then(|| self.next - 1 - BASE)
+        (self.counts.unique > 0 && self.next > 0).then(|| self.next - 1 - BASE)
     }
 
     /// The loss periods up to the highest number seen; what is late counts as lost until it comes (but once it is
     /// too old, for good).
     pub fn loss_periods(&self) -> LossPeriods {
-        let mut lost = self.lost;
-        if let Some(memory) = &self.memory {
-            for seq in self.next.saturating_sub(WINDOW).max(self.first)..self.next {
-                if !memory.has_seen(seq) {
-                    lost.add(seq, 1);
-                }
+        self.patterns().periods
+    }
+
+    /// Loss periods and distances up to the highest number seen, as [`SequenceTracker::loss_periods`], and reordering.
+    pub fn patterns(&self) -> Patterns {
+        let mut all = self.clone();
+        all.lost_in_window();
+        let patterns = all.memory.and_then(|memory| memory.patterns).or(all.before.and_then(|before| before.patterns));
+        let mut patterns = patterns.map_or_else(Patterns::default, |patterns| *patterns);
+        if all.lost.run > 0 {
+            all.lost.close(&mut patterns);
+        }
+        Patterns { periods: all.lost, ..patterns }
+    }
+
+    /// What is missing in the window is lost.
+    fn lost_in_window(&mut self) {
+        let Some(memory) = &mut self.memory else { return };
+        for seq in self.next.saturating_sub(WINDOW).max(self.first)..self.next {
+            if !memory.has_seen(seq) {
+                self.lost.add(seq, 1, memory.patterns());
             }
         }
-        lost
     }
 
     #[cold]
     fn observe_other(&mut self, seq: u32) -> Observation {
         if self.memory.is_none() {
-            self.memory = Some(Box::new(Memory::new()));
-            if self.next == 0 {
-                self.next = BASE + u64::from(seq);
-                self.first = self.next;
-            }
+            let patterns = self.before.as_mut().and_then(|before| before.patterns.take());
+            self.memory = Some(Box::new(Memory { patterns, ..Memory::new() }));
+        }
+        if self.next == 0 {
+            self.next = BASE + u64::from(seq);
+            self.first = self.next;
         }
         // Half of the number space is ahead, half behind.
         match seq.wrapping_sub(self.next as u32) as i32 {
@@ -233,13 +345,13 @@ impl SequenceTracker {
         // All that leaves the window by `seq` entering it ...
         for leaving in self.next..(self.next + WINDOW).min(seq + 1) {
             if !memory.has_seen(leaving) {
-                self.lost.add(leaving - WINDOW, 1);
+                self.lost.add(leaving - WINDOW, 1, memory.patterns());
             }
             memory.forget(leaving);
         }
         // ... and what never was in it.
         if missing >= WINDOW {
-            self.lost.add(self.next, missing + 1 - WINDOW);
+            self.lost.add(self.next, missing + 1 - WINDOW, memory.patterns());
         }
         memory.see(seq);
         if missing > 0 {
@@ -270,7 +382,12 @@ impl SequenceTracker {
             return Observation::Duplicate;
         }
         memory.see(seq);
-        let extent = u64::from((self.counts.unique as u32).wrapping_sub(memory.passed_at(seq as u32)));
+        let came = self.counts.unique as u32;
+        let extent = u64::from(came.wrapping_sub(memory.passed_at(seq as u32)));
+        let n = memory.n_reordering(seq as u32, came, extent);
+        let patterns = memory.patterns();
+        patterns.extents.record(extent);
+        patterns.n_reordering.record(n);
         self.counts.unique += 1;
         self.counts.reordered += 1;
         self.counts.max_reordering_extent = self.counts.max_reordering_extent.max(extent);
@@ -288,15 +405,23 @@ impl LossPeriods {
 
     /// Takes `n` losses from `seq` on, above all earlier ones.
     #[cold]
-    fn add(&mut self, seq: u64, n: u64) {
+    fn add(&mut self, seq: u64, n: u64, patterns: &mut Patterns) {
         if self.end == seq {
             self.run += n;
+            patterns.distances.record_n(1, n);
         } else {
-            // RFC 3357 §3: the distance between a loss and the one before it.
-            let distance = seq + 1 - self.end;
-            if self.periods > 0 && (self.min_distance == 0 || distance < self.min_distance) {
-                self.min_distance = distance;
+            if self.run > 0 {
+                self.close(patterns);
             }
+            // RFC 3357 §3: the distance between a loss and the one before it. There is none across a restart.
+            if self.end > 0 {
+                let distance = seq + 1 - self.end;
+                patterns.distances.record(distance);
+                if self.min_distance == 0 || distance < self.min_distance {
+                    self.min_distance = distance;
+                }
+            }
+            patterns.distances.record_n(1, n - 1);
             self.periods += 1;
             self.run = n;
         }
@@ -304,11 +429,39 @@ impl LossPeriods {
         self.longest = self.longest.max(self.run);
         self.end = seq + n;
     }
+
+    /// The period in progress is over.
+    fn close(&mut self, patterns: &mut Patterns) {
+        patterns.period_lengths.record_n(std::mem::take(&mut self.run), 1);
+    }
 }
 
 impl Memory {
     fn new() -> Self {
-        Self { seen: [u64::MAX; WINDOW as usize / 64], gaps: [Gap::default(); GAPS], newest: 0 }
+        Self {
+            seen: [u64::MAX; WINDOW as usize / 64],
+            gaps: [Gap::default(); GAPS],
+            newest: 0,
+            late: [Late::default(); LATE],
+            late_frames: 0,
+            patterns: None,
+        }
+    }
+
+    fn patterns(&mut self) -> &mut Patterns {
+        self.patterns.get_or_insert_default()
+    }
+
+    /// RFC 4737 §5: how many of the frames before this one, the `came`-th, have higher numbers than `seq`, up to the first
+    /// that has not. Those that were in order since `seq` was passed have, so that it is one that came late, too.
+    fn n_reordering(&mut self, seq: u32, came: u32, extent: u64) -> u64 {
+        let known = (self.late_frames as usize).min(LATE);
+        let newest_first = (1..=known).map(|i| self.late[(self.late_frames as usize - i) % LATE]);
+        let lower = newest_first.into_iter().find(|late| (late.seq.wrapping_sub(seq) as i32) < 0);
+        self.late[self.late_frames as usize % LATE] = Late { seq, came };
+        // Beyond 2^32 late frames the ring would turn at a place that is none of its own.
+        self.late_frames = self.late_frames.checked_add(1).unwrap_or(LATE as u32);
+        lower.map_or(extent, |late| extent.min(u64::from(came.wrapping_sub(late.came)) - 1))
     }
 
     #[inline]
@@ -419,6 +572,44 @@ mod tests {
     }
 
     #[test]
+    fn n_reordering_is_that_of_rfc_4737() {
+        // RFC 4737 §7.4: 4 comes behind 5, 6, 7: 3-reordered. §7.3: of a block that comes late, only its first is n-reordered.
+        let n = |seqs: &[u32]| -> Vec<(u64, u64)> {
+            of(seqs.iter().copied()).patterns().n_reordering.bins().map(|b| (b.0, b.2)).collect()
+        };
+        assert_eq!(n(&[1, 2, 3, 5, 6, 7, 4]), [(3, 1)]);
+        assert_eq!(n(&[1, 2, 3, 7, 8, 9, 10, 4, 5, 6, 11]), [(0, 2), (4, 1)]);
+        // The last are in reverse order: 3 behind 4 and 5, 2 behind all three.
+        assert_eq!(n(&[1, 5, 4, 3, 2]), [(1, 1), (2, 1), (3, 1)]);
+    }
+
+    #[test]
+    fn a_sender_that_begins_anew_loses_nothing_but_what_was_lost() {
+        let mut t = of([0, 1, 3, 4, 5]);
+        t.restart();
+        for seq in [0, 1, 2, 5] {
+            assert!(t.observe(seq).is_new(), "{seq}");
+        }
+        assert_eq!((t.restarts(), t.missing_so_far(), t.missing_before(), t.counts().unique), (1, 3, 1, 9));
+        assert_eq!(t.span(), Some(Span { first: 0, end: 6, unique: 4 }));
+        let patterns = t.patterns();
+        assert_eq!((patterns.periods.periods, patterns.periods.lost), (2, 3));
+        assert_eq!(patterns.distances.bins().map(|b| (b.0, b.2)).collect::<Vec<_>>(), [(1, 1)]);
+        assert_eq!(t.observe(3), Reordered { extent: 1 });
+        t.restart();
+        assert_eq!((t.restarts(), t.missing_so_far(), t.highest(), t.span()), (2, 2, None, None));
+    }
+
+    #[test]
+    fn distances_and_lengths_of_losses_are_those_of_rfc_3357() {
+        let lost = [3, 4, 5, 9, 20, 21];
+        let patterns = of((0..30).filter(|seq| !lost.contains(seq))).patterns();
+        let bins = |h: &Histogram| h.bins().map(|b| (b.0, b.2)).collect::<Vec<_>>();
+        assert_eq!(bins(&patterns.period_lengths), [(1, 1), (2, 1), (3, 1)]);
+        assert_eq!(bins(&patterns.distances), [(1, 3), (4, 1), (11, 1)]);
+    }
+
+    #[test]
     fn duplicates_are_not_reordered_and_do_not_hide_loss() {
         let t = of([0, 1, 1, 3, 3, 3, 0]);
         assert_eq!((t.counts().received, t.counts().unique, t.counts().duplicates), (7, 3, 4));
@@ -492,7 +683,7 @@ mod tests {
 
     #[test]
     fn it_is_small() {
-        assert!(size_of::<Memory>() <= 1024, "{}", size_of::<Memory>());
+        assert!(size_of::<Memory>() <= 1280, "{}", size_of::<Memory>());
         assert!(size_of::<SequenceTracker>() <= 128, "{}", size_of::<SequenceTracker>());
     }
 
