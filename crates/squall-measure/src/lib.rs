@@ -1,10 +1,17 @@
 //! A received frame -> its stream, sequence and delay.
 //!
 //! In go octets with their arrival instant ([`Receiver::observe`]); out come counters and trackers per stream, found by
-//! the signature at the frame's end. Frames without one are counted, not judged. Does not know ports or clocks.
+//! the signature at the frame's end, and, when asked for, of every flow ([`flows`]), by the sequence numbers that other
+//! senders write ([`kinds`]). Frames without one are counted, not judged. Does not know ports or clocks.
 #![forbid(unsafe_code)]
 
 pub mod flow;
+mod flows;
+pub mod kinds;
+mod traffic;
+
+pub use flows::{By, FlowRx, FlowSettings, Flows, Watched, WatchedFlow, source};
+pub use traffic::{Bursts, Gaps, Pace, Peak, Traffic};
 
 use squall_program::signature::Signature;
 use squall_stats::{DelayTracker, EqualBins, Fingerprint, Histogram, RUN, SequenceTracker};
@@ -20,6 +27,8 @@ pub struct Measure {
     pub fingerprint: bool,
     /// Empty bins, nanoseconds: gaps between frames are counted in such, too.
     pub gap_bins: Option<EqualBins>,
+    /// Each flow for itself, bursts and peaks.
+    pub flows: Option<FlowSettings>,
 }
 
 /// What one receiving queue has seen.
@@ -39,7 +48,12 @@ pub struct Receiver {
     pub gap_bins: Option<EqualBins>,
     /// Hash over all frames, when asked for.
     pub fingerprint: Option<Fingerprint>,
+    /// Each flow for itself, when asked for.
+    pub flows: Option<Box<Flows>>,
+    /// In a copy for watching, in the place of those.
+    pub watched: Watched,
     count_only: bool,
+    restarts: bool,
     last: Option<Nanos>,
     /// By the signature's stream number; grows with the numbers seen.
     streams: Vec<Option<Box<StreamRx>>>,
@@ -53,6 +67,31 @@ pub struct StreamRx {
     pub octets: u64,
     pub sequence: SequenceTracker,
     pub delay: DelayTracker,
+}
+
+/// Flows in a copy for watching.
+const WATCHED: usize = 10;
+/// A sender of ours numbers its frames from 0 on, and is not back within 5 ms. Workers that share a stream send its frames
+/// a little out of order, each with its own time: that is no new beginning.
+const BEGIN: u32 = 4096;
+const BREAK_NS: i64 = 5_000_000;
+
+impl StreamRx {
+    /// One frame; `restarts`: it may be the first of a sender that begins anew.
+    #[inline]
+    fn one(&mut self, sequence: u32, delay: i64, time: u64, restarts: bool) {
+        if restarts
+            && sequence < BEGIN
+            && self.sequence.is_behind(sequence)
+            && self.delay.is_newer(delay, time, BREAK_NS)
+        {
+            self.sequence.restart();
+            self.delay.restart();
+        }
+        if self.sequence.observe(sequence).is_new() {
+            self.delay.observe(sequence, delay, time);
+        }
+    }
 }
 
 /// Frames of one stream that came one after the other, numbered so.
@@ -94,6 +133,8 @@ impl Receiver {
             count_only: measure.count_only,
             fingerprint: measure.fingerprint.then(Fingerprint::default),
             gap_bins: measure.gap_bins.clone(),
+            flows: measure.flows.as_ref().map(|flows| Box::new(Flows::new(flows, measure.gap_bins.as_ref()))),
+            restarts: measure.flows.as_ref().is_some_and(|flows| flows.restarts),
             ..Self::default()
         }
     }
@@ -110,25 +151,31 @@ impl Receiver {
         if self.count_only {
             return;
         }
+        if let Some(flows) = &mut self.flows {
+            flows.observe(octets, len, time);
+        }
         self.arrival(time);
         let Some(signature) = Signature::read(octets) else {
             self.unsigned += 1;
             return;
         };
+        let restarts = self.restarts;
         let stream = self.stream_mut(signature.stream);
         stream.packets += 1;
         stream.octets += len;
-        if stream.sequence.observe(signature.sequence).is_new() {
-            stream.delay.observe(signature.sequence, signature.delay(time.0), time.0);
-        }
+        stream.one(signature.sequence, signature.delay(time.0), time.0, restarts);
     }
 
     /// Takes frames one after the other, as [`Receiver::observe`] does: (octets, octets on the wire without FCS, instant).
     /// Frames of one stream that come in order cost a third of what they cost singly.
     #[inline]
-    pub fn observe_all<'a>(&mut self, mut frames: impl Iterator<Item = (&'a [u8], u32, Nanos)>) {
+    pub fn observe_all<'a>(&mut self, mut frames: impl Iterator<Item = (&'a [u8], u32, Nanos)> + Clone) {
         if self.count_only || self.fingerprint.is_some() || self.gap_bins.is_some() {
             return frames.for_each(|(octets, wire_len, time)| self.observe(octets, wire_len, time));
+        }
+        if let Some(flows) = &mut self.flows {
+            let each = |(octets, wire_len, time)| flows.observe(octets, u64::from(wire_len + FCS_LEN), time);
+            frames.clone().for_each(each);
         }
         let mut row = Row::default();
         let mut gaps = [0; RUN];
@@ -173,6 +220,7 @@ impl Receiver {
         }
         let first = row.first;
         let (delays, times) = (&row.delays[..n], &row.times[..n]);
+        let restarts = self.restarts;
         let stream = self.stream_mut(row.stream);
         stream.packets += n as u64;
         stream.octets += octets;
@@ -180,10 +228,7 @@ impl Receiver {
             return stream.delay.observe_run(first, delays, times);
         }
         for (i, (&delay, &time)) in delays.iter().zip(times).enumerate() {
-            let sequence = first.wrapping_add(i as u32);
-            if stream.sequence.observe(sequence).is_new() {
-                stream.delay.observe(sequence, delay, time);
-            }
+            stream.one(first.wrapping_add(i as u32), delay, time, restarts);
         }
     }
 
@@ -209,6 +254,14 @@ impl Receiver {
         self.octets += cut.octets(wire_len);
         self.unsigned += segments;
         self.arrival(time);
+        if let Some(flows) = &mut self.flows {
+            let each = |frame: &[u8]| flows.observe(frame, (frame.len() as u32 + FCS_LEN).into(), time);
+            // What was cut off is no flow of its own: as one frame.
+            match whole {
+                true => segments_of(octets, cut).for_each(&mut Vec::new(), each),
+                false => flows.observe(octets, cut.octets(wire_len), time),
+            }
+        }
         if let Some(all) = &mut self.fingerprint {
             all.merge(fingerprint(octets, if whole { cut } else { Cut::WHOLE }));
         }
@@ -248,8 +301,27 @@ impl Receiver {
             streams: self.streams.iter().map(|s| s.as_deref().map(light)).collect(),
             gaps: Histogram::default(),
             gap_bins: None,
+            flows: None,
+            watched: self.watch(),
             ..*self
         }
+    }
+
+    /// A copy with the histograms of streams, and the largest flows alone: a copy of all of them takes longer than a queue
+    /// has room for.
+    pub fn watching(&self) -> Self {
+        Self {
+            streams: self.streams.clone(),
+            gaps: self.gaps.clone(),
+            gap_bins: self.gap_bins.clone(),
+            flows: None,
+            watched: self.watch(),
+            ..*self
+        }
+    }
+
+    fn watch(&self) -> Watched {
+        self.flows.as_ref().map_or_else(Watched::default, |flows| flows.watch(WATCHED))
     }
 
     /// What was seen of stream `number`.

@@ -9,6 +9,7 @@
 //! | [`Histogram`] | values of any size, quantiles within 1/128 |
 //! | [`SequenceTracker`] | loss (RFC 7680), duplicates (RFC 5560), reordering (RFC 4737), loss periods (RFC 3357) |
 //! | [`DelayTracker`] | one-way delay (RFC 7679), IPDV (RFC 3393), jitter (RFC 3550), arrival gaps |
+//! | [`Sparse`] | the same, for the many that see few values |
 //! | [`EqualBins`] | values in bins of one width |
 //! | [`Fingerprint`] | a hash of a set of frames, whatever their order |
 #![forbid(unsafe_code)]
@@ -18,9 +19,11 @@ mod equal;
 mod fingerprint;
 mod histogram;
 mod sequence;
+mod sparse;
 
 pub use delay::{DelayTracker, RUN};
 pub use equal::EqualBins;
 pub use fingerprint::Fingerprint;
 pub use histogram::Histogram;
 pub use sequence::{LossPeriods, Observation, Patterns, SequenceCounts, SequenceTracker, Span};
+pub use sparse::Sparse;

@@ -1,0 +1,207 @@
+//! What one receiving queue sees of each flow or source, within bounds.
+
+use squall_program::signature::Signature;
+use squall_stats::EqualBins;
+use squall_units::Nanos;
+
+use crate::{
+    flow::{FlowKey, FlowTable, Headers, Link},
+    kinds::{Packet, Recognised, WallOffset, Wanted},
+    traffic::{Gaps, Pace, Traffic},
+};
+
+/// What frames are told apart by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum By {
+    /// Addresses, protocol, ports.
+    #[default]
+    Flow,
+    /// The source address alone; sequence numbers, which flows have, are not looked for.
+    Source,
+    /// Not at all.
+    None,
+}
+
+/// How flows are measured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlowSettings {
+    pub by: By,
+    /// At most so many; what comes of others is counted as one.
+    pub limit: usize,
+    pub pace: Pace,
+    pub sequence: Wanted,
+    pub wall: WallOffset,
+    /// What frames begin with.
+    pub link: Link,
+    /// Senders of ours may begin anew; while this process sends, they do not.
+    pub restarts: bool,
+}
+
+impl Default for FlowSettings {
+    fn default() -> Self {
+        Self {
+            by: By::Flow,
+            limit: 10_000,
+            pace: Pace::default(),
+            sequence: Wanted::Auto,
+            wall: None,
+            link: Link::Ethernet,
+            restarts: true,
+        }
+    }
+}
+
+/// One flow at one queue.
+#[derive(Clone, Debug, Default)]
+pub struct FlowRx {
+    pub traffic: Traffic,
+    pub gaps: Gaps,
+    pub sequence: Recognised,
+}
+
+/// All that one queue saw.
+#[derive(Clone, Debug)]
+pub struct Flows {
+    settings: FlowSettings,
+    bins: Option<EqualBins>,
+    /// All frames together; the gaps are [`crate::Receiver::gaps`].
+    pub total: Traffic,
+    pub table: FlowTable<FlowRx>,
+    /// Flows that there was no room for.
+    pub rest: Traffic,
+    /// Greatest common divisor of the gaps seen first: what the time stamps are multiples of. 0 as long as there are none.
+    resolution: u64,
+}
+
+/// The flows with most octets, for watching.
+#[derive(Clone, Debug, Default)]
+pub struct Watched {
+    /// Flows in the table.
+    pub flows: usize,
+    pub top: Vec<WatchedFlow>,
+}
+
+/// One flow so far.
+#[derive(Clone, Copy, Debug)]
+pub struct WatchedFlow {
+    pub key: FlowKey,
+    pub packets: u64,
+    pub octets: u64,
+    /// Numbers that are missing; `None` where packets have none.
+    pub missing: Option<u64>,
+}
+
+impl Flows {
+    pub fn new(settings: &FlowSettings, bins: Option<&EqualBins>) -> Self {
+        Self {
+            settings: settings.clone(),
+            bins: bins.cloned(),
+            total: Traffic::default(),
+            table: FlowTable::new(settings.limit, None),
+            rest: Traffic::default(),
+            resolution: 0,
+        }
+    }
+
+    /// A frame as it came, `len` octets with FCS.
+    #[inline]
+    pub fn observe(&mut self, octets: &[u8], len: u64, time: Nanos) {
+        let s = &self.settings;
+        if let Some(gap) = self.total.arrive(len, time, s.pace)
+            && self.resolution != 1
+        {
+            self.resolution = divisor(self.resolution, gap);
+        }
+        if s.by == By::None {
+            return;
+        }
+        let headers = Headers::parse(octets, s.link);
+        let key = match s.by {
+            By::Source => source(&headers.key),
+            _ => headers.key,
+        };
+        let Some(flow) = self.table.entry(&key, time.0) else {
+            self.rest.arrive(len, time, s.pace);
+            return;
+        };
+        if let Some(gap) = flow.traffic.arrive(len, time, s.pace) {
+            flow.gaps.record(gap, self.bins.as_ref());
+        }
+        if s.by == By::Flow && !matches!(flow.sequence, Recognised::Unknown) {
+            let signed = || Signature::read(octets).map(|signature| signature.stream);
+            let signed = match flow.sequence {
+                Recognised::Known(_) => None,
+                _ => signed(),
+            };
+            flow.sequence.take(Packet { octets, headers: &headers }, signed, time, s.sequence, s.wall);
+        }
+    }
+
+    /// What the time stamps are multiples of, nanoseconds, as far as it shows.
+    pub fn resolution(&self) -> Option<Nanos> {
+        (self.resolution > 0).then_some(Nanos(self.resolution))
+    }
+
+    /// The `n` flows with most octets.
+    pub fn watch(&self, n: usize) -> Watched {
+        let mut top: Vec<_> = self.table.iter().collect();
+        let order = |flow: &&crate::flow::Flow<FlowRx>| std::cmp::Reverse(flow.value.traffic.octets);
+        if top.len() > n {
+            top.select_nth_unstable_by_key(n, order);
+            top.truncate(n);
+        }
+        top.sort_by_key(order);
+        let flow = |flow: &crate::flow::Flow<FlowRx>| WatchedFlow {
+            key: flow.key,
+            packets: flow.value.traffic.packets,
+            octets: flow.value.traffic.octets,
+            missing: match &flow.value.sequence {
+                Recognised::Known(known) => Some(known.sequence.missing_so_far()),
+                _ => None,
+            },
+        };
+        Watched { flows: self.table.len(), top: top.into_iter().map(flow).collect() }
+    }
+}
+
+/// What is the same in all flows of a source.
+pub fn source(key: &FlowKey) -> FlowKey {
+    FlowKey { src: key.src, version: key.version, ..FlowKey::default() }
+}
+
+/// Euclid's; 0 is divided by all.
+fn divisor(mut a: u64, mut b: u64) -> u64 {
+    while b > 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stamps_of_microseconds_show_as_such() {
+        let mut flows = Flows::new(&FlowSettings { by: By::None, ..FlowSettings::default() }, None);
+        assert_eq!(flows.resolution(), None);
+        for time in [5_000_123_000, 5_000_126_000, 5_000_126_000, 5_000_131_000] {
+            flows.observe(&[0; 60], 64, Nanos(time));
+        }
+        assert_eq!(flows.resolution(), Some(Nanos(1000)));
+    }
+
+    #[test]
+    fn flows_beyond_the_limit_are_counted_together() {
+        let mut flows = Flows::new(&FlowSettings { limit: 2, ..FlowSettings::default() }, None);
+        for k in 0..30u64 {
+            let mut frame = [0; 60];
+            frame[11] = (k % 3) as u8;
+            flows.observe(&frame, 64, Nanos(k * 100));
+        }
+        assert_eq!((flows.table.len(), flows.total.packets, flows.rest.packets), (2, 30, 10));
+        let watched = flows.watch(1);
+        assert_eq!((watched.flows, watched.top.len(), watched.top[0].packets), (2, 1, 10));
+        assert_eq!((flows.rest.first, flows.rest.last), (Nanos(200), Nanos(2900)));
+    }
+}

@@ -1,0 +1,541 @@
+//! Sequence numbers that others write into their packets, found and read.
+//!
+//! A flow's kind is adopted only after packets that follow one another bear it out ([`Kind::evidence`]); those are then
+//! counted, too. Nothing here reads a clock: when a packet came, and how the receiver's clock stands to the wall's, is
+//! given.
+
+use squall_stats::{DelayTracker, SequenceTracker};
+use squall_units::Nanos;
+
+use crate::flow::{Fragment, Headers, protocol};
+
+/// Who numbered the packets of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// The signature at the end of frames of ours; counted by stream, not by flow.
+    Squall,
+    /// MGEN 4 and 5 (NRL), `mgenMsg.cpp`.
+    Mgen,
+    /// RUDE and CRUDE, `rude.h`: `struct udp_data`.
+    Crude,
+    /// TRex, stateless, streams with latency: `struct flow_stat_payload_header`.
+    Trex,
+    /// iperf3 -u, `iperf_udp.c`; and with --udp-counters-64bit.
+    Iperf3,
+    Iperf3Wide,
+    /// RFC 3550.
+    Rtp,
+}
+
+/// Which kinds are looked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Wanted {
+    /// All, each on its evidence.
+    #[default]
+    Auto,
+    /// This one, from the first packet on that can be read so.
+    Only(Kind),
+    None,
+}
+
+/// In this order they are tried: where two would fit, the one that proves more.
+const KINDS: [Kind; 6] = [Kind::Mgen, Kind::Crude, Kind::Trex, Kind::Iperf3Wide, Kind::Iperf3, Kind::Rtp];
+/// Packets of a flow in which a kind is looked for.
+const TRIED: u64 = 64;
+/// Between two packets of which the second bears out the first, numbers may differ by so much: loss and reordering
+/// happen at the begin, too.
+const NEAR: u32 = 100;
+/// Nanoseconds by which two clocks may differ and be taken for one.
+const ONE_CLOCK: u64 = 2_000_000_000;
+
+impl Kind {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Squall => "squall",
+            Self::Mgen => "mgen",
+            Self::Crude => "crude",
+            Self::Trex => "trex",
+            Self::Iperf3 | Self::Iperf3Wide => "iperf3",
+            Self::Rtp => "rtp",
+        }
+    }
+
+    /// The packets name the address that they go to.
+    fn is_addressed(self) -> bool {
+        matches!(self, Self::Mgen | Self::Crude)
+    }
+
+    /// By how many packets, each numbered one above the one before it, a kind is borne out. The length, port and address
+    /// in an MGEN header are 80 bits that fit or do not, so two are plenty; an RTP header has 2 fixed bits and a constant.
+    fn evidence(self) -> usize {
+        match self {
+            Self::Squall => 1,
+            Self::Mgen | Self::Crude => 2,
+            Self::Trex => 3,
+            Self::Iperf3 | Self::Iperf3Wide => 6,
+            Self::Rtp => 8,
+        }
+    }
+}
+
+/// A packet and its headers.
+#[derive(Clone, Copy)]
+pub struct Packet<'a> {
+    pub octets: &'a [u8],
+    pub headers: &'a Headers,
+}
+
+/// What a packet says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    pub sequence: u32,
+    pub stamp: Stamp,
+    /// The same for all packets that one sender numbers in one go: a flow id, RTP's SSRC.
+    pub id: u64,
+}
+
+/// When a packet was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stamp {
+    /// Nanoseconds since some epoch.
+    Nanos(i64),
+    /// Of a CPU, of unknown frequency.
+    Ticks(u64),
+    /// RTP's, with its rate in Hz, where the payload type tells that.
+    Media(u32, Option<u32>),
+}
+
+fn be16(octets: &[u8], at: usize) -> Option<u16> {
+    octets.get(at..at + 2)?.try_into().ok().map(u16::from_be_bytes)
+}
+
+fn be32(octets: &[u8], at: usize) -> Option<u32> {
+    octets.get(at..at + 4)?.try_into().ok().map(u32::from_be_bytes)
+}
+
+/// Seconds and microseconds, 32 bits each.
+fn timeval(octets: &[u8], at: usize) -> Option<Stamp> {
+    let (s, us) = (be32(octets, at)?, be32(octets, at + 4)?);
+    (us < 1_000_000).then(|| Stamp::Nanos(i64::from(s) * 1_000_000_000 + i64::from(us) * 1000))
+}
+
+impl<'a> Packet<'a> {
+    /// The UDP payload.
+    fn payload(&self) -> Option<&'a [u8]> {
+        let h = self.headers;
+        let udp = h.key.protocol == protocol::UDP && h.fault.is_none() && h.fragment != Fragment::Later;
+        self.octets.get(self.headers.payload as usize..self.headers.end as usize).filter(|_| udp)
+    }
+
+    /// The address that it goes to.
+    fn dst(&self) -> &[u8] {
+        let key = &self.headers.key;
+        if key.version == 4 { &key.dst[..4] } else { &key.dst }
+    }
+
+    /// As a packet of `kind`, if it can be one.
+    pub fn mark(&self, kind: Kind) -> Option<Mark> {
+        match kind {
+            Kind::Squall => None,
+            Kind::Mgen => self.mgen(),
+            Kind::Crude => self.crude(),
+            Kind::Trex => self.trex(),
+            Kind::Iperf3 => self.iperf3(8),
+            Kind::Iperf3Wide => self.iperf3(12),
+            Kind::Rtp => self.rtp(),
+        }
+    }
+
+    /// messageSize (16 bits), version (8), flags (8), flowId (32), sequenceNumber (32), txTime (64), dstPort (16),
+    /// dstAddrType (8; 1 is IPv4, 2 IPv6), dstAddrLen (8), dstAddr.
+    fn mgen(&self) -> Option<Mark> {
+        let p = self.payload()?;
+        let dst = self.dst();
+        // By UDP's own length: the payload may be cut or in fragments.
+        let len = be16(self.octets, self.headers.transport as usize + 4)?.checked_sub(8)?;
+        let fits = be16(p, 0)? == len
+            && (1..=6).contains(p.get(2)?)
+            && be16(p, 20)? == self.headers.key.dst_port
+            && *p.get(22)? == if dst.len() == 4 { 1 } else { 2 }
+            && usize::from(*p.get(23)?) == dst.len()
+            && p.get(24..24 + dst.len())? == dst;
+        let stamp = timeval(p, 12).filter(|_| fits)?;
+        Some(Mark { sequence: be32(p, 8)?, stamp, id: be32(p, 4)?.into() })
+    }
+
+    /// Sequence number, seconds, microseconds, flow id (32 bits each), then the IPv4 address it goes to or a
+    /// `sockaddr_storage` with that.
+    fn crude(&self) -> Option<Mark> {
+        let p = self.payload()?;
+        let dst = self.dst();
+        let plain = p.get(16..16 + dst.len()) == Some(dst);
+        let within = [20, 24].iter().any(|&at| p.get(at..at + dst.len()) == Some(dst));
+        let stamp = timeval(p, 4).filter(|_| plain || within)?;
+        Some(Mark { sequence: be32(p, 0)?, stamp, id: be32(p, 12)?.into() })
+    }
+
+    /// The last 16 octets, of the sender's byte order: magic 0xab, flow_seq (8 bits), hw_id (16), seq (32), time_stamp
+    /// (64). In IPv4 the identification is 0xffff, too; it begins with 0xff on the NICs that filter so.
+    fn trex(&self) -> Option<Mark> {
+        let h = self.headers;
+        let fixed = match h.key.version {
+            4 => self.octets.get(h.network as usize + 4)? == &0xff,
+            6 => true,
+            _ => false,
+        };
+        let header: &[u8; 16] = self.octets.get(..h.end as usize)?.last_chunk()?;
+        let fits = fixed && header[0] == 0xab && header[3] < 0x10 && h.end - h.transport >= 16;
+        let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| header[at + i]));
+        let stamp = u64::from(word(8)) | u64::from(word(12)) << 32;
+        fits.then(|| Mark { sequence: word(4), stamp: Stamp::Ticks(stamp), id: u64::from(word(0)) })
+    }
+
+    /// Seconds, microseconds (32 bits each), packet count (32 bits, or 64 of which the lower end at `low` + 4).
+    fn iperf3(&self, low: usize) -> Option<Mark> {
+        let p = self.payload()?;
+        Some(Mark { sequence: be32(p, low)?, stamp: timeval(p, 0)?, id: 0 })
+    }
+
+    /// RFC 3550 §5.1; appendix A.1 for what cannot be one.
+    fn rtp(&self) -> Option<Mark> {
+        let p = self.payload()?;
+        let (flags, payload_type) = (*p.first()?, *p.get(1)? & 0x7f);
+        let header = 12 + 4 * usize::from(flags & 15);
+        let extension = if flags & 0x10 == 0 { 0 } else { 4 + 4 * usize::from(be16(p, header + 2)?) };
+        let padding = if flags & 0x20 == 0 { 0 } else { usize::from(*p.last()?).max(1) };
+        // RFC 5761 §4: 64 to 95 would be RTCP.
+        let fits = flags >> 6 == 2 && !(64..96).contains(&payload_type) && header + extension + padding <= p.len();
+        let (sequence, stamp) = (be16(p, 2)?, be32(p, 4)?);
+        let id = u64::from(be32(p, 8)?) << 8 | u64::from(payload_type);
+        fits.then(|| Mark { sequence: sequence.into(), stamp: Stamp::Media(stamp, media_rate(payload_type)), id })
+    }
+}
+
+/// Of the static payload types (RFC 3551 §6, tables 4 and 5); dynamic ones say nothing.
+fn media_rate(payload_type: u8) -> Option<u32> {
+    Some(match payload_type {
+        0 | 3 | 4 | 5 | 7 | 8 | 9 | 12 | 13 | 15 | 18 => 8000,
+        6 => 16_000,
+        10 | 11 => 44_100,
+        16 => 11_025,
+        17 => 22_050,
+        14 | 25 | 26 | 28 | 31 | 32 | 33 | 34 => 90_000,
+        _ => return None,
+    })
+}
+
+/// From `then` to `now`, modulo what the kind has.
+fn step(kind: Kind, then: u32, now: u32) -> i32 {
+    match kind {
+        Kind::Rtp => i32::from((now as u16).wrapping_sub(then as u16) as i16),
+        _ => now.wrapping_sub(then) as i32,
+    }
+}
+
+/// Whether two packets can be of one sender; the first came `passed` before the second.
+fn agree(kind: Kind, then: &Mark, now: &Mark, passed: u64) -> bool {
+    if then.id != now.id || step(kind, then.sequence, now.sequence).unsigned_abs() > NEAR {
+        return false;
+    }
+    match (then.stamp, now.stamp) {
+        // A quarter of a second: queues.
+        (Stamp::Nanos(then), Stamp::Nanos(now)) => (now - then).abs_diff(passed as i64) < 250_000_000,
+        (Stamp::Ticks(then), Stamp::Ticks(now)) => then != now,
+        // Ten seconds of video.
+        (Stamp::Media(then, _), Stamp::Media(now, _)) => (now.wrapping_sub(then) as i32).unsigned_abs() < 900_000,
+        _ => false,
+    }
+}
+
+/// Whether a send time, where there is one, went on as arrivals did, over all packets from the first on, which came
+/// `passed` before. A field that stands, or counts packets, does not.
+fn keeps_time(first: &Mark, last: &Mark, passed: u64) -> bool {
+    match (first.stamp, last.stamp) {
+        (Stamp::Nanos(first), Stamp::Nanos(last)) => {
+            last > first && (last - first).abs_diff(passed as i64) < passed / 2 + 5_000_000
+        }
+        _ => true,
+    }
+}
+
+/// How the sender's clock stands to the receiver's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SenderClock {
+    /// No send time, or not in a known unit.
+    #[default]
+    None,
+    /// Another clock: its delays say how they vary, and nothing more.
+    Other,
+    /// The wall's, or the receiver's own: within two seconds at the first packet.
+    Wall,
+    Receiver,
+}
+
+/// What was seen of a flow that is numbered.
+#[derive(Clone, Debug)]
+pub struct Sequenced {
+    pub kind: Kind,
+    pub sequence: SequenceTracker,
+    pub delay: DelayTracker,
+    pub clock: SenderClock,
+    /// Packets of the flow that have no number.
+    pub unnumbered: u64,
+    /// Number and id of the last packet, the number extended to 32 bits.
+    last: (u32, u64),
+    /// The id before this one: what still comes of it is late.
+    before: Option<u64>,
+    /// A number that did not fit, and the one that would bear it out.
+    suspect: Option<u32>,
+    first_arrival: Nanos,
+    last_arrival: Nanos,
+    /// RTP's time stamps, extended.
+    media: Option<(u32, i64)>,
+}
+
+/// How the receiver's clock stands to the wall's: wall = receiver's + this, nanoseconds; `None` where the receiver's is
+/// none (virtual time).
+pub type WallOffset = Option<i64>;
+
+impl Sequenced {
+    fn new(kind: Kind, mark: &Mark, arrival: Nanos) -> Self {
+        Self {
+            kind,
+            sequence: SequenceTracker::new(),
+            delay: DelayTracker::new(),
+            clock: SenderClock::None,
+            unnumbered: 0,
+            last: (mark.sequence, mark.id),
+            before: None,
+            suspect: None,
+            first_arrival: arrival,
+            last_arrival: arrival,
+            media: None,
+        }
+    }
+
+    fn take(&mut self, mark: &Mark, arrival: Nanos, wall: WallOffset) {
+        if mark.id != self.last.1 {
+            if self.before == Some(mark.id) {
+                self.unnumbered += 1;
+                return;
+            }
+            (self.before, self.last.1) = (Some(self.last.1), mark.id);
+            self.restart(arrival);
+        }
+        let sequence = self.last.0.wrapping_add(step(self.kind, self.last.0, mark.sequence) as u32);
+        let delay = self.transit(mark.stamp, arrival, wall);
+        if self.begins_anew(sequence, delay, arrival) {
+            self.restart(arrival);
+        }
+        if self.suspect.is_some() {
+            // Borne out or not by the next packet; one stray number is a packet without one.
+            self.unnumbered += 1;
+            return;
+        }
+        self.last.0 = sequence;
+        self.last_arrival = arrival;
+        if self.sequence.observe(sequence).is_new()
+            && let Some(delay) = delay
+        {
+            let one = matches!(self.clock, SenderClock::Wall | SenderClock::Receiver);
+            self.delay.observe_sent(sequence, delay, arrival.0, one);
+        }
+    }
+
+    fn restart(&mut self, arrival: Nanos) {
+        self.sequence.restart();
+        self.delay.restart();
+        (self.first_arrival, self.media) = (arrival, None);
+    }
+
+    /// A number from before that was sent after all others is of a sender that counts from the start again. So is one
+    /// that is further ahead than four times what the flow has sent in this time until now. (RFC 3550 appendix A.1 asks for
+    /// two packets in a row where, as in RTP, time stamps prove nothing.)
+    fn begins_anew(&mut self, sequence: u32, delay: Option<i64>, arrival: Nanos) -> bool {
+        let borne_out = self.suspect.take() == Some(sequence);
+        let behind = self.sequence.is_behind(sequence);
+        if behind && self.kind != Kind::Rtp {
+            return delay.is_some_and(|delay| self.delay.is_newer(delay, arrival.0, 0));
+        }
+        let limit = match behind {
+            true => 100,
+            false => {
+                let span = self.sequence.span().map_or(0, |span| span.unique);
+                let so_far = self.last_arrival.saturating_sub(self.first_arrival).0.max(1);
+                let since = arrival.saturating_sub(self.last_arrival).0;
+                3000 + (u128::from(span) * u128::from(since) * 4 / u128::from(so_far)) as u64
+            }
+        };
+        let off = match behind {
+            true => u64::from(step(self.kind, sequence, self.last.0).unsigned_abs()),
+            false => u64::from(self.sequence.ahead(sequence)),
+        };
+        if off <= limit {
+            return false;
+        }
+        if !borne_out {
+            self.suspect = Some(sequence.wrapping_add(1));
+        }
+        borne_out
+    }
+
+    /// Arrival minus departure; of clocks that differ, plus something that stays the same.
+    fn transit(&mut self, stamp: Stamp, arrival: Nanos, wall: WallOffset) -> Option<i64> {
+        let arrival = arrival.0 as i64;
+        match stamp {
+            Stamp::Nanos(sent) => {
+                let own = arrival.wrapping_sub(sent);
+                let on_wall = wall.map(|offset| own.wrapping_add(offset));
+                if self.clock == SenderClock::None {
+                    self.clock = match () {
+                        () if own.unsigned_abs() < ONE_CLOCK => SenderClock::Receiver,
+                        () if on_wall.is_some_and(|delay| delay.unsigned_abs() < ONE_CLOCK) => SenderClock::Wall,
+                        () => SenderClock::Other,
+                    };
+                }
+                Some(if self.clock == SenderClock::Receiver { own } else { on_wall.unwrap_or(own) })
+            }
+            Stamp::Media(stamp, rate) => {
+                let rate = i64::from(rate?);
+                self.clock = SenderClock::Other;
+                let (last, so_far) = self.media.unwrap_or((stamp, 0));
+                let ticks = so_far + i64::from(stamp.wrapping_sub(last) as i32);
+                self.media = Some((stamp, ticks));
+                Some(arrival.wrapping_sub((i128::from(ticks) * 1_000_000_000 / i128::from(rate)) as i64))
+            }
+            Stamp::Ticks(_) => None,
+        }
+    }
+}
+
+/// A flow's kind, once it is known.
+#[derive(Clone, Debug, Default)]
+pub enum Recognised {
+    #[default]
+    New,
+    Looking(Box<Looking>),
+    /// None of those that are known.
+    Unknown,
+    /// Frames of ours, of this stream; `None`: of several.
+    Signed(Option<u16>),
+    Known(Box<Sequenced>),
+}
+
+/// Kinds that a flow may have.
+#[derive(Clone, Debug, Default)]
+pub struct Looking {
+    tried: u64,
+    candidates: Vec<Candidate>,
+}
+
+#[derive(Clone, Debug)]
+struct Candidate {
+    kind: Kind,
+    /// Times that a number was one above the one before.
+    agreed: usize,
+    marks: Vec<(Mark, Nanos)>,
+}
+
+impl Recognised {
+    /// The flow has a packet; `signed`: one of ours, with the number of its stream.
+    #[inline]
+    pub fn take(&mut self, packet: Packet<'_>, signed: Option<u16>, arrival: Nanos, wanted: Wanted, wall: WallOffset) {
+        match self {
+            Self::Unknown => {}
+            Self::Known(sequenced) => match packet.mark(sequenced.kind) {
+                Some(mark) => sequenced.take(&mark, arrival, wall),
+                None => sequenced.unnumbered += 1,
+            },
+            Self::Signed(stream) => {
+                if signed.is_some() && signed != *stream {
+                    *stream = None;
+                }
+            }
+            Self::New | Self::Looking(_) => self.look(packet, signed, arrival, wanted, wall),
+        }
+    }
+
+    #[cold]
+    fn look(&mut self, packet: Packet<'_>, signed: Option<u16>, arrival: Nanos, wanted: Wanted, wall: WallOffset) {
+        let kinds: &[Kind] = match &wanted {
+            Wanted::None => &[],
+            Wanted::Only(Kind::Iperf3) => &[Kind::Iperf3Wide, Kind::Iperf3],
+            Wanted::Only(kind) => std::slice::from_ref(kind),
+            Wanted::Auto => &KINDS,
+        };
+        if signed.is_some() && matches!(wanted, Wanted::Auto | Wanted::Only(Kind::Squall)) {
+            *self = Self::Signed(signed);
+            return;
+        }
+        // Later fragments have no header of the kind, and a flow without UDP none of any but TRex's.
+        let mut looking = match std::mem::take(self) {
+            Self::Looking(looking) => looking,
+            _ => Box::default(),
+        };
+        looking.tried += 1;
+        if let Some(mut known) = looking.take(packet, kinds, arrival, matches!(wanted, Wanted::Only(_)), wall) {
+            let numbered = known.sequence.counts().received + known.unnumbered;
+            known.unnumbered += looking.tried.saturating_sub(numbered);
+            *self = Self::Known(known);
+        } else if kinds.is_empty() || looking.tried >= TRIED && !matches!(wanted, Wanted::Only(_)) {
+            *self = Self::Unknown;
+        } else {
+            *self = Self::Looking(looking);
+        }
+    }
+}
+
+impl Looking {
+    fn take(
+        &mut self,
+        packet: Packet<'_>,
+        kinds: &[Kind],
+        arrival: Nanos,
+        forced: bool,
+        wall: WallOffset,
+    ) -> Option<Box<Sequenced>> {
+        for &kind in kinds {
+            let at = self.candidates.iter().position(|c| c.kind == kind);
+            let Some(mark) = packet.mark(kind) else {
+                if let Some(at) = at {
+                    self.candidates.remove(at);
+                }
+                continue;
+            };
+            let at = at.unwrap_or_else(|| {
+                self.candidates.push(Candidate { kind, agreed: 0, marks: Vec::new() });
+                self.candidates.len() - 1
+            });
+            let candidate = &mut self.candidates[at];
+            match candidate.marks.last() {
+                Some((last, then))
+                    if candidate.marks.len() < TRIED as usize
+                        && agree(kind, last, &mark, arrival.saturating_sub(*then).0) =>
+                {
+                    candidate.agreed += usize::from(step(kind, last.sequence, mark.sequence) == 1);
+                }
+                Some(_) => {
+                    candidate.marks.clear();
+                    candidate.agreed = 0;
+                }
+                None => {}
+            }
+            candidate.marks.push((mark, arrival));
+            // Which width iperf3's counter has must be seen, even if it is said that it is iperf3.
+            let enough = match (forced, kind) {
+                (true, Kind::Iperf3 | Kind::Iperf3Wide) => 1,
+                (true, _) => 0,
+                (false, _) => kind.evidence(),
+            };
+            let (first, begun) = candidate.marks[0];
+            let in_time = forced || kind.is_addressed() || keeps_time(&first, &mark, arrival.saturating_sub(begun).0);
+            if candidate.agreed >= enough && in_time {
+                let arrival = begun;
+                let mut known = Box::new(Sequenced::new(kind, &first, arrival));
+                candidate.marks.iter().for_each(|(mark, arrival)| known.take(mark, *arrival, wall));
+                return Some(known);
+            }
+        }
+        None
+    }
+}

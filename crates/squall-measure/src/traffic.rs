@@ -1,0 +1,198 @@
+//! When frames come: rates, gaps, bursts of one flow, one source or a whole port.
+
+use squall_stats::{EqualBins, Histogram, Sparse};
+use squall_units::Nanos;
+
+/// What is looked for in the arrivals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// Peak rates are those of the busiest interval of this length.
+    pub interval: Nanos,
+    /// Frames of a burst are no further apart.
+    pub burst_gap: Nanos,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { interval: Nanos(100_000_000), burst_gap: Nanos(10_000) }
+    }
+}
+
+/// Frames and octets (with FCS), and how they come.
+#[derive(Clone, Debug, Default)]
+pub struct Traffic {
+    pub packets: u64,
+    pub octets: u64,
+    /// Instants of the first and the last frame.
+    pub first: Nanos,
+    pub last: Nanos,
+    pub peak: Peak,
+    pub bursts: Bursts,
+}
+
+/// The busiest of the intervals that follow one another, the first of which begins with the clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Peak {
+    /// Of the busiest interval by frames, and by octets.
+    packets: u64,
+    octets: u64,
+    /// The interval in progress.
+    end: u64,
+    now_packets: u64,
+    now_octets: u64,
+}
+
+/// Two frames or more, each at most [`Pace::burst_gap`] behind the one before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bursts {
+    pub bursts: u64,
+    /// Frames in all of them, and in the longest.
+    pub packets: u64,
+    pub longest: u64,
+    /// From first to last frame, of the one that took longest.
+    pub longest_lasting: Nanos,
+    /// Frames of the burst in progress, and its begin.
+    run: u64,
+    begun: Nanos,
+}
+
+impl Traffic {
+    /// A frame of `octets` (with FCS) at `time`; gives the gap to the one before it, 0 where the clock stepped back.
+    #[inline]
+    pub fn arrive(&mut self, octets: u64, time: Nanos, pace: Pace) -> Option<u64> {
+        let first = self.packets == 0;
+        self.packets += 1;
+        self.octets += octets;
+        self.peak.arrive(octets, time, pace.interval);
+        if first {
+            (self.first, self.last) = (time, time);
+            (self.bursts.run, self.bursts.begun) = (1, time);
+            return None;
+        }
+        let gap = time.saturating_sub(self.last);
+        self.bursts.arrive(gap, time, pace.burst_gap);
+        self.last = time;
+        Some(gap.0)
+    }
+
+    /// From the first to the last frame.
+    pub fn span(&self) -> Nanos {
+        self.last.saturating_sub(self.first)
+    }
+
+    /// Adds what another queue saw of the same. Gaps across queues are unknown, and so are bursts and peaks that stand on
+    /// both: the larger of the two is what surely was.
+    pub fn merge(&mut self, other: &Self) {
+        if other.packets == 0 {
+            return;
+        }
+        if self.packets == 0 {
+            return *self = other.clone();
+        }
+        self.packets += other.packets;
+        self.octets += other.octets;
+        self.first = self.first.min(other.first);
+        self.last = self.last.max(other.last);
+        let (mine, theirs) = (self.peak.highest(), other.peak.highest());
+        (self.peak.packets, self.peak.octets) = (mine.0.max(theirs.0), mine.1.max(theirs.1));
+        self.bursts.bursts += other.bursts.bursts;
+        self.bursts.packets += other.bursts.packets;
+        self.bursts.longest = self.bursts.longest.max(other.bursts.longest);
+        self.bursts.longest_lasting = self.bursts.longest_lasting.max(other.bursts.longest_lasting);
+    }
+}
+
+impl Peak {
+    #[inline]
+    fn arrive(&mut self, octets: u64, time: Nanos, interval: Nanos) {
+        if time.0 >= self.end {
+            (self.packets, self.octets) = self.highest();
+            (self.now_packets, self.now_octets) = (0, 0);
+            let interval = interval.0.max(1);
+            self.end = (time.0 / interval).saturating_add(1).saturating_mul(interval);
+        }
+        self.now_packets += 1;
+        self.now_octets += octets;
+    }
+
+    /// Frames and octets of the busiest interval, each for itself.
+    pub fn highest(&self) -> (u64, u64) {
+        (self.packets.max(self.now_packets), self.octets.max(self.now_octets))
+    }
+}
+
+impl Bursts {
+    #[inline]
+    fn arrive(&mut self, gap: Nanos, time: Nanos, most: Nanos) {
+        if gap > most {
+            (self.run, self.begun) = (1, time);
+            return;
+        }
+        self.run += 1;
+        let second = self.run == 2;
+        self.bursts += u64::from(second);
+        self.packets += 1 + u64::from(second);
+        self.longest = self.longest.max(self.run);
+        self.longest_lasting = self.longest_lasting.max(time.saturating_sub(self.begun));
+    }
+}
+
+/// Gaps between the frames of one flow.
+#[derive(Clone, Debug, Default)]
+pub struct Gaps {
+    values: Sparse,
+    bins: Option<Box<EqualBins>>,
+}
+
+impl Gaps {
+    /// `bins` are empty ones, where such were asked for.
+    #[inline]
+    pub fn record(&mut self, gap: u64, bins: Option<&EqualBins>) {
+        self.values.record(gap);
+        if let Some(empty) = bins {
+            self.bins.get_or_insert_with(|| Box::new(empty.clone())).record(gap);
+        }
+    }
+
+    pub fn histogram(&self) -> Histogram {
+        self.values.histogram()
+    }
+
+    pub fn bins(&self) -> Option<&EqualBins> {
+        self.bins.as_deref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PACE: Pace = Pace { interval: Nanos(1000), burst_gap: Nanos(10) };
+
+    fn of(times: &[u64]) -> Traffic {
+        let mut traffic = Traffic::default();
+        for &time in times {
+            traffic.arrive(100, Nanos(time), PACE);
+        }
+        traffic
+    }
+
+    #[test]
+    fn a_burst_is_two_frames_or_more_that_are_close() {
+        let bursts = of(&[0, 100, 110, 120, 131, 500, 505, 900]).bursts;
+        assert_eq!((bursts.bursts, bursts.packets, bursts.longest), (2, 5, 3));
+        assert_eq!(bursts.longest_lasting, Nanos(20));
+    }
+
+    #[test]
+    fn the_peak_is_that_of_the_busiest_interval_whenever_it_was() {
+        assert_eq!(of(&[0, 1, 2, 1000, 1500, 5000]).peak.highest(), (3, 300));
+        assert_eq!(of(&[0, 5000, 5001]).peak.highest(), (2, 200));
+    }
+
+    #[test]
+    fn a_clock_that_steps_back_makes_a_gap_of_zero() {
+        let mut traffic = of(&[1000]);
+        assert_eq!(traffic.arrive(1, Nanos(900), PACE), Some(0));
+    }
+}
