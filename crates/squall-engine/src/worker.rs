@@ -266,7 +266,7 @@ impl Worker {
         }
         self.receive();
         self.rx.iter_mut().filter_map(|rx| rx.sink.as_mut()).for_each(|sink| sink.finish());
-        self.snapshot(true)
+        self.snapshot(true, std::mem::take)
     }
 
     /// Mailbox, receive, send, rest.
@@ -378,7 +378,9 @@ impl Worker {
         while let Ok(letter) = self.mailbox.try_recv() {
             match letter {
                 Letter::Snapshot(full, reply) => {
-                    let _ = reply.send(self.snapshot(full));
+                    let seen =
+                        if full { |seen: &mut Receiver| seen.watching() } else { |seen: &mut Receiver| seen.light() };
+                    let _ = reply.send(self.snapshot(full, seen));
                 }
                 Letter::Finish => self.finish(now),
                 Letter::Control(control) => self.obey(control, now),
@@ -476,7 +478,8 @@ impl Worker {
         }
     }
 
-    fn snapshot(&mut self, full: bool) -> Snapshot {
+    /// `full`: with the histograms of what is sent; `seen` gives what is told of what was received.
+    fn snapshot(&mut self, full: bool, seen: fn(&mut Receiver) -> Receiver) -> Snapshot {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
         Snapshot {
             worker: self.index,
@@ -502,7 +505,7 @@ impl Worker {
                     given: rx.given,
                     filtered: rx.filtered,
                     drops: rx.queue.drops(),
-                    seen: if full { rx.seen.clone() } else { rx.seen.light() },
+                    seen: seen(&mut rx.seen),
                     error: rx.error.clone(),
                 })
                 .collect(),

@@ -328,7 +328,7 @@ impl<'a> RxBatch<'a> {
         Self { base: &[], frames: &[] }
     }
 
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&'a [u8], &'a RxFrame)> + use<'a> {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&'a [u8], &'a RxFrame)> + Clone + use<'a> {
         let base = self.base;
         self.frames.iter().map(move |f| (&base[f.range()], f))
     }
