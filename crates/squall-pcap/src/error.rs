@@ -2,13 +2,19 @@
 
 use std::{fmt, io, path::PathBuf};
 
+use crate::unpack::{Compression, Damaged};
+
 /// Where a capture is faulty, and why. Every packet before that place was given.
 #[derive(Debug)]
 pub struct CaptureError {
     /// The file, where the reader knows it.
     pub path: Option<PathBuf>,
-    /// Of the record, block or header that is faulty, from the beginning of the file.
+    /// Of the record, block or header that is faulty, from the beginning of the file; of what it decompresses to, if it
+    /// is compressed.
     pub offset: u64,
+    pub compression: Option<Compression>,
+    /// Given before the fault.
+    pub packets: u64,
     pub fault: Fault,
 }
 
@@ -23,8 +29,8 @@ pub enum Fault {
     Empty,
     #[error("begins with {found:02x?}; expected the magic number of pcap or pcapng; `file` may tell what it is")]
     NotACapture { found: [u8; 4] },
-    #[error("is compressed with {by}, which is not read yet; decompress it with `{tool}` first")]
-    Compressed { by: &'static str, tool: &'static str },
+    #[error("the {by} data that it is compressed to {}: {reason}", if *.cut { "was cut off, or is still being written" } else { "is damaged" })]
+    Compressed { by: Compression, reason: String, cut: bool },
     #[error("version {major}.{minor} of {format}; expected version {expected}")]
     Version { format: &'static str, major: u16, minor: u16, expected: &'static str },
     #[error(
@@ -44,6 +50,8 @@ pub enum Fault {
     NoSuchInterface { interface: u32, known: usize },
     #[error("more than {limit} interfaces; the file is damaged here")]
     TooManyInterfaces { limit: usize },
+    #[error("another capture begins here, appended to this one")]
+    Appended,
     #[error("packet {number} was asked for; the file has {packets}, numbered from 1")]
     NoSuchPacket { number: u64, packets: u64 },
 }
@@ -56,12 +64,17 @@ impl fmt::Display for CaptureError {
         }
         // An offset says nothing about what concerns the file as a whole.
         match self.fault {
-            Fault::Open(_)
-            | Fault::Empty
-            | Fault::NotACapture { .. }
-            | Fault::Compressed { .. }
-            | Fault::NoSuchPacket { .. } => {}
-            _ => write!(f, "at octet {}: ", self.offset)?,
+            Fault::Open(_) | Fault::Empty | Fault::NotACapture { .. } | Fault::NoSuchPacket { .. } => {}
+            _ => {
+                write!(f, "at octet {}", self.offset)?;
+                if self.compression.is_some() {
+                    f.write_str(" of what it decompresses to")?;
+                }
+                match self.packets {
+                    0 => f.write_str(": ")?,
+                    n => write!(f, ", behind packet {n}: ")?,
+                }
+            }
         }
         self.fault.fmt(f)
     }
@@ -73,5 +86,32 @@ impl std::error::Error for CaptureError {
             Fault::Open(error) | Fault::Read(error) => Some(error),
             _ => None,
         }
+    }
+}
+
+impl CaptureError {
+    /// Of what is no capture at all.
+    pub(crate) fn new(fault: Fault) -> Self {
+        Self { path: None, offset: 0, compression: None, packets: 0, fault }
+    }
+}
+
+impl Fault {
+    pub(crate) fn read(error: io::Error) -> Self {
+        Self::Read(error).of_the_data()
+    }
+
+    /// That of the compressed data, if it was this that could not be read.
+    pub(crate) fn of_the_data(self) -> Self {
+        let Self::Read(error) = &self else { return self };
+        match error.get_ref().and_then(|inner| inner.downcast_ref::<Damaged>()) {
+            Some(Damaged { by, reason, cut }) => Self::Compressed { by: *by, reason: reason.clone(), cut: *cut },
+            None => self,
+        }
+    }
+
+    /// Nothing can be read behind it.
+    pub(crate) fn is_of_the_disk(&self) -> bool {
+        matches!(self, Self::Open(_) | Self::Read(_) | Self::Compressed { .. })
     }
 }

@@ -70,28 +70,19 @@ impl<R: Read> Input<R> {
         &self.window[range]
     }
 
-    /// Takes `len` octets unseen, however many; the number that the file had.
-    pub fn skip(&mut self, len: u64) -> Result<u64, Fault> {
-        let mut left = len;
-        while left > 0 && self.fill(1)? > 0 {
-            let step = left.min((self.end - self.start) as u64);
-            self.take(step as usize);
-            left -= step;
-        }
-        Ok(len - left)
-    }
-
     /// Reads until `len` octets are ready or the file ends; the number that are. The window grows with what really comes:
     /// a length in a damaged file allocates nothing.
     #[cold]
     fn fill(&mut self, len: usize) -> Result<usize, Fault> {
-        if self.end - self.start < len && self.start > 0 {
+        // Only if there is no room behind, and then half of the window at most: in a damaged file each step of some octets
+        // may want to see many, and must not move them all.
+        if self.start > 0 && (self.start == self.end || self.window.len() - self.start < len) {
             self.window.copy_within(self.start..self.end, 0);
             self.end -= self.start;
             self.start = 0;
         }
         while self.end - self.start < len {
-            if self.end == self.window.len() {
+            if self.end == self.window.len() || 2 * (self.end - self.start) > self.window.len() {
                 self.window.resize(2 * self.window.len(), 0);
             }
             match self.read.read(&mut self.window[self.end..]) {

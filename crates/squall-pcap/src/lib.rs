@@ -24,64 +24,22 @@
 
 mod error;
 mod input;
+mod link;
+mod packet;
 mod pcap;
 mod pcapng;
 mod reader;
+mod unpack;
 mod writer;
 
-use std::{fmt, path::Path};
+use std::path::Path;
 
 pub use error::{CaptureError, Fault};
-pub use reader::{CaptureReader, Interface};
+pub use link::LinkType;
+pub use packet::{Packet, PacketOptions};
+pub use reader::{CaptureReader, Interface, Resolution, Skipped};
+pub use unpack::Compression;
 pub use writer::{Direction, InterfaceFormat, PacketNotes, PcapFormat, PcapWriter, PcapngWriter, Section, Statistics};
-
-/// A packet of a capture, lent until the next is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Packet<'a> {
-    /// Since 1970-01-01 UTC; 0 if the file has none (pcapng's simple packets), clamped to what fits (the year 2554).
-    pub time_ns: u64,
-    /// Octets on the wire, without FCS; never less than there are in `data`.
-    pub wire_len: u32,
-    pub link_type: LinkType,
-    /// Index in [`CaptureReader::interfaces`]: counted through all sections of the file.
-    pub interface: u32,
-    /// From 1, as in Wireshark.
-    pub number: u64,
-    /// The octets captured, without FCS.
-    pub data: &'a [u8],
-}
-
-/// What the first octets of a packet are (the tcpdump.org list of link-layer header types).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct LinkType(pub u16);
-
-impl LinkType {
-    pub const NULL: Self = Self(0);
-    pub const ETHERNET: Self = Self(1);
-    pub const RAW: Self = Self(101);
-    pub const IEEE802_11: Self = Self(105);
-    pub const LINUX_SLL: Self = Self(113);
-    pub const IPV4: Self = Self(228);
-    pub const IPV6: Self = Self(229);
-    pub const LINUX_SLL2: Self = Self(276);
-}
-
-impl fmt::Display for LinkType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = match *self {
-            Self::NULL => "BSD loopback",
-            Self::ETHERNET => "Ethernet",
-            Self::RAW => "raw IP",
-            Self::IEEE802_11 => "IEEE 802.11",
-            Self::LINUX_SLL => "Linux cooked v1",
-            Self::IPV4 => "raw IPv4",
-            Self::IPV6 => "raw IPv6",
-            Self::LINUX_SLL2 => "Linux cooked v2",
-            Self(other) => return write!(f, "link type {other}"),
-        };
-        f.write_str(name)
-    }
-}
 
 /// A packet that was copied out of its capture.
 #[derive(Clone, Debug, PartialEq, Eq)]

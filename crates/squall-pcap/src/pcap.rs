@@ -5,13 +5,16 @@ use std::io::Read;
 use crate::{
     Fault, LinkType,
     input::{Endian, Input},
-    reader::{Interface, Record, limit, without_fcs},
+    reader::{Interface, MAX_LEN_EVER, Record, Resolution, limit, without_fcs},
 };
 
 pub const MAGIC_US: u32 = 0xa1b2_c3d4;
 pub const MAGIC_NS: u32 = 0xa1b2_3c4d;
 /// Alexey Kuznetsov's modified format: 8 more octets (interface, protocol, packet type) in each record's header.
 pub const MAGIC_MODIFIED: u32 = 0xa1b2_cd34;
+/// Ixia's lcap, of hardware (nanoseconds) and of software (microseconds): 4 more octets in the file's header.
+const MAGIC_IXIA_NS: u32 = 0x1c00_01ac;
+const MAGIC_IXIA_US: u32 = 0x1c00_01ab;
 
 pub struct Pcap {
     endian: Endian,
@@ -21,6 +24,16 @@ pub struct Pcap {
     limit: u32,
     fcs_len: u32,
     link_type: LinkType,
+    /// Index in the reader's table.
+    interface: u32,
+}
+
+/// A record's header, its lengths in their place.
+struct Header {
+    seconds: u32,
+    fraction: u32,
+    captured: u32,
+    wire_len: u32,
 }
 
 /// Whether the two lengths of a record stand in the wrong order, as they did before version 2.4.
@@ -32,15 +45,14 @@ enum Swapped {
 }
 
 impl Pcap {
-    /// Takes the file header if its magic number is one of ours.
-    pub fn begin<R: Read>(input: &mut Input<R>) -> Result<Option<(Self, Interface)>, Fault> {
-        let Some((endian, magic)) = [Endian::Little, Endian::Big].into_iter().find_map(|endian| {
-            let magic = endian.u32(input.peek(), 0);
-            matches!(magic, MAGIC_US | MAGIC_NS | MAGIC_MODIFIED).then_some((endian, magic))
-        }) else {
+    /// Takes the file header if its magic number is one of ours. `interface` is the index that its interface gets.
+    pub fn begin<R: Read>(input: &mut Input<R>, interface: u32) -> Result<Option<(Self, Interface)>, Fault> {
+        let Some((endian, magic)) = magic(input.peek()) else {
             return Ok(None);
         };
-        input.need(24, "the file header")?;
+        let ixia = matches!(magic, MAGIC_IXIA_NS | MAGIC_IXIA_US);
+        let len = if ixia { 28 } else { 24 };
+        input.need(len, "the file header")?;
         let header = input.peek();
         let (major, minor) = (endian.u16(header, 4), endian.u16(header, 6));
         if major != 2 {
@@ -50,9 +62,10 @@ impl Pcap {
         // Above the link type: 4 bits of FCS length in units of 16 bits, and a bit that says they mean it.
         let network = endian.u32(header, 20);
         let link_type = LinkType(network as u16);
+        let ns_per_tick = if matches!(magic, MAGIC_NS | MAGIC_IXIA_NS) { 1 } else { 1_000 };
         let pcap = Self {
             endian,
-            ns_per_tick: if magic == MAGIC_NS { 1 } else { 1_000 },
+            ns_per_tick,
             record_header: if magic == MAGIC_MODIFIED { 24 } else { 16 },
             swapped_lengths: match minor {
                 0..=2 => Swapped::Yes,
@@ -62,9 +75,11 @@ impl Pcap {
             limit: limit(snaplen),
             fcs_len: if network & 1 << 26 != 0 { (network >> 28) * 2 } else { 0 },
             link_type,
+            interface,
         };
-        input.take(24);
-        Ok(Some((pcap, Interface { link_type, snaplen, ..Interface::default() })))
+        input.take(len);
+        let resolution = Resolution(if ns_per_tick == 1 { 9 } else { 6 });
+        Ok(Some((pcap, Interface { link_type, snaplen, resolution, ..Interface::default() })))
     }
 
     #[inline]
@@ -74,17 +89,13 @@ impl Pcap {
             return Ok(None);
         }
         input.need(self.record_header, "a packet's header")?;
-        let header = input.peek();
-        let seconds = u64::from(self.endian.u32(header, 0));
-        let fraction = u64::from(self.endian.u32(header, 4));
-        let (mut captured, mut wire_len) = (self.endian.u32(header, 8), self.endian.u32(header, 12));
-        match self.swapped_lengths {
-            Swapped::No => {}
-            Swapped::Perhaps if captured <= wire_len => {}
-            _ => std::mem::swap(&mut captured, &mut wire_len),
-        }
+        let Header { seconds, fraction, captured, wire_len } = self.header(input.peek());
         if captured > self.limit {
             return Err(Fault::TooLong { what: "a packet", len: captured.into(), limit: self.limit.into() });
+        }
+        // What another file's header looks like, as a record.
+        if captured == 0 && input.need(24, "").is_ok() && is_file_header(input.peek()) {
+            return Err(Fault::Appended);
         }
         let whole = self.record_header + captured as usize;
         input.need(whole, "a packet")?;
@@ -92,13 +103,75 @@ impl Pcap {
         data.start += self.record_header;
         Ok(Some(without_fcs(
             Record {
-                time_ns: seconds * 1_000_000_000 + fraction * self.ns_per_tick,
+                time_ns: u64::from(seconds) * 1_000_000_000 + u64::from(fraction) * self.ns_per_tick,
                 wire_len: wire_len.max(captured),
                 link_type: self.link_type,
-                interface: 0,
+                interface: self.interface,
+                options: 0..0,
+                dropped: None,
                 data,
             },
             self.fcs_len,
         )))
     }
+
+    #[inline]
+    fn header(&self, octets: &[u8]) -> Header {
+        let number = |at| self.endian.u32(octets, at);
+        let (mut captured, mut wire_len) = (number(8), number(12));
+        match self.swapped_lengths {
+            Swapped::No => {}
+            Swapped::Perhaps if captured <= wire_len => {}
+            _ => std::mem::swap(&mut captured, &mut wire_len),
+        }
+        Header { seconds: number(0), fraction: number(4), captured, wire_len }
+    }
+
+    /// Whether packets can be read from the start of `octets` on: three headers in a row that make sense, or as many as
+    /// there are up to the end. A header has few bits that cannot be anything, but three are not in line by chance.
+    ///
+    /// `last_s` is the time of the last packet that was read, if one was.
+    pub fn begins(&self, octets: &[u8], at_end: bool, last_s: Option<u32>) -> bool {
+        let (mut at, mut last_s) = (0, last_s);
+        for records in 0..3 {
+            if at == octets.len() && at_end {
+                return records > 0;
+            }
+            let Some(rest) = octets.get(at..).filter(|rest| rest.len() >= self.record_header) else {
+                // The packet before may be cut off here, but not the first.
+                return records > 1 || (records == 1 && at < octets.len() && !at_end);
+            };
+            let Header { seconds, fraction, captured, wire_len } = self.header(rest);
+            let sensible = (1..=self.limit).contains(&captured)
+                && (captured..=MAX_LEN_EVER).contains(&wire_len)
+                && u64::from(fraction) * self.ns_per_tick < 1_000_000_000
+                && last_s.is_none_or(|last| last.abs_diff(seconds) < A_YEAR);
+            if !sensible {
+                return false;
+            }
+            last_s = Some(seconds);
+            at += self.record_header + captured as usize;
+            if at > octets.len() {
+                return records > 0;
+            }
+        }
+        true
+    }
+}
+
+/// Packets that far apart are not of one capture, when it is in doubt.
+const A_YEAR: u32 = 365 * 86_400;
+
+fn magic(octets: &[u8]) -> Option<(Endian, u32)> {
+    [Endian::Little, Endian::Big].into_iter().find_map(|endian| {
+        let magic = endian.u32(octets, 0);
+        matches!(magic, MAGIC_US | MAGIC_NS | MAGIC_MODIFIED | MAGIC_IXIA_NS | MAGIC_IXIA_US).then_some((endian, magic))
+    })
+}
+
+/// Whether `octets` begin as a file does, all of it plausible.
+#[cold]
+pub fn is_file_header(octets: &[u8]) -> bool {
+    let Some((endian, _)) = octets.get(..24).and_then(magic) else { return false };
+    endian.u16(octets, 4) == 2 && endian.u16(octets, 6) <= 4
 }

@@ -5,7 +5,8 @@ use std::io::Read;
 use crate::{
     Fault, LinkType,
     input::{Endian, Input},
-    reader::{Interface, Record, limit, without_fcs},
+    reader::{Interface, Record, Resolution, limit, without_fcs},
+    writer::Section,
 };
 
 pub const SECTION_HEADER: u32 = 0x0a0d_0d0a;
@@ -13,13 +14,17 @@ pub const BYTE_ORDER: u32 = 0x1a2b_3c4d;
 pub const INTERFACE_DESCRIPTION: u32 = 1;
 const PACKET_OBSOLETE: u32 = 2;
 const SIMPLE_PACKET: u32 = 3;
+const NAME_RESOLUTION: u32 = 4;
 pub const INTERFACE_STATISTICS: u32 = 5;
 pub const ENHANCED_PACKET: u32 = 6;
+const JOURNAL: u32 = 9;
+const DECRYPTION_SECRETS: u32 = 10;
+const CUSTOM: u32 = 0xbad;
+const CUSTOM_NOT_COPIED: u32 = 0x4000_0bad;
 
-/// Descriptions and statistics are read whole: no honest one is longer.
-const MAX_DESCRIPTION: u32 = 1 << 20;
-/// What a packet block may hold beside the packet.
-const MAX_PACKET_OPTIONS: u32 = 1 << 20;
+/// A longer block is damaged: it would hide all that follows. Wireshark's limit, which counts the packet and not what is
+/// said of it.
+const MAX_BLOCK: u32 = 17 << 20;
 const MAX_INTERFACES: usize = 1 << 16;
 
 pub struct Pcapng {
@@ -28,6 +33,8 @@ pub struct Pcapng {
     section: usize,
     /// Of all interfaces in the reader's table.
     clocks: Vec<Clock>,
+    /// What the section's header says.
+    pub header: Section,
 }
 
 /// How an interface writes its packets.
@@ -58,12 +65,13 @@ struct Block {
 }
 
 impl Pcapng {
-    /// Takes the first section's header if the file begins with one.
-    pub fn begin<R: Read>(input: &mut Input<R>) -> Result<Option<Self>, Fault> {
+    /// Takes the first section's header if the file begins with one, behind `known` interfaces of other files.
+    pub fn begin<R: Read>(input: &mut Input<R>, known: usize) -> Result<Option<Self>, Fault> {
         if Endian::Big.u32(input.peek(), 0) != SECTION_HEADER {
             return Ok(None);
         }
-        let mut pcapng = Self { endian: Endian::Big, section: 0, clocks: Vec::new() };
+        let clocks = vec![Clock::default(); known];
+        let mut pcapng = Self { endian: Endian::Big, section: known, clocks, header: Section::nothing() };
         pcapng.begin_section(input)?;
         Ok(Some(pcapng))
     }
@@ -81,33 +89,39 @@ impl Pcapng {
             input.need(8, "a block's header")?;
             // The type of a section header reads the same from both ends, for its endian is not known yet.
             if Endian::Big.u32(input.peek(), 0) == SECTION_HEADER {
-                self.begin_section(input)?;
+                // Even of one with a fault: what follows it does not belong to the interfaces before it.
                 self.section = interfaces.len();
+                let endian = self.endian;
+                self.begin_section(input).inspect_err(|_| self.endian = endian)?;
                 continue;
             }
             let block = self.block(input.peek())?;
             match block.kind {
                 ENHANCED_PACKET => {
-                    self.whole(input, &block, "a packet block", MAX_PACKET_OPTIONS + limit(u32::MAX))?;
+                    self.whole(input, &block, "a packet block")?;
                     return self.enhanced_packet(input, &block, interfaces).map(Some);
                 }
                 SIMPLE_PACKET => {
-                    self.whole(input, &block, "a simple packet block", MAX_PACKET_OPTIONS + limit(u32::MAX))?;
+                    self.whole(input, &block, "a simple packet block")?;
                     return self.simple_packet(input, &block, interfaces).map(Some);
                 }
                 PACKET_OBSOLETE => {
-                    self.whole(input, &block, "a packet block", MAX_PACKET_OPTIONS + limit(u32::MAX))?;
+                    self.whole(input, &block, "a packet block")?;
                     return self.obsolete_packet(input, &block, interfaces).map(Some);
                 }
                 INTERFACE_DESCRIPTION => {
-                    self.whole(input, &block, "an interface description", MAX_DESCRIPTION)?;
+                    self.whole(input, &block, "an interface description")?;
                     self.describe_interface(input, &block, interfaces)?;
                 }
                 INTERFACE_STATISTICS => {
-                    self.whole(input, &block, "interface statistics", MAX_DESCRIPTION)?;
+                    self.whole(input, &block, "interface statistics")?;
                     self.count_drops(input, &block, interfaces)?;
                 }
-                _ => skip(input, self.endian, block.len)?,
+                // Name resolution, secrets, journals, custom blocks, and what is invented after this was written.
+                _ => {
+                    self.whole(input, &block, "a block")?;
+                    input.take(block.len as usize);
+                }
             }
         }
     }
@@ -127,11 +141,23 @@ impl Pcapng {
         if major != 1 {
             return Err(Fault::Version { format: "pcapng", major, minor, expected: "1" });
         }
-        let len = self.block(octets)?.len;
-        if len < 28 {
-            return Err(length(WHAT, len, 28));
+        let block = self.block(octets)?;
+        if block.len < 28 {
+            return Err(length(WHAT, block.len, 28));
         }
-        skip(input, self.endian, len)
+        self.whole(input, &block, WHAT)?;
+        self.header = Section::nothing();
+        for (code, value) in options(self.endian, &input.peek()[24..block.len as usize - 4]) {
+            match code {
+                1 => self.header.comment = text(value),
+                2 => self.header.hardware = text(value),
+                3 => self.header.os = text(value),
+                4 => self.header.application = text(value),
+                _ => {}
+            }
+        }
+        input.take(block.len as usize);
+        Ok(())
     }
 
     /// The header of the block that begins with `octets`.
@@ -147,9 +173,9 @@ impl Pcapng {
 
     /// Makes the whole block ready, and sees that it ends with its length.
     #[inline]
-    fn whole<R: Read>(&self, input: &mut Input<R>, block: &Block, what: &'static str, max: u32) -> Result<(), Fault> {
-        if block.len > max {
-            return Err(Fault::TooLong { what, len: block.len.into(), limit: max.into() });
+    fn whole<R: Read>(&self, input: &mut Input<R>, block: &Block, what: &'static str) -> Result<(), Fault> {
+        if block.len > MAX_BLOCK {
+            return Err(Fault::TooLong { what, len: block.len.into(), limit: MAX_BLOCK.into() });
         }
         input.need(block.len as usize, what)?;
         let end = self.endian.u32(input.peek(), block.len as usize - 4);
@@ -174,11 +200,21 @@ impl Pcapng {
             snaplen: self.endian.u32(octets, 12),
             ..Interface::default()
         };
-        let mut clock = Clock { unit: Unit::Times(1_000), offset: 0, fcs_len: 0 };
+        let mut clock = Clock::default();
         for (code, value) in options(self.endian, &octets[16..]) {
             match (code, value) {
-                (2, name) => interface.name = Some(String::from_utf8_lossy(name).trim_end_matches('\0').into()),
-                (9, &[resolution, ..]) => clock.unit = Unit::of(resolution),
+                (1, comment) => interface.comment = text(comment),
+                (2, name) => interface.name = text(name),
+                (3, description) => interface.description = text(description),
+                (6, mac) if mac.len() >= 6 => interface.mac = mac.first_chunk().copied(),
+                (8, speed) if speed.len() >= 8 => interface.speed_bps = Some(self.endian.u64(speed, 0)),
+                (9, &[resolution, ..]) => {
+                    interface.resolution = Resolution(resolution);
+                    clock.unit = Unit::of(resolution);
+                }
+                (11, &[0, ref filter @ ..]) => interface.filter = text(filter),
+                (12, os) => interface.os = text(os),
+                (15, hardware) => interface.hardware = text(hardware),
                 (13, &[len, ..]) => clock.fcs_len = len.into(),
                 (14, seconds) if seconds.len() >= 8 => clock.offset = self.endian.u64(seconds, 0) as i64,
                 _ => {}
@@ -188,6 +224,12 @@ impl Pcapng {
         self.clocks.push(clock);
         input.take(block.len as usize);
         Ok(())
+    }
+
+    /// Two numbers of 32 bits, the high one first in every endian.
+    #[inline]
+    fn time(&self, octets: &[u8], at: usize) -> u64 {
+        u64::from(self.endian.u32(octets, at)) << 32 | u64::from(self.endian.u32(octets, at + 4))
     }
 
     fn count_drops<R: Read>(
@@ -201,13 +243,19 @@ impl Pcapng {
         }
         let octets = &input.peek()[..block.len as usize - 4];
         let index = self.interface(self.endian.u32(octets, 8), interfaces)?;
+        let (clock, interface) = (self.clocks[index], &mut interfaces[index]);
         for (code, value) in options(self.endian, &octets[20..]) {
             if value.len() >= 8 {
                 let count = Some(self.endian.u64(value, 0));
+                let time = Some(clock.time_ns(self.time(value, 0)));
                 match code {
-                    4 => interfaces[index].received = count,
-                    5 => interfaces[index].dropped_by_interface = count,
-                    7 => interfaces[index].dropped_by_system = count,
+                    2 => interface.start_ns = time,
+                    3 => interface.end_ns = time,
+                    4 => interface.received = count,
+                    5 => interface.dropped_by_interface = count,
+                    6 => interface.accepted = count,
+                    7 => interface.dropped_by_system = count,
+                    8 => interface.delivered = count,
                     _ => {}
                 }
             }
@@ -230,8 +278,8 @@ impl Pcapng {
         let octets = &input.peek()[..block.len as usize - 4];
         let number = |at| self.endian.u32(octets, at);
         let index = self.interface(number(8), interfaces)?;
-        let (ticks, captured) = (u64::from(number(12)) << 32 | u64::from(number(16)), number(20));
-        let head = Head { index, ticks: Some(ticks), captured, wire_len: number(24), at: 28 };
+        let (ticks, captured) = (Some(self.time(octets, 12)), number(20));
+        let head = Head { index, ticks, captured, wire_len: number(24), at: 28, dropped: None };
         self.packet(input, block, interfaces, head)
     }
 
@@ -247,8 +295,9 @@ impl Pcapng {
         let octets = &input.peek()[..block.len as usize - 4];
         let number = |at| self.endian.u32(octets, at);
         let index = self.interface(self.endian.u16(octets, 8).into(), interfaces)?;
-        let (ticks, captured) = (u64::from(number(12)) << 32 | u64::from(number(16)), number(20));
-        let head = Head { index, ticks: Some(ticks), captured, wire_len: number(24), at: 28 };
+        let (ticks, captured) = (Some(self.time(octets, 12)), number(20));
+        let dropped = Some(self.endian.u16(octets, 10)).filter(|&count| count != u16::MAX);
+        let head = Head { index, ticks, captured, wire_len: number(24), at: 28, dropped };
         self.packet(input, block, interfaces, head)
     }
 
@@ -268,7 +317,7 @@ impl Pcapng {
             0 => wire_len,
             snaplen => wire_len.min(snaplen),
         };
-        self.packet(input, block, interfaces, Head { index, ticks: None, captured, wire_len, at: 12 })
+        self.packet(input, block, interfaces, Head { index, ticks: None, captured, wire_len, at: 12, dropped: None })
     }
 
     /// Takes the block and gives its packet.
@@ -292,7 +341,8 @@ impl Pcapng {
         let clock = &self.clocks[head.index];
         let mut fcs_len = clock.fcs_len;
         let padded = head.captured.next_multiple_of(4);
-        if padded < room && head.ticks.is_some() {
+        let has_options = padded < room && head.ticks.is_some();
+        if has_options {
             let octets = &input.peek()[(head.at + padded) as usize..block.len as usize - 4];
             for (code, value) in options(self.endian, octets) {
                 // epb_flags and pack_flags: bits 5 to 8 are the FCS length, zero if it is not known.
@@ -302,17 +352,51 @@ impl Pcapng {
                 }
             }
         }
-        let mut data = input.take(block.len as usize);
-        data.start += head.at as usize;
-        data.end = data.start + head.captured as usize;
+        let block = input.take(block.len as usize);
+        let start = block.start + head.at as usize;
+        let data = start..start + head.captured as usize;
+        let options = if has_options { start + padded as usize..block.end - 4 } else { 0..0 };
         let record = Record {
             time_ns: head.ticks.map_or(0, |ticks| clock.time_ns(ticks)),
             wire_len: head.wire_len.max(head.captured),
             link_type: interfaces[head.index].link_type,
             interface: head.index as u32,
             data,
+            options,
+            dropped: head.dropped,
         };
         Ok(without_fcs(record, fcs_len))
+    }
+
+    pub fn endian(&self) -> Endian {
+        self.endian
+    }
+
+    /// The octets of the block that `octets` begin with, if it is whole and both its lengths are the same.
+    pub fn whole_block(&self, octets: &[u8]) -> Option<usize> {
+        let block = octets.get(..8).and_then(|octets| self.block(octets).ok())?;
+        let len = block.len as usize;
+        (octets.len() >= len && self.endian.u32(octets, len - 4) == block.len).then_some(len)
+    }
+
+    /// Whether blocks can be read from the start of `octets` on: one of a known kind that is whole, both its lengths the
+    /// same, and, if it is a packet's, of an interface among `known` in the reader's table.
+    pub fn begins(&self, octets: &[u8], known: usize) -> bool {
+        let Some(len) = self.whole_block(octets) else { return false };
+        let number = |at| self.endian.u32(octets, at);
+        match number(0) {
+            SECTION_HEADER => is_section_header(octets),
+            INTERFACE_DESCRIPTION => len >= 20,
+            ENHANCED_PACKET | PACKET_OBSOLETE => {
+                let interface =
+                    if number(0) == ENHANCED_PACKET { number(8) } else { self.endian.u16(octets, 8).into() };
+                len >= 32 && self.section + (interface as usize) < known && number(20) as usize <= len - 32
+            }
+            SIMPLE_PACKET => len >= 16 && self.section < known,
+            INTERFACE_STATISTICS => len >= 24,
+            NAME_RESOLUTION | JOURNAL | DECRYPTION_SECRETS | CUSTOM | CUSTOM_NOT_COPIED => true,
+            _ => false,
+        }
     }
 
     /// The index in the reader's table of the section's interface `number`.
@@ -334,6 +418,14 @@ struct Head {
     wire_len: u32,
     /// Where in the block the packet is.
     at: u32,
+    /// Packets lost before it, in an obsolete packet block.
+    dropped: Option<u16>,
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        Self { unit: Unit::Times(1_000), offset: 0, fcs_len: 0 }
+    }
 }
 
 impl Clock {
@@ -362,26 +454,32 @@ impl Unit {
     }
 }
 
+/// Whether `octets` begin with a whole section header, in either endian.
+pub fn is_section_header(octets: &[u8]) -> bool {
+    if octets.len() < 28 || Endian::Big.u32(octets, 0) != SECTION_HEADER {
+        return false;
+    }
+    let Some(endian) = [Endian::Little, Endian::Big].into_iter().find(|e| e.u32(octets, 8) == BYTE_ORDER) else {
+        return false;
+    };
+    let len = endian.u32(octets, 4) as usize;
+    let whole = len >= 28 && len <= octets.len() && endian.u32(octets, len - 4) as usize == len;
+    whole && endian.u16(octets, 12) == 1
+}
+
+/// Of an option: UTF-8, without the zeros that some put behind it.
+fn text(octets: &[u8]) -> Option<String> {
+    Some(String::from_utf8_lossy(octets).trim_end_matches('\0').into())
+}
+
 /// Code and value of each option; ends at the end mark, or where one does not fit.
-fn options(endian: Endian, mut octets: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+pub fn options(endian: Endian, mut octets: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let (code, len) = (octets.len() >= 4).then(|| (endian.u16(octets, 0), endian.u16(octets, 2) as usize))?;
         let value = octets.get(4..4 + len).filter(|_| code != 0)?;
         octets = octets.get(4 + len.next_multiple_of(4)..).unwrap_or_default();
         Some((code, value))
     })
-}
-
-/// Takes a block of any length that is of no interest.
-fn skip<R: Read>(input: &mut Input<R>, endian: Endian, len: u32) -> Result<(), Fault> {
-    let have = input.skip(u64::from(len) - 4)?;
-    if have < u64::from(len) - 4 || input.need(4, "a block").is_err() {
-        let have = have + input.peek().len() as u64;
-        return Err(Fault::Truncated { what: "a block", need: len.into(), have });
-    }
-    check_ends(len, endian.u32(input.peek(), 0))?;
-    input.take(4);
-    Ok(())
 }
 
 #[inline]

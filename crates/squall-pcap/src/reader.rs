@@ -2,27 +2,106 @@
 
 use std::{fs::File, io::Read, ops::Range, path::Path};
 
-use crate::{CaptureError, Fault, LinkType, Packet, input::Input, pcap::Pcap, pcapng::Pcapng};
+use crate::{
+    CaptureError, Compression, Fault, LinkType, Packet, PacketOptions, Section,
+    input::{Endian, Input},
+    pcap::{Pcap, is_file_header},
+    pcapng::{Pcapng, is_section_header},
+    unpack::Source,
+};
 
 /// A packet may always be that long (libpcap's MAXIMUM_SNAPLEN), whatever snap length the file says ...
 const MAX_LEN: u32 = 256 << 10;
 /// ... and never longer than this.
-const MAX_LEN_EVER: u32 = 16 << 20;
+pub const MAX_LEN_EVER: u32 = 16 << 20;
 
-/// Reads pcap (microseconds, nanoseconds, modified; either endian; versions 2.0 to 2.4) and pcapng (all packet blocks,
-/// several interfaces and sections) from a file or a pipe.
-pub struct CaptureReader<R = File> {
-    input: Input<R>,
+/// How far [`CaptureReader::recover`] looks ahead from where a packet may begin. It finds no packet longer than this.
+const REACH: usize = 1 << 20;
+
+/// Reads pcap (microseconds, nanoseconds, modified, lcap; either endian; versions 2.0 to 2.4) and pcapng (all packet
+/// blocks, several interfaces and sections) from a file or a pipe; as they are, or compressed with gzip, zstd, lz4, xz or
+/// bzip2, even twice. All offsets are those of what a file decompresses to.
+///
+/// After an error [`next`](Self::next) gives no more, unless [`recover`](Self::recover) is called:
+///
+/// ```
+/// # use squall_pcap::{CaptureReader, PcapFormat, PcapWriter};
+/// # let mut writer = PcapWriter::new(Vec::new(), PcapFormat::default())?;
+/// # for _ in 0..9 { writer.write(1_700_000_000_000_000_001, 60, &[0xff; 60])?; }
+/// # let mut file = writer.finish()?;
+/// file.splice(100..100, *b"what does not belong here"); // inside the first packet
+/// let mut reader = CaptureReader::from_read(file.as_slice())?;
+/// let (mut packets, mut lost) = (0, 0);
+/// loop {
+///     match reader.next() {
+///         Ok(Some(_)) => packets += 1,
+///         Ok(None) => break,
+///         Err(error) => {
+///             eprintln!("{error}");
+///             lost += reader.recover().octets;
+///         }
+///     }
+/// }
+/// assert_eq!((packets, lost), (9, 25));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct CaptureReader<R: Read = File> {
+    input: Input<Source<R>>,
+    compression: Option<Compression>,
     format: Format,
     interfaces: Vec<Interface>,
     packets: u64,
+    /// Of the last packet.
+    last_ns: u64,
     path: Option<Box<Path>>,
     ended: bool,
+    /// What it ended with, until that is recovered from.
+    fault: Option<Broken>,
+    /// The input has all that there is.
+    all_read: bool,
+}
+
+enum Broken {
+    /// At the start of the input; more may follow.
+    Data,
+    /// Nothing can be read behind it.
+    Disk,
+}
+
+/// What [`CaptureReader::recover`] skipped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Skipped {
+    /// Offset of the fault.
+    pub from: u64,
+    /// Up to where reading goes on, or to the end.
+    pub octets: u64,
+    /// Whether something was found that can be read.
+    pub found: bool,
 }
 
 enum Format {
     Pcap(Pcap),
     Pcapng(Pcapng),
+}
+
+impl Format {
+    /// Whether a file begins here that this one does not go on with.
+    fn begins_another(&self, octets: &[u8]) -> bool {
+        match self {
+            Self::Pcap(_) => is_file_header(octets) || is_section_header(octets),
+            Self::Pcapng(_) => is_file_header(octets),
+        }
+    }
+
+    /// From where on packets are looked for when `octets` begin with a fault.
+    fn behind_fault(&self, octets: &[u8]) -> usize {
+        match self {
+            _ if self.begins_another(octets) => 0,
+            // A whole block, however wrong inside, is not searched.
+            Self::Pcapng(pcapng) => pcapng.whole_block(octets).unwrap_or(1),
+            Self::Pcap(_) => 1,
+        }
+    }
 }
 
 /// What a capture says about an interface.
@@ -31,12 +110,45 @@ pub struct Interface {
     pub link_type: LinkType,
     /// Octets of a packet that were kept at most; 0 is no limit.
     pub snaplen: u32,
+    /// Of the time stamps.
+    pub resolution: Resolution,
     pub name: Option<String>,
-    /// Packets that the interface received, as last counted in the file (pcapng).
+    pub description: Option<String>,
+    /// The capture filter, in tcpdump's language.
+    pub filter: Option<String>,
+    pub os: Option<String>,
+    pub hardware: Option<String>,
+    pub comment: Option<String>,
+    pub mac: Option<[u8; 6]>,
+    pub speed_bps: Option<u64>,
+    /// When the capture began and ended, as last told in the file (pcapng).
+    pub start_ns: Option<u64>,
+    pub end_ns: Option<u64>,
+    /// Packets that the interface received, that its filter accepted and that came to the program, as last counted in the
+    /// file (pcapng).
     pub received: Option<u64>,
+    pub accepted: Option<u64>,
+    pub delivered: Option<u64>,
     /// Packets lost in the interface and in the operating system, likewise.
     pub dropped_by_interface: Option<u64>,
     pub dropped_by_system: Option<u64>,
+}
+
+/// As in pcapng's `if_tsresol`: 10^-n s, or 2^-n s with the highest bit set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resolution(pub u8);
+
+impl std::fmt::Display for Resolution {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            0 => f.write_str("seconds"),
+            3 => f.write_str("milliseconds"),
+            6 => f.write_str("microseconds"),
+            9 => f.write_str("nanoseconds"),
+            n if n < 0x80 => write!(f, "10^-{n} s"),
+            n => write!(f, "2^-{} s", n & 0x7f),
+        }
+    }
 }
 
 impl Default for Interface {
@@ -44,8 +156,20 @@ impl Default for Interface {
         Self {
             link_type: LinkType::ETHERNET,
             snaplen: 0,
+            resolution: Resolution(6),
             name: None,
+            description: None,
+            filter: None,
+            os: None,
+            hardware: None,
+            comment: None,
+            mac: None,
+            speed_bps: None,
+            start_ns: None,
+            end_ns: None,
             received: None,
+            accepted: None,
+            delivered: None,
             dropped_by_interface: None,
             dropped_by_system: None,
         }
@@ -55,9 +179,9 @@ impl Default for Interface {
 impl CaptureReader {
     pub fn open(path: impl AsRef<Path>) -> Result<Self, CaptureError> {
         let path = path.as_ref();
-        let in_file = |offset, fault| CaptureError { path: Some(path.into()), offset, fault };
-        let file = File::open(path).map_err(|error| in_file(0, Fault::Open(error)))?;
-        let mut reader = Self::from_read(file).map_err(|error| in_file(error.offset, error.fault))?;
+        let in_file = |error: CaptureError| CaptureError { path: Some(path.into()), ..error };
+        let file = File::open(path).map_err(|error| in_file(CaptureError::new(Fault::Open(error))))?;
+        let mut reader = Self::from_read(file).map_err(in_file)?;
         reader.path = Some(path.into());
         Ok(reader)
     }
@@ -66,10 +190,26 @@ impl CaptureReader {
 impl<R: Read> CaptureReader<R> {
     /// Reads from a pipe, or from memory. Needs no buffering around it.
     pub fn from_read(read: R) -> Result<Self, CaptureError> {
-        let mut input = Input::new(read);
-        match begin(&mut input) {
-            Ok((format, interfaces)) => Ok(Self { input, format, interfaces, packets: 0, path: None, ended: false }),
-            Err(fault) => Err(CaptureError { path: None, offset: input.record(), fault }),
+        let source = Source::new(read).map_err(|error| CaptureError::new(Fault::read(error)))?;
+        let compression = source.compression();
+        let mut input = Input::new(source);
+        match begin(&mut input, 0) {
+            Ok((format, interface)) => Ok(Self {
+                input,
+                compression,
+                format,
+                interfaces: interface.into_iter().collect(),
+                packets: 0,
+                last_ns: 0,
+                path: None,
+                ended: false,
+                fault: None,
+                all_read: false,
+            }),
+            Err(fault) => {
+                let error = CaptureError::new(fault.of_the_data());
+                Err(CaptureError { offset: input.record(), compression, ..error })
+            }
         }
     }
 
@@ -80,24 +220,106 @@ impl<R: Read> CaptureReader<R> {
         if self.ended {
             return Ok(None);
         }
-        let record = match &mut self.format {
-            Format::Pcap(pcap) => pcap.next(&mut self.input),
-            Format::Pcapng(pcapng) => pcapng.next(&mut self.input, &mut self.interfaces),
+        let (record, endian) = match &mut self.format {
+            Format::Pcap(pcap) => (pcap.next(&mut self.input), Endian::Little),
+            Format::Pcapng(pcapng) => (pcapng.next(&mut self.input, &mut self.interfaces), pcapng.endian()),
         };
         match record {
-            Ok(Some(Record { time_ns, wire_len, link_type, interface, data })) => {
+            Ok(Some(Record { time_ns, wire_len, link_type, interface, data, options, dropped })) => {
                 self.packets += 1;
+                self.last_ns = time_ns;
                 let data = self.input.window(data);
-                Ok(Some(Packet { time_ns, wire_len, link_type, interface, number: self.packets, data }))
+                let options = PacketOptions { endian, octets: self.input.window(options), dropped };
+                Ok(Some(Packet { time_ns, wire_len, link_type, interface, number: self.packets, data, options }))
             }
             Ok(None) => {
                 self.ended = true;
                 Ok(None)
             }
-            Err(fault) => {
-                self.ended = true;
-                Err(self.error(fault))
+            Err(fault) => Err(self.end_with(fault)),
+        }
+    }
+
+    #[cold]
+    fn end_with(&mut self, fault: Fault) -> CaptureError {
+        self.ended = true;
+        let fault = fault.of_the_data();
+        if fault.is_of_the_disk() {
+            self.fault = Some(Broken::Disk);
+            return self.error(fault);
+        }
+        self.fault = Some(Broken::Data);
+        // The header of a file that was appended to this one may look like any fault.
+        let appended = self.format.begins_another(self.input.peek());
+        self.error(if appended { Fault::Appended } else { fault })
+    }
+
+    /// After an error: goes to where packets can be read again, so that [`next`](Self::next) gives them.
+    ///
+    /// That is where a block of pcapng is whole, of a known kind and with the same length at both ends; or where several
+    /// records of a pcap are in line, each with a length that can be, less than a year apart; or where another file begins.
+    /// Data that was itself a capture and was sent over the network may deceive it.
+    ///
+    /// Takes time in proportion to what it skips, and 2 MiB of memory at most. Nothing can be found behind a fault of the
+    /// disk or of compressed data.
+    pub fn recover(&mut self) -> Skipped {
+        let from = self.input.offset();
+        let found = match self.fault.take() {
+            Some(Broken::Data) => self.find(),
+            Some(Broken::Disk) | None => false,
+        };
+        self.ended = !found;
+        Skipped { from, octets: self.input.offset() - from, found }
+    }
+
+    /// Takes all up to where something can be read, or to the end.
+    fn find(&mut self) -> bool {
+        let mut start = None;
+        loop {
+            // Not before what is there is searched: what is read moves what is not yet taken.
+            if self.input.peek().len() <= REACH && !self.all_read {
+                // The end, or a fault of the disk that the next packet will tell.
+                self.all_read = self.input.need(2 * REACH, "").is_err();
             }
+            let octets = self.input.peek();
+            let end = if self.all_read { octets.len() } else { octets.len() - REACH };
+            let from = *start.get_or_insert_with(|| self.format.behind_fault(octets).min(end));
+            if let Some(at) = (from..end).find(|&at| self.begins(&octets[at..])) {
+                self.input.take(at);
+                return self.begin_file();
+            }
+            self.input.take(end);
+            if self.all_read {
+                return false;
+            }
+            start = Some(0);
+        }
+    }
+
+    fn begins(&self, octets: &[u8]) -> bool {
+        self.format.begins_another(octets)
+            || match &self.format {
+                Format::Pcap(pcap) => pcap.begins(octets, self.all_read, self.last_s()),
+                Format::Pcapng(pcapng) => pcapng.begins(octets, self.interfaces.len()),
+            }
+    }
+
+    fn last_s(&self) -> Option<u32> {
+        (self.packets > 0).then(|| u32::try_from(self.last_ns / 1_000_000_000).unwrap_or(u32::MAX))
+    }
+
+    /// If another file begins here, goes on with that.
+    fn begin_file(&mut self) -> bool {
+        if !self.format.begins_another(self.input.peek()) {
+            return true;
+        }
+        match begin(&mut self.input, self.interfaces.len()) {
+            Ok((format, interface)) => {
+                self.format = format;
+                self.interfaces.extend(interface);
+                true
+            }
+            Err(_) => false,
         }
     }
 
@@ -116,12 +338,31 @@ impl<R: Read> CaptureReader<R> {
         self.input.offset()
     }
 
+    /// How the file is compressed, if it is.
+    pub fn compression(&self) -> Option<Compression> {
+        self.compression
+    }
+
+    /// What a pcapng says of the machine and the program that made the section read last.
+    pub fn section(&self) -> Option<&Section> {
+        match &self.format {
+            Format::Pcap(_) => None,
+            Format::Pcapng(pcapng) => Some(&pcapng.header),
+        }
+    }
+
     pub(crate) fn error(&self, fault: Fault) -> CaptureError {
-        CaptureError { path: self.path.as_deref().map(Into::into), offset: self.input.record(), fault }
+        CaptureError {
+            path: self.path.as_deref().map(Into::into),
+            offset: self.input.record(),
+            compression: self.compression,
+            packets: self.packets,
+            fault,
+        }
     }
 }
 
-impl<R> std::fmt::Debug for CaptureReader<R> {
+impl<R: Read> std::fmt::Debug for CaptureReader<R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { path, packets, interfaces, ended, .. } = self;
         f.debug_struct("CaptureReader")
@@ -133,26 +374,21 @@ impl<R> std::fmt::Debug for CaptureReader<R> {
     }
 }
 
-fn begin<R: Read>(input: &mut Input<R>) -> Result<(Format, Vec<Interface>), Fault> {
+/// Takes a file's header; `known` interfaces are of other files before it.
+fn begin<R: Read>(input: &mut Input<R>, known: usize) -> Result<(Format, Option<Interface>), Fault> {
+    input.begin_record();
     if input.at_end()? {
         return Err(Fault::Empty);
     }
     input.need(4, "the magic number")?;
-    if let Some((pcap, interface)) = Pcap::begin(input)? {
-        return Ok((Format::Pcap(pcap), vec![interface]));
+    if let Some((pcap, interface)) = Pcap::begin(input, known as u32)? {
+        return Ok((Format::Pcap(pcap), Some(interface)));
     }
-    if let Some(pcapng) = Pcapng::begin(input)? {
-        return Ok((Format::Pcapng(pcapng), Vec::new()));
+    if let Some(pcapng) = Pcapng::begin(input, known)? {
+        return Ok((Format::Pcapng(pcapng), None));
     }
     let found: [u8; 4] = std::array::from_fn(|i| input.peek()[i]);
-    Err(match found {
-        [0x1f, 0x8b, ..] => Fault::Compressed { by: "gzip", tool: "gunzip" },
-        [0x28, 0xb5, 0x2f, 0xfd] => Fault::Compressed { by: "zstd", tool: "unzstd" },
-        [0xfd, b'7', b'z', b'X'] => Fault::Compressed { by: "xz", tool: "unxz" },
-        [0x04, 0x22, 0x4d, 0x18] => Fault::Compressed { by: "lz4", tool: "unlz4" },
-        [b'B', b'Z', b'h', _] => Fault::Compressed { by: "bzip2", tool: "bunzip2" },
-        found => Fault::NotACapture { found },
-    })
+    Err(Fault::NotACapture { found })
 }
 
 /// A packet whose octets are in the input's window.
@@ -162,6 +398,10 @@ pub struct Record {
     pub link_type: LinkType,
     pub interface: u32,
     pub data: Range<usize>,
+    /// Of a pcapng's block: what is said of the packet.
+    pub options: Range<usize>,
+    /// As an obsolete packet block counts.
+    pub dropped: Option<u16>,
 }
 
 /// How long a packet may be claimed to be: by the snap length, but files exist with more than they say.

@@ -137,6 +137,11 @@ impl Default for Section {
 }
 
 impl Section {
+    /// What a reader knows before the header.
+    pub(crate) fn nothing() -> Self {
+        Self { hardware: None, os: None, application: None, comment: None }
+    }
+
     /// Writes what a file begins with, before the description of its interfaces.
     ///
     /// # Errors

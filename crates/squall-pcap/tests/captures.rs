@@ -80,7 +80,7 @@ fn read(file: impl Read) -> (Vec<Owned>, Option<CaptureError>) {
     };
     let error = loop {
         match reader.next() {
-            Ok(Some(Packet { time_ns, wire_len, link_type, interface, number, data })) => {
+            Ok(Some(Packet { time_ns, wire_len, link_type, interface, number, data, .. })) => {
                 assert_eq!(number, packets.len() as u64 + 1);
                 assert!(data.len() <= wire_len as usize);
                 packets.push(Owned { time_ns, wire_len, link_type, interface, data: data.to_vec() });
@@ -166,7 +166,10 @@ fn absurd_lengths_are_refused_with_their_place() {
     let (packets, error) = read(file.as_slice());
     assert_eq!((packets.len(), error.as_ref().unwrap().offset), (1, 44));
     let message = error.unwrap().to_string();
-    assert!(message.contains("at octet 44: a packet of 4294967295 octets; expected at most 262144"), "{message}");
+    assert!(
+        message.contains("at octet 44, behind packet 1: a packet of 4294967295 octets; expected at most 262144"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -293,7 +296,8 @@ fn faults_of_blocks_say_where_and_what() {
         (changed(88, 7), "a block of 92 octets; expected 7, the length at its end"),
         (with(Little.block(6, &[0; 16])), "a packet block of 28 octets; expected at least 32"),
         (with(Little.block(1, &[0; 4])), "an interface description of 16 octets; expected at least 20"),
-        (with(Little.u32s(&[99, u32::MAX - 3, 1, 2])), "inside a block: 4294967292 octets expected, 16 found"),
+        (with(Little.u32s(&[99, u32::MAX - 3, 1, 2])), "a block of 4294967292 octets; expected at most 17825792"),
+        (with(Little.u32s(&[99, 1 << 20, 1, 2])), "inside a block: 1048576 octets expected, 16 found"),
         (
             with(Little.u32s(&[0x0a0d_0d0a, 28, 5, 0, 0, 0, 28])),
             "at octet 48: a section with the byte-order magic [05, 00",
@@ -310,7 +314,6 @@ fn what_is_no_capture_is_named() {
     assert!(fault(b"").contains("the file is empty"));
     assert!(fault(b"\xa1\xb2").contains("inside the magic number: 4 octets expected, 2 found"));
     assert!(fault(b"PK\x03\x04....").contains("begins with [50, 4b, 03, 04]; expected the magic number"));
-    assert!(fault(b"\x1f\x8b\x08\x00....").contains("compressed with gzip"));
     assert!(
         fault(&Little.pcap(0xa1b2_c3d4, 4, 1)[..23]).contains("inside the file header: 24 octets expected, 23 found")
     );
