@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod compare;
 mod demo;
 mod docs;
 mod drive;
@@ -50,6 +51,7 @@ enum Command {
     Plan(plan::Args),
     Ports(ports::Args),
     Lab(lab::Args),
+    Compare(compare::Args),
     Completions(docs::CompletionsArgs),
     Man(docs::ManArgs),
 }
@@ -71,6 +73,7 @@ pub fn main() -> ExitCode {
         Command::Plan(args) => plan::plan(&args),
         Command::Ports(args) => ports::ports(&args),
         Command::Lab(args) => lab::lab(&args),
+        Command::Compare(args) => compare::compare(&args),
         Command::Completions(args) => docs::completions(&args),
         Command::Man(args) => docs::man(&args),
     };

@@ -105,6 +105,6 @@ pub fn create(name: &str) -> Result<(String, File), Error> {
     Ok((name.to_owned(), file))
 }
 
-fn write(name: &str, mut file: File, text: &str) -> Result<(), Error> {
+pub fn write(name: &str, mut file: File, text: &str) -> Result<(), Error> {
     file.write_all(text.as_bytes()).map_err(|e| Error::Environment(format!("{name} cannot be written: {e}")))
 }

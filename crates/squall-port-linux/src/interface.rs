@@ -117,6 +117,15 @@ pub fn interface_counters(name: &str) -> io::Result<InterfaceCounters> {
     Ok(link.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))?.counters)
 }
 
+/// Switches generic receive offload. A veth with it polls, and only then takes frames from its peer's XDP.
+///
+/// # Errors
+/// Not permitted, or not known to the driver.
+pub fn set_gro(name: &str, on: bool) -> io::Result<()> {
+    // struct ethtool_value: cmd, data.
+    Ethtool::open()?.0.ethtool(name, &mut [ETHTOOL_SGRO, u32::from(on)])
+}
+
 pub(crate) fn describe(link: &Link, ethtool: &Ethtool) -> InterfaceInfo {
     let (driver, bus) = ethtool.driver(&link.name).unwrap_or_default();
     let driver = if driver.is_empty() { link.kind.clone() } else { driver };
@@ -162,6 +171,7 @@ pub(crate) struct Ethtool(Socket);
 // linux/ethtool.h
 const ETHTOOL_GDRVINFO: u32 = 3;
 const ETHTOOL_GSTRINGS: u32 = 0x1b;
+const ETHTOOL_SGRO: u32 = 0x2c;
 const ETHTOOL_GSSET_INFO: u32 = 0x37;
 const ETHTOOL_GFEATURES: u32 = 0x3a;
 const ETHTOOL_GCHANNELS: u32 = 0x3c;

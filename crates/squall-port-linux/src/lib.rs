@@ -6,6 +6,7 @@ pub mod af_packet;
 pub mod af_xdp;
 #[allow(dead_code)]
 mod bpf;
+pub mod child;
 pub mod filter;
 mod interface;
 pub mod lab;
@@ -20,7 +21,7 @@ use std::io;
 use squall_port::{Address, Port};
 
 pub use interface::{
-    Channels, InterfaceInfo, InterfaceState, Offload, Timestamping, interface_counters, list_interfaces,
+    Channels, InterfaceInfo, InterfaceState, Offload, Timestamping, interface_counters, list_interfaces, set_gro,
 };
 pub use netlink::{Xdp, XdpFeatures, XdpMode};
 pub use permissions::Permissions;

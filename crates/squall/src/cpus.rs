@@ -43,7 +43,7 @@ pub fn parse_cpus(text: &str) -> Result<Vec<u32>, String> {
 }
 
 /// CPUs that this thread, and so the workers that it starts, may use.
-fn allowed() -> Vec<u32> {
+pub(crate) fn allowed() -> Vec<u32> {
     let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
     let list = status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:"));
     list.and_then(|list| parse_cpus(list).ok()).unwrap_or_default()

@@ -24,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 mod assemble;
+pub mod compare;
 mod cpus;
 mod error;
 mod filter;

@@ -2,6 +2,7 @@
 //!
 //! Renders what the report says and computes nothing that the JSON does not hold, but sums and agreements.
 
+pub mod compare;
 mod html;
 pub mod human;
 mod live;

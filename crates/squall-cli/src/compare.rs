@@ -1,0 +1,210 @@
+//! `squall compare`: programs beside each other, in a lab.
+
+use std::{io::IsTerminal, path::PathBuf, process::ExitCode};
+
+use squall::{
+    Error,
+    compare::{self, DEFAULT_TOOLS, DataSet, Place, Settings, Tool},
+    render,
+    units::{Nanos, Rate},
+};
+
+use crate::{args::command_line, drive::Signals, output};
+
+/// Compares programs that do the same
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    Captures(Box<Captures>),
+}
+
+/// How much capturing tools lose at a bit rate, what they cost, and whether they tell the truth about it
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  squall compare captures                                           # some minutes: says how many
+  squall compare captures --tools tcpdump,dumpcap --data http --steps 100Mbps,500Mbps,max --rounds 3
+  squall compare captures --tools 'squall,tcpdump:-B 65536' --data 60,1514 --write null,tmpfs,disk --search
+  squall compare captures --tool 'mine=mytool -i {interface} -w {file}' --data office.pcap --report compare.html
+  squall compare captures --data 60 --pps 100k,200k,400k,max --json compare.json
+
+Tools: squall, squall-af_xdp (takes the frames away from the host), tcpdump, dumpcap, netsniff-ng; arguments behind a colon.
+Data: http, video, voip, mixed, imix; octets without FCS such as 60; NAME=60*7,590*4,1514*1; a capture, which is looped.
+Everything runs in a private lab: a veth pair in a network namespace of its own. Ctrl-C ends it with what was measured.")]
+struct Captures {
+    /// The tools, with arguments behind a colon: tcpdump,tcpdump:-B 65536
+    #[arg(long, value_name = "LIST", default_value = DEFAULT_TOOLS)]
+    tools: String,
+    /// Another tool: 'mine=mytool -i {interface} -w {file}'; repeatable
+    #[arg(long, value_name = "NAME=COMMAND")]
+    tool: Vec<String>,
+    /// Distributions of lengths and captures; repeatable
+    #[arg(long, value_name = "DIST|FILE", default_value = "60,mixed,1514", value_delimiter = ',', num_args = 1)]
+    data: Vec<String>,
+    /// Rates, L2 with FCS: 100Mbps,1Gbps,max [default: 100Mbps,200Mbps,500Mbps,1Gbps,2Gbps,max; with --search none]
+    #[arg(long, value_name = "RATES", value_delimiter = ',')]
+    steps: Vec<Rate>,
+    /// Rates in frames a second, added to --steps: 100k,400k
+    #[arg(long, value_name = "RATES", value_delimiter = ',', value_parser = pps)]
+    pps: Vec<Rate>,
+    /// Repetitions, of which the median counts
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// How long each step sends
+    #[arg(short, long, value_name = "TIME", default_value = "2s")]
+    duration: Nanos,
+    /// Where the tools write: null, tmpfs (/dev/shm), disk (the working directory), a folder; several by commas
+    #[arg(long, value_name = "WHERE", default_value = "tmpfs", value_delimiter = ',')]
+    write: Vec<String>,
+    /// Searches for the largest rate with a loss ratio below PLR
+    #[arg(long, value_name = "PLR", num_args = 0..=1, default_missing_value = "0.1%", value_parser = ratio)]
+    search: Option<f64>,
+    /// Writes the result as JSON; - is the standard output
+    #[arg(long, value_name = "FILE|-", help_heading = "Result")]
+    json: Option<String>,
+    /// Writes the result as one HTML file with plots
+    #[arg(long, value_name = "FILE.html", help_heading = "Result")]
+    report: Option<PathBuf>,
+    /// Shows nothing on the way and no tables
+    #[arg(short, long, help_heading = "Result")]
+    quiet: bool,
+}
+
+pub fn compare(args: &Args) -> Result<ExitCode, Error> {
+    match &args.what {
+        What::Captures(args) => captures(args),
+    }
+}
+
+const DEFAULT_STEPS: [&str; 6] = ["100Mbps", "200Mbps", "500Mbps", "1Gbps", "2Gbps", "max"];
+
+fn captures(args: &Captures) -> Result<ExitCode, Error> {
+    let settings = args.settings()?;
+    let signals = Signals::catch()?;
+    // Made before anything runs: an hour of measuring is not to end in a path that is wrong.
+    let json = args.json.as_deref().filter(|name| *name != "-").map(output::create).transpose()?;
+    let html = args.report.as_ref().map(|path| output::create(&path.to_string_lossy())).transpose()?;
+    let mut done = 0;
+    if !args.quiet {
+        eprintln!("{}", estimate(&settings));
+    }
+    let mut progress = |line: &str| {
+        done += 1;
+        if !args.quiet {
+            eprintln!("{done:4}  {line}");
+        }
+    };
+    let result = compare::captures(&settings, &mut progress, &|| signals.came())?;
+    if let Some((name, file)) = json {
+        output::write(&name, file, &(result.to_json() + "\n"))?;
+    }
+    if let Some((name, file)) = html {
+        output::write(&name, file, &render::compare::html(&result))?;
+    }
+    let to_stdout = args.json.as_deref() == Some("-");
+    if to_stdout {
+        output::print(&(result.to_json() + "\n"));
+    }
+    if !args.quiet && !to_stdout {
+        let stdout = std::io::stdout();
+        let width = terminal_size::terminal_size_of(&stdout).map_or(120, |(width, _)| usize::from(width.0));
+        let color = stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
+        output::print(&format!("\n{}\n", render::compare::summary(&result, width, color).trim_end()));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Captures {
+    fn settings(&self) -> Result<Settings, Error> {
+        let squall = std::env::current_exe()
+            .map_err(|e| Error::Environment(format!("this program does not find itself: {e}")))?;
+        let mut tools = Tool::parse_list(&self.tools, &squall)?;
+        for template in &self.tool {
+            tools.push(Tool::parse_template(template)?);
+        }
+        for (i, tool) in tools.iter().enumerate() {
+            if tools[..i].iter().any(|other| other.name == tool.name) {
+                return Err(Error::Usage(format!("two tools are named {:?}", tool.name)));
+            }
+        }
+        let mut steps: Vec<Rate> = self.steps.iter().chain(&self.pps).copied().collect();
+        if steps.is_empty() && self.search.is_none() {
+            steps = DEFAULT_STEPS.iter().map(|rate| rate.parse().expect("a rate")).collect();
+        }
+        if let Some(rate) = steps.iter().find(|rate| rate.is_zero() || rate.unit == squall::units::RateUnit::Percent) {
+            return Err(Error::Usage(format!("--steps {rate}: expected a rate such as 100Mbps, 10kpps or max")));
+        }
+        Ok(Settings {
+            tools,
+            data: self.data.iter().map(|text| DataSet::parse(text)).collect::<Result<_, _>>()?,
+            steps,
+            rounds: self.rounds,
+            step: self.duration,
+            write: self.write.iter().map(|text| Place::parse(text)).collect::<Result<_, _>>()?,
+            search: self.search,
+            command: command_line(),
+        })
+    }
+}
+
+/// Starting, settling and counting take a tool about so long beside the sending.
+const BESIDE_S: f64 = 2.5;
+/// A bisection takes about so many trials.
+const TRIALS: usize = 6;
+
+fn estimate(settings: &Settings) -> String {
+    let searched = if settings.search.is_some() { TRIALS } else { 0 };
+    let runs = settings.tools.len()
+        * settings.data.len()
+        * settings.write.len()
+        * settings.rounds as usize
+        * (settings.steps.len() + searched);
+    let time = render::human::seconds(runs as f64 * (settings.step.as_secs_f64() + BESIDE_S));
+    format!("about {runs} runs, {time}")
+}
+
+/// `100k`, `100kpps`, `max`.
+fn pps(text: &str) -> Result<Rate, String> {
+    if text == "max" {
+        return Ok(Rate::MAX);
+    }
+    let count = squall::units::parse_count(text.trim_end_matches("pps").trim());
+    count.map(Rate::pps).map_err(|error| error.to_string())
+}
+
+/// `0.1%`, `0.001`, `0.1 %`.
+fn ratio(text: &str) -> Result<f64, String> {
+    let (number, scale) = match text.trim().strip_suffix('%') {
+        Some(percent) => (percent, 100.0),
+        None => (text, 1.0),
+    };
+    let value = number.trim().parse::<f64>().ok().map(|value| value / scale);
+    value.filter(|v| *v > 0.0 && *v < 1.0).ok_or_else(|| format!("{text:?}: expected a ratio such as 0.1% or 0.001"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratios_are_shares_or_per_cent() {
+        assert_eq!((ratio("0.1%"), ratio("0.001"), ratio("5 %")), (Ok(0.001), Ok(0.001), Ok(0.05)));
+        for text in ["", "%", "0", "1", "-1%", "200%", "x"] {
+            assert!(ratio(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn rates_of_frames_need_no_unit() {
+        assert_eq!(
+            (pps("100k"), pps("2Mpps"), pps("max")),
+            (Ok(Rate::pps(100_000)), Ok(Rate::pps(2_000_000)), Ok(Rate::MAX))
+        );
+        assert!(pps("fast").is_err());
+    }
+}

@@ -1,0 +1,213 @@
+//! Another program as a child that does not outlive us: bound to a CPU, out of reach of the terminal's Ctrl-C, and with
+//! what /proc says of its CPU time, its memory and its sockets.
+
+use std::{
+    collections::HashSet,
+    fs, io, mem,
+    os::unix::{fs::MetadataExt, process::CommandExt},
+    path::Path,
+    process::{Child, Command},
+    time::Duration,
+};
+
+use crate::{interface, sys};
+
+/// CPU time.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct CpuTime {
+    pub user: Duration,
+    pub system: Duration,
+}
+
+impl CpuTime {
+    pub fn total(self) -> Duration {
+        self.user + self.system
+    }
+
+    /// What has come since `earlier`.
+    pub fn since(self, earlier: Self) -> Self {
+        let Self { user, system } = self;
+        Self { user: user.saturating_sub(earlier.user), system: system.saturating_sub(earlier.system) }
+    }
+}
+
+/// Starts `command` on CPU `cpu`, as the leader of a process group of its own. It is killed when the calling thread ends,
+/// however that ends.
+///
+/// # Errors
+/// As [`Command::spawn`]; a CPU that this process may not use.
+pub fn spawn(command: &mut Command, cpu: Option<u32>) -> io::Result<Child> {
+    let set = cpu.map(one_cpu);
+    command.process_group(0);
+    let prepare = move || {
+        // SAFETY: takes no pointers.
+        sys::check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) })?;
+        if let Some(set) = &set {
+            // SAFETY: `set` is that many readable octets.
+            sys::check(unsafe { libc::sched_setaffinity(0, mem::size_of::<libc::cpu_set_t>(), set) })?;
+        }
+        Ok(())
+    };
+    // SAFETY: `prepare` makes two system calls and touches memory that it owns; it takes no lock and allocates nothing.
+    unsafe { command.pre_exec(prepare) };
+    command.spawn()
+}
+
+/// Binds the calling thread to a CPU; whether that is allowed.
+pub fn bind_thread(cpu: u32) -> bool {
+    let set = one_cpu(cpu);
+    // SAFETY: `set` is that many readable octets.
+    unsafe { libc::sched_setaffinity(0, mem::size_of::<libc::cpu_set_t>(), &set) == 0 }
+}
+
+fn one_cpu(cpu: u32) -> libc::cpu_set_t {
+    // SAFETY: all zero is an empty set.
+    let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
+    // SAFETY: CPU_SET checks the bounds of the set.
+    unsafe { libc::CPU_SET(cpu as usize, &mut set) };
+    set
+}
+
+/// Asks the process group that [`spawn`] made for process `pid` to end, as Ctrl-C on a terminal does.
+pub fn interrupt(pid: u32) {
+    signal_group(pid, libc::SIGINT);
+}
+
+/// As [`interrupt`], more firmly.
+pub fn terminate(pid: u32) {
+    signal_group(pid, libc::SIGTERM);
+}
+
+/// Ends the group at once.
+pub fn kill(pid: u32) {
+    signal_group(pid, libc::SIGKILL);
+}
+
+fn signal_group(leader: u32, signal: libc::c_int) {
+    if let Some(leader) = libc::pid_t::try_from(leader).ok().filter(|pid| *pid > 1) {
+        // SAFETY: takes no pointers. That the group is gone is no error to anybody.
+        unsafe { libc::kill(-leader, signal) };
+    }
+}
+
+/// Of a process and of the children that it has waited for; of one that has ended, too, until somebody waits for it. In
+/// steps of 10 ms.
+pub fn cpu_time(pid: u32) -> CpuTime {
+    let fields = stat(pid).unwrap_or_default();
+    let ticks = |i: usize| fields.get(i).and_then(|f| f.parse::<u64>().ok()).unwrap_or(0);
+    // Ticks of USER_HZ, which Linux fixes at 100 for what it shows. Fields 14 to 17, of which the state is the third.
+    let time = |own: usize, children: usize| Duration::from_millis(10 * (ticks(own) + ticks(children)));
+    CpuTime { user: time(11, 13), system: time(12, 14) }
+}
+
+/// Nanoseconds that all threads of a process have run, its children not counted; exact, and gone with the process.
+pub fn run_time(pid: u32) -> Duration {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let nanos = |task: fs::DirEntry| -> Option<u64> {
+        fs::read_to_string(task.path().join("schedstat")).ok()?.split(' ').next()?.parse().ok()
+    };
+    Duration::from_nanos(tasks.filter_map(nanos).sum())
+}
+
+/// The most memory that a process has had in RAM, octets; rings shared with the kernel count once they are mapped.
+pub fn peak_memory(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+    kib.unwrap_or(0) * 1024
+}
+
+/// Whether it has ended, though nobody has waited for it.
+pub fn has_ended(pid: u32) -> bool {
+    stat(pid).is_none_or(|fields| fields.first().is_none_or(|state| matches!(state.as_str(), "Z" | "X")))
+}
+
+/// The fields of /proc/PID/stat from the third on.
+fn stat(pid: u32) -> Option<Vec<String>> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The second field is the program's name, in brackets, and may hold anything.
+    let rest = text.rsplit_once(')')?.1;
+    Some(rest.split_ascii_whitespace().map(str::to_owned).collect())
+}
+
+/// Whether someone who is not this process receives what comes in on `interface`: through a packet socket bound there (or
+/// to all), or by an XDP program. In the network namespace of the calling thread.
+pub fn is_listened_to(interface: &str) -> bool {
+    let Ok(interfaces) = interface::list_interfaces() else { return false };
+    let Some(found) = interfaces.into_iter().find(|i| i.name == interface) else { return false };
+    if !found.xdp.programs.is_empty() {
+        return true;
+    }
+    let sockets = fs::read_to_string("/proc/thread-self/net/packet").unwrap_or_default();
+    let ours = own_sockets();
+    packet_sockets(&sockets).any(|s| s.receives && !ours.contains(&s.inode) && [0, found.index].contains(&s.interface))
+}
+
+struct PacketSocket {
+    /// 0: all.
+    interface: u32,
+    receives: bool,
+    inode: u64,
+}
+
+/// `sk RefCnt Type Proto Iface R Rmem User Inode`, one a line after the head.
+fn packet_sockets(text: &str) -> impl Iterator<Item = PacketSocket> + '_ {
+    text.lines().skip(1).filter_map(|line| {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        let [_, _, _, protocol, interface, running, _, _, inode] = fields[..] else { return None };
+        let receives = running == "1" && u16::from_str_radix(protocol, 16).is_ok_and(|p| p != 0);
+        Some(PacketSocket { interface: interface.parse().ok()?, receives, inode: inode.parse().ok()? })
+    })
+}
+
+fn own_sockets() -> HashSet<u64> {
+    let entries = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    entries.filter_map(|entry| Some(fs::metadata(entry.path()).ok()?.ino())).collect()
+}
+
+/// Whether `folder` is in memory.
+pub fn is_in_memory(folder: &Path) -> bool {
+    let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
+    let Ok(folder) = folder.canonicalize() else { return false };
+    let mount = mounts.lines().filter_map(|line| {
+        let mut fields = line.split(' ').skip(1);
+        Some((fields.next()?, fields.next()?))
+    });
+    let longest = mount.filter(|(at, _)| folder.starts_with(at)).max_by_key(|(at, _)| at.len());
+    longest.is_some_and(|(_, kind)| kind == "tmpfs")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packet_sockets_are_those_that_receive() {
+        let text = "sk               RefCnt Type Proto  Iface R Rmem   User   Inode\n\
+                    0000000077170161 3      3    0003   2     1 0      0      835950\n\
+                    000000004f96296b 2      3    0000   0     0 0      0      835513\n\
+                    half a line\n";
+        let sockets: Vec<_> = packet_sockets(text).map(|s| (s.interface, s.receives, s.inode)).collect();
+        assert_eq!(sockets, [(2, true, 835_950), (0, false, 835_513)]);
+    }
+
+    #[test]
+    fn a_child_tells_its_time_even_when_it_has_ended() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done"]);
+        let mut child = spawn(&mut command, None).unwrap();
+        let pid = child.id();
+        while !has_ended(pid) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(cpu_time(pid).total() >= Duration::from_millis(10), "{:?}", cpu_time(pid));
+        child.wait().unwrap();
+        assert!(has_ended(pid));
+        assert_eq!(cpu_time(pid), CpuTime::default());
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_is_an_error() {
+        assert_eq!(spawn(&mut Command::new("no-such-program"), None).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+}

@@ -1,0 +1,195 @@
+//! One run of a tool: started, waited for until it listens, asked to end when it has done its work.
+
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use squall_port_linux::child::{self, CpuTime};
+
+use super::tools::Tool;
+
+/// For a tool that allocates a ring of gigabytes.
+const START: Duration = Duration::from_secs(60);
+/// A tool whose CPU time stands still for so long does nothing ...
+const STILL: Duration = Duration::from_millis(150);
+/// ... and one that listens and never rests is ready anyhow.
+const RESTLESS: Duration = Duration::from_secs(3);
+/// tcpdump gets a block that is not full after a second.
+const LAST_BLOCK: Duration = Duration::from_millis(1200);
+/// For what is still in rings and buffers to be written.
+const DRAIN: Duration = Duration::from_secs(30);
+/// Between being asked to end and being told, and killed.
+const END: [Duration; 2] = [Duration::from_secs(20), Duration::from_secs(5)];
+const LOOK: Duration = Duration::from_millis(10);
+
+pub struct Running {
+    child: Child,
+    log: PathBuf,
+    /// When it was ready.
+    before: CpuTime,
+}
+
+/// What it left behind.
+pub struct Finished {
+    pub cpu: CpuTime,
+    pub peak_memory: u64,
+    /// All that it printed.
+    pub output: String,
+    /// It did not end by itself when asked to, or ended with an error.
+    pub wrong: Option<String>,
+}
+
+impl Running {
+    /// Starts it on `cpu` and waits until it listens on `interface`.
+    ///
+    /// # Errors
+    /// As text, with the last lines of what it said.
+    pub fn start(
+        tool: &Tool,
+        arguments: &[String],
+        interface: &str,
+        cpu: Option<u32>,
+        log: &Path,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Self, String> {
+        let program = tool.find().ok_or_else(|| format!("{} is not installed", tool.program.display()))?;
+        let said = File::create(log).map_err(|e| format!("{}: {e}", log.display()))?;
+        let again = said.try_clone().map_err(|e| format!("{}: {e}", log.display()))?;
+        let mut command = Command::new(&program);
+        command.args(arguments).stdin(Stdio::null()).stdout(said).stderr(again);
+        let child = child::spawn(&mut command, cpu).map_err(|e| format!("{}: {e}", program.display()))?;
+        let mut running = Self { child, log: log.into(), before: CpuTime::default() };
+        running.wait_until_ready(interface, stop)?;
+        running.before = child::cpu_time(running.pid());
+        Ok(running)
+    }
+
+    fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    fn wait_until_ready(&mut self, interface: &str, stop: &dyn Fn() -> bool) -> Result<(), String> {
+        let started = Instant::now();
+        let mut listens = None;
+        let mut still = Still::new(self.pid());
+        loop {
+            std::thread::sleep(LOOK);
+            if child::has_ended(self.pid()) {
+                return Err(format!("it ended before it listened: {}", self.last_words()));
+            }
+            if stop() {
+                return Err("interrupted".into());
+            }
+            if listens.is_none() && child::is_listened_to(interface) {
+                // From here on: what it did before does not tell that it is done now.
+                (listens, still) = (Some(Instant::now()), Still::new(self.pid()));
+            }
+            match listens {
+                Some(at) if still.holds() || at.elapsed() > RESTLESS => return Ok(()),
+                None if started.elapsed() > START => {
+                    return Err(format!(
+                        "it did not listen on {interface} within {} s: {}",
+                        START.as_secs(),
+                        self.last_words()
+                    ));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// After the last frame: until it has nothing left to do.
+    pub fn settle(&self) {
+        let started = Instant::now();
+        let mut still = Still::new(self.pid());
+        while started.elapsed() < DRAIN && !child::has_ended(self.pid()) {
+            std::thread::sleep(LOOK);
+            if still.holds() && started.elapsed() > LAST_BLOCK {
+                return;
+            }
+        }
+    }
+
+    /// Asks it to end as Ctrl-C does, then firmly.
+    pub fn finish(mut self) -> Finished {
+        let pid = self.pid();
+        let early = child::has_ended(pid);
+        let peak_memory = child::peak_memory(pid);
+        child::interrupt(pid);
+        let mut wrong = early.then(|| format!("it ended before it was asked to: {}", self.last_words()));
+        if !wait(pid, END[0]) {
+            wrong = Some(format!("it did not end within {} s after SIGINT", END[0].as_secs()));
+            child::terminate(pid);
+            wait(pid, END[1]);
+        }
+        // It waits to be waited for, and until then its time can be read.
+        let cpu = child::cpu_time(pid).since(self.before);
+        child::kill(pid);
+        // 130: by SIGINT, as shells say; tools that know Ctrl-C end with 0.
+        let status = self.child.wait();
+        if let Ok(status) = status
+            && wrong.is_none()
+            && !status.success()
+            && status.code() != Some(130)
+        {
+            wrong = Some(format!("it ended with {status}: {}", self.last_words()));
+        }
+        let output =
+            fs::read(&self.log).map(|octets| String::from_utf8_lossy(&octets).into_owned()).unwrap_or_default();
+        Finished { cpu, peak_memory, output, wrong }
+    }
+
+    fn last_words(&self) -> String {
+        let text = fs::read(&self.log).map(|octets| String::from_utf8_lossy(&octets).into_owned()).unwrap_or_default();
+        let lines: Vec<&str> = text.split(['\n', '\r']).map(str::trim).filter(|line| !line.is_empty()).collect();
+        if lines.is_empty() { "it said nothing".into() } else { lines[lines.len().saturating_sub(3)..].join(" | ") }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // After it was waited for, its number may be another's.
+        if let Ok(None) = self.child.try_wait() {
+            child::kill(self.pid());
+            let _ = self.child.wait();
+        }
+    }
+}
+
+fn wait(pid: u32, at_most: Duration) -> bool {
+    let started = Instant::now();
+    while !child::has_ended(pid) {
+        if started.elapsed() > at_most {
+            return false;
+        }
+        std::thread::sleep(LOOK);
+    }
+    true
+}
+
+/// Whether a process has run no more than a trace for a while.
+struct Still {
+    pid: u32,
+    since: Instant,
+    at: Duration,
+}
+
+/// A tool that wakes up to look at its watch does nothing.
+const TRACE: Duration = Duration::from_millis(2);
+
+impl Still {
+    fn new(pid: u32) -> Self {
+        Self { pid, since: Instant::now(), at: child::run_time(pid) }
+    }
+
+    fn holds(&mut self) -> bool {
+        let now = child::run_time(self.pid);
+        if now.abs_diff(self.at) > TRACE {
+            (self.at, self.since) = (now, Instant::now());
+        }
+        self.since.elapsed() >= STILL
+    }
+}

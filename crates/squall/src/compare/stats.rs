@@ -1,0 +1,161 @@
+//! Medians, and the search for the largest rate without loss. Pure.
+
+use super::model::{Trial, reached};
+
+/// The middle value, or the mean of the two in the middle.
+pub fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let mut values: Vec<f64> = values.filter(|v| v.is_finite()).collect();
+    values.sort_by(f64::total_cmp);
+    let n = values.len();
+    match n {
+        0 => None,
+        _ if n % 2 == 1 => Some(values[n / 2]),
+        _ => Some((values[n / 2 - 1] + values[n / 2]) / 2.0),
+    }
+}
+
+/// Bisection for the largest rate, in packets a second, with a loss ratio below a limit: top speed first, then halves of what
+/// is not known, on a logarithmic scale.
+///
+/// A rate that was asked for and not reached proves nothing about itself: what was reached counts.
+#[derive(Clone, Debug)]
+pub struct Search {
+    below: f64,
+    /// The largest rate without loss so far, and the smallest with.
+    good: f64,
+    bad: f64,
+    /// Nothing faster can be sent.
+    sender_bound: bool,
+    trials: Vec<Trial>,
+}
+
+/// The search ends when what is not known is less than this: 3 %, a third of what runs differ by.
+const RESOLUTION: f64 = 1.03;
+/// Who loses at that rate, loses at every rate that matters.
+const SLOWEST_PPS: f64 = 1000.0;
+const MOST_TRIALS: usize = 16;
+
+impl Search {
+    /// For rates with a loss ratio below `below`.
+    pub fn new(below: f64) -> Self {
+        Self { below, good: 0.0, bad: f64::INFINITY, sender_bound: false, trials: Vec::new() }
+    }
+
+    /// The rate to try next, packets a second, infinite for top speed; `None`: the search is over.
+    pub fn next(&self) -> Option<f64> {
+        match self.trials.len() {
+            0 => return Some(f64::INFINITY),
+            MOST_TRIALS.. => return None,
+            _ => {}
+        }
+        let known = self.bad <= self.good.max(SLOWEST_PPS) * RESOLUTION || self.bad.is_infinite();
+        if known || self.sender_bound {
+            return None;
+        }
+        // Nothing without loss yet: a quarter, so that a slow tool is found in few steps.
+        Some(if self.good > 0.0 { (self.good * self.bad).sqrt() } else { (self.bad / 4.0).max(SLOWEST_PPS) })
+    }
+
+    /// What came of the rate that [`Self::next`] gave.
+    pub fn record(&mut self, trial: Trial) {
+        let asked = trial.asked_pps.unwrap_or(f64::INFINITY);
+        let lossless = trial.plr.is_some_and(|plr| plr < self.below) && trial.actual_pps > 0.0;
+        // Top speed is not known by a number before it was tried.
+        let tried = if asked.is_finite() { asked } else { trial.actual_pps.max(SLOWEST_PPS) };
+        if lossless {
+            self.good = self.good.max(trial.actual_pps);
+            match asked.is_finite() {
+                // Nothing is faster than that.
+                false => self.sender_bound = true,
+                // The sender's limit is below what was asked: no use in trying that again.
+                true if !reached(trial.actual_pps, asked) => self.bad = self.bad.min(tried),
+                true => {}
+            }
+        } else {
+            // What was reached had loss, unless it is a rate that had none a moment ago.
+            self.bad = self.bad.min(tried.min(trial.actual_pps.max(self.good)).max(SLOWEST_PPS));
+        }
+        self.trials.push(trial);
+    }
+
+    /// The largest rate without loss; 0 if there was none.
+    pub fn found(&self) -> f64 {
+        self.good
+    }
+
+    /// Top speed was lossless.
+    pub fn sender_bound(&self) -> bool {
+        self.sender_bound
+    }
+
+    pub fn trials(self) -> Vec<Trial> {
+        self.trials
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_median_is_the_middle_or_between_the_two() {
+        assert_eq!(median([3.0, 1.0, 2.0].into_iter()), Some(2.0));
+        assert_eq!(median([4.0, 1.0, f64::NAN, 2.0, 3.0].into_iter()), Some(2.5));
+        assert_eq!(median([].into_iter()), None);
+    }
+
+    /// A tool that loses what is above `limit`, behind a sender that reaches `top`; `noise` moves the limit trial by trial.
+    fn search(limit: f64, top: f64, noise: impl Fn(usize) -> f64) -> Search {
+        let mut search = Search::new(0.001);
+        let mut trials = 0;
+        while let Some(rate) = search.next() {
+            trials += 1;
+            assert!(trials <= MOST_TRIALS, "it ends");
+            let actual = rate.min(top);
+            let limit = limit * noise(trials);
+            let plr = Some(if actual > limit { 1.0 - limit / actual } else { 0.0 });
+            let asked_pps = rate.is_finite().then_some(rate);
+            search.record(Trial { asked_pps, actual_pps: actual, plr, cpu_s_per_mpkt: None });
+        }
+        search
+    }
+
+    #[test]
+    fn a_search_finds_the_limit_of_the_tool() {
+        for (limit, top) in [(500e3, 1e6), (999e3, 1e6), (12e3, 3e6), (2e3, 1e6), (250e3, 250.5e3)] {
+            let found = search(limit, top, |_| 1.0).found();
+            assert!((limit / RESOLUTION..=limit * 1.001).contains(&found), "{limit}: {found}");
+        }
+    }
+
+    #[test]
+    fn who_loses_nothing_at_top_speed_is_bound_by_the_sender() {
+        let search = search(2e6, 1e6, |_| 1.0);
+        assert_eq!((search.found(), search.sender_bound(), search.trials().len()), (1e6, true, 1));
+    }
+
+    #[test]
+    fn who_always_loses_has_no_such_rate() {
+        let search = search(0.0, 1e6, |_| 1.0);
+        assert_eq!((search.found(), search.sender_bound()), (0.0, false));
+        assert!(search.trials().len() < 10);
+    }
+
+    #[test]
+    fn noise_does_not_keep_a_search_from_its_end() {
+        for seed in 0..50 {
+            let noise = |trial: usize| 0.5 + ((trial * 7919 + seed * 104_729) % 1000) as f64 / 1000.0;
+            let found = search(400e3, 1e6, noise).found();
+            assert!(found <= 600e3 * 1.001, "{seed}: {found}");
+        }
+    }
+
+    #[test]
+    fn a_trial_that_failed_is_no_rate_without_loss() {
+        let mut search = Search::new(0.001);
+        while search.next().is_some() {
+            search.record(Trial::default());
+        }
+        assert_eq!(search.found(), 0.0);
+    }
+}
