@@ -343,6 +343,7 @@ impl Opened {
             fingerprint: self.session.fingerprint,
             measure: Measure {
                 count_only: false,
+                flows: None,
                 fingerprint: self.session.fingerprint,
                 gap_bins: self.session.gap_bins.map(|(bins, width)| EqualBins::new(bins, width.0.max(1))),
             },
