@@ -46,10 +46,14 @@ pub enum Fault {
     TooLong { what: &'static str, len: u64, limit: u64 },
     #[error("{what} of {len} octets; expected {expected}; the file is damaged here")]
     Length { what: &'static str, len: u64, expected: String },
-    #[error("a packet of interface {interface}; the section describes {known} so far; the file is damaged here")]
+    #[error(
+        "a packet of interface {interface}, which is not described: {known} are, or were damaged; the file is damaged here"
+    )]
     NoSuchInterface { interface: u32, known: usize },
     #[error("more than {limit} interfaces; the file is damaged here")]
     TooManyInterfaces { limit: usize },
+    #[error("zeros where a packet's header belongs; the file has a hole")]
+    Hole,
     #[error("another capture begins here, appended to this one")]
     Appended,
     #[error("packet {number} was asked for; the file has {packets}, numbered from 1")]

@@ -93,9 +93,15 @@ impl Pcap {
         if captured > self.limit {
             return Err(Fault::TooLong { what: "a packet", len: captured.into(), limit: self.limit.into() });
         }
-        // What another file's header looks like, as a record.
-        if captured == 0 && input.need(24, "").is_ok() && is_file_header(input.peek()) {
-            return Err(Fault::Appended);
+        if captured == 0 {
+            // Zeros would be a packet of no octets in 1970, and a hole of a megabyte 65,536 of them.
+            if (seconds, fraction, wire_len) == (0, 0, 0) {
+                return Err(Fault::Hole);
+            }
+            // What another file's header looks like, as a record.
+            if input.need(24, "").is_ok() && is_file_header(input.peek()) {
+                return Err(Fault::Appended);
+            }
         }
         let whole = self.record_header + captured as usize;
         input.need(whole, "a packet")?;
@@ -129,17 +135,16 @@ impl Pcap {
 
     /// Whether packets can be read from the start of `octets` on: three headers in a row that make sense, or as many as
     /// there are up to the end. A header has few bits that cannot be anything, but three are not in line by chance.
-    ///
-    /// `last_s` is the time of the last packet that was read, if one was.
-    pub fn begins(&self, octets: &[u8], at_end: bool, last_s: Option<u32>) -> bool {
-        let (mut at, mut last_s) = (0, last_s);
+    /// Nothing is made of the packets before: what was read last may have been the damage.
+    pub fn begins(&self, octets: &[u8], at_end: bool) -> bool {
+        let (mut at, mut last_s) = (0, None::<u32>);
         for records in 0..3 {
             if at == octets.len() && at_end {
                 return records > 0;
             }
             let Some(rest) = octets.get(at..).filter(|rest| rest.len() >= self.record_header) else {
-                // The packet before may be cut off here, but not the first.
-                return records > 1 || (records == 1 && at < octets.len() && !at_end);
+                // The packet before may be cut off here, but not the first; where more may come, the reach is at an end.
+                return records > usize::from(at_end);
             };
             let Header { seconds, fraction, captured, wire_len } = self.header(rest);
             let sensible = (1..=self.limit).contains(&captured)
@@ -151,8 +156,8 @@ impl Pcap {
             }
             last_s = Some(seconds);
             at += self.record_header + captured as usize;
-            if at > octets.len() {
-                return records > 0;
+            if at > octets.len() && records == 0 {
+                return false;
             }
         }
         true

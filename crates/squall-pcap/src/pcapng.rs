@@ -44,6 +44,8 @@ struct Clock {
     /// Seconds to add to all times.
     offset: i64,
     fcs_len: u32,
+    /// Its description was not damaged.
+    known: bool,
 }
 
 /// Of the time stamps.
@@ -110,8 +112,15 @@ impl Pcapng {
                     return self.obsolete_packet(input, &block, interfaces).map(Some);
                 }
                 INTERFACE_DESCRIPTION => {
-                    self.whole(input, &block, "an interface description")?;
-                    self.describe_interface(input, &block, interfaces)?;
+                    let whole = self.whole(input, &block, "an interface description");
+                    if let Err(fault) = whole.and_then(|()| self.describe_interface(input, &block, interfaces)) {
+                        // Those behind it must not be taken for it.
+                        if interfaces.len() < MAX_INTERFACES {
+                            interfaces.push(Interface::default());
+                            self.clocks.push(Clock { known: false, ..Clock::default() });
+                        }
+                        return Err(fault);
+                    }
                 }
                 INTERFACE_STATISTICS => {
                     self.whole(input, &block, "interface statistics")?;
@@ -380,8 +389,8 @@ impl Pcapng {
     }
 
     /// Whether blocks can be read from the start of `octets` on: one of a known kind that is whole, both its lengths the
-    /// same, and, if it is a packet's, of an interface among `known` in the reader's table.
-    pub fn begins(&self, octets: &[u8], known: usize) -> bool {
+    /// same, and, if it is a packet's, of an interface that is in the reader's table.
+    pub fn begins(&self, octets: &[u8], interfaces: &[Interface]) -> bool {
         let Some(len) = self.whole_block(octets) else { return false };
         let number = |at| self.endian.u32(octets, at);
         match number(0) {
@@ -390,9 +399,9 @@ impl Pcapng {
             ENHANCED_PACKET | PACKET_OBSOLETE => {
                 let interface =
                     if number(0) == ENHANCED_PACKET { number(8) } else { self.endian.u16(octets, 8).into() };
-                len >= 32 && self.section + (interface as usize) < known && number(20) as usize <= len - 32
+                len >= 32 && self.interface(interface, interfaces).is_ok() && number(20) as usize <= len - 32
             }
-            SIMPLE_PACKET => len >= 16 && self.section < known,
+            SIMPLE_PACKET => len >= 16 && self.interface(0, interfaces).is_ok(),
             INTERFACE_STATISTICS => len >= 24,
             NAME_RESOLUTION | JOURNAL | DECRYPTION_SECRETS | CUSTOM | CUSTOM_NOT_COPIED => true,
             _ => false,
@@ -404,7 +413,7 @@ impl Pcapng {
     fn interface(&self, number: u32, interfaces: &[Interface]) -> Result<usize, Fault> {
         let known = interfaces.len() - self.section;
         match usize::try_from(number) {
-            Ok(index) if index < known => Ok(self.section + index),
+            Ok(index) if index < known && self.clocks[self.section + index].known => Ok(self.section + index),
             _ => Err(Fault::NoSuchInterface { interface: number, known }),
         }
     }
@@ -424,7 +433,7 @@ struct Head {
 
 impl Default for Clock {
     fn default() -> Self {
-        Self { unit: Unit::Times(1_000), offset: 0, fcs_len: 0 }
+        Self { unit: Unit::Times(1_000), offset: 0, fcs_len: 0, known: true }
     }
 }
 

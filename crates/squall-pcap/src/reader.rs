@@ -51,8 +51,6 @@ pub struct CaptureReader<R: Read = File> {
     format: Format,
     interfaces: Vec<Interface>,
     packets: u64,
-    /// Of the last packet.
-    last_ns: u64,
     path: Option<Box<Path>>,
     ended: bool,
     /// What it ended with, until that is recovered from.
@@ -200,7 +198,6 @@ impl<R: Read> CaptureReader<R> {
                 format,
                 interfaces: interface.into_iter().collect(),
                 packets: 0,
-                last_ns: 0,
                 path: None,
                 ended: false,
                 fault: None,
@@ -227,7 +224,6 @@ impl<R: Read> CaptureReader<R> {
         match record {
             Ok(Some(Record { time_ns, wire_len, link_type, interface, data, options, dropped })) => {
                 self.packets += 1;
-                self.last_ns = time_ns;
                 let data = self.input.window(data);
                 let options = PacketOptions { endian, octets: self.input.window(options), dropped };
                 Ok(Some(Packet { time_ns, wire_len, link_type, interface, number: self.packets, data, options }))
@@ -299,13 +295,9 @@ impl<R: Read> CaptureReader<R> {
     fn begins(&self, octets: &[u8]) -> bool {
         self.format.begins_another(octets)
             || match &self.format {
-                Format::Pcap(pcap) => pcap.begins(octets, self.all_read, self.last_s()),
-                Format::Pcapng(pcapng) => pcapng.begins(octets, self.interfaces.len()),
+                Format::Pcap(pcap) => pcap.begins(octets, self.all_read),
+                Format::Pcapng(pcapng) => pcapng.begins(octets, &self.interfaces),
             }
-    }
-
-    fn last_s(&self) -> Option<u32> {
-        (self.packets > 0).then(|| u32::try_from(self.last_ns / 1_000_000_000).unwrap_or(u32::MAX))
     }
 
     /// If another file begins here, goes on with that.

@@ -5,62 +5,12 @@ use std::io::{self, Read};
 use proptest::{collection::vec, prelude::*};
 use squall_pcap::*;
 
+mod octets;
+use octets::Order::{self, Big, Little};
+
 /// 2023-11-14 22:13:20 UTC.
 const S: u32 = 1_700_000_000;
 const S_NS: u64 = 1_700_000_000_000_000_000;
-
-#[derive(Clone, Copy)]
-enum Order {
-    Little,
-    Big,
-}
-use Order::{Big, Little};
-
-impl Order {
-    fn u16(self, n: u16) -> Vec<u8> {
-        if let Little = self { n.to_le_bytes().to_vec() } else { n.to_be_bytes().to_vec() }
-    }
-
-    fn u32(self, n: u32) -> Vec<u8> {
-        if let Little = self { n.to_le_bytes().to_vec() } else { n.to_be_bytes().to_vec() }
-    }
-
-    fn u32s(self, numbers: &[u32]) -> Vec<u8> {
-        numbers.iter().flat_map(|&n| self.u32(n)).collect()
-    }
-
-    fn pcap(self, magic: u32, minor: u16, network: u32) -> Vec<u8> {
-        [self.u32(magic), self.u16(2), self.u16(minor), self.u32s(&[0, 0, 65_535, network])].concat()
-    }
-
-    fn block(self, kind: u32, body: &[u8]) -> Vec<u8> {
-        let mut body = body.to_vec();
-        body.resize(body.len().next_multiple_of(4), 0);
-        let len = body.len() as u32 + 12;
-        [self.u32s(&[kind, len]), body, self.u32(len)].concat()
-    }
-
-    fn section(self) -> Vec<u8> {
-        self.block(0x0a0d_0d0a, &[self.u32(0x1a2b_3c4d), self.u16(1), self.u16(0), vec![0xff; 8]].concat())
-    }
-
-    fn option(self, code: u16, value: &[u8]) -> Vec<u8> {
-        let mut value = value.to_vec();
-        let len = value.len() as u16;
-        value.resize(value.len().next_multiple_of(4), 0);
-        [self.u16(code), self.u16(len), value].concat()
-    }
-
-    fn interface(self, link: u16, snaplen: u32, options: &[u8]) -> Vec<u8> {
-        self.block(1, &[&self.u16(link), &self.u16(0), &self.u32(snaplen)[..], options].concat())
-    }
-
-    fn packet(self, interface: u32, ticks: u64, wire_len: u32, data: &[u8], options: &[u8]) -> Vec<u8> {
-        let header = self.u32s(&[interface, (ticks >> 32) as u32, ticks as u32, data.len() as u32, wire_len]);
-        let padding = vec![0; data.len().next_multiple_of(4) - data.len()];
-        self.block(6, &[&header, data, &padding[..], options].concat())
-    }
-}
 
 #[derive(Clone, Debug, PartialEq)]
 struct Owned {
@@ -289,7 +239,7 @@ fn faults_of_blocks_say_where_and_what() {
         (changed(4, 93), "a block of 93 octets; expected a multiple of 4"),
         (changed(4, u32::MAX - 3), "a packet block of 4294967292 octets; expected at most"),
         (changed(4, 28), "a block of 28 octets; expected 60, the length at its end"),
-        (changed(8, 1), "a packet of interface 1; the section describes 1 so far"),
+        (changed(8, 1), "a packet of interface 1, which is not described: 1 are"),
         (changed(8, u32::MAX), "a packet of interface 4294967295"),
         (changed(20, 61), "a packet of 61 octets; expected at most the 60 that its block holds"),
         (changed(20, u32::MAX), "a packet of 4294967295 octets"),
