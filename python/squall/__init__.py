@@ -17,6 +17,8 @@ from ._native import __version__
 from ._plan import Plan, PlanFrame, PlanPort, PlanStream, PlanWorker
 from ._profile import Profile, Stream, Vary, vary
 from ._report import (
+    CaptureFile,
+    CaptureReport,
     Cpu,
     Distribution,
     EqualBins,
@@ -43,6 +45,8 @@ from ._session import Interrupted, Run, Session, run, send
 from ._values import ByName
 
 __all__ = [
+    "CaptureFile",
+    "CaptureReport",
     "ByName",
     "Cpu",
     "Diagnostic",

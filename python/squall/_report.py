@@ -17,6 +17,8 @@ from . import _native
 from ._values import Arrays, ByName, Streams, read
 
 __all__ = [
+    "CaptureFile",
+    "CaptureReport",
     "Cpu",
     "Distribution",
     "EqualBins",
@@ -411,6 +413,82 @@ class Cpu:
 
 
 @dataclass(frozen=True)
+class CaptureFile:
+    """A file of a capture; ``first`` and ``last`` packet in RFC 3339, UTC, None if it has none."""
+
+    name: str
+    packets: int
+    octets: int
+    first: str | None
+    last: str | None
+
+
+@dataclass(frozen=True)
+class CaptureReport:
+    """What was captured: ``received`` is the sum of what was written, lost and not wanted.
+
+    Attributes
+    ----------
+    format : str
+        ``pcapng``, or ``pcap`` with its resolution.
+    received : int
+        Packets that the filter took on all interfaces, lost ones included.
+    dropped_by_kernel, dropped : dict of str to int
+        Lost before and in the process, by reason.
+    unwanted : dict of str to int
+        Came before or after what was asked for, by reason; not lost.
+    lost : int
+        All that were lost.
+    loss_ratio : float
+        PLR: lost / (received - unwanted).
+    truncated : int
+        Written packets of which octets were cut off because the buffer was filling.
+    written_packets, written_octets, file_octets : int
+        In all files; octets of packets as captured, and of the files.
+    files : tuple of CaptureFile
+        The newest, at most 1000.
+    removed_files, removed_packets, removed_octets : int
+        What the ring has removed; among the written.
+    super_frames, segments : int
+        Super-frames that came joined, and the frames in them.
+    out_of_order : int
+        Stretches of packets behind a later packet of another queue.
+    triggered : str or None
+        When the trigger came; RFC 3339, UTC.
+    ended_by : str or None
+        What ended the capture before it was stopped.
+    error : str or None
+        Why not everything could be written.
+    """
+
+    format: str
+    snaplen: int
+    received: int
+    dropped_by_kernel: Mapping[str, int]
+    dropped: Mapping[str, int]
+    unwanted: Mapping[str, int]
+    lost: int
+    loss_ratio: float
+    truncated: int
+    written_packets: int
+    written_octets: int
+    file_octets: int
+    files: tuple[CaptureFile, ...]
+    files_written: int
+    removed_files: int
+    removed_packets: int
+    removed_octets: int
+    super_frames: int
+    segments: int
+    out_of_order: int
+    buffer_octets: int
+    buffer_peak_octets: int
+    triggered: str | None
+    ended_by: str | None
+    error: str | None
+
+
+@dataclass(frozen=True)
 class WorkerReport:
     """What one thread did; ``cpu`` is the CPU that it was bound to, None where the system moved it as it liked."""
 
@@ -489,6 +567,8 @@ class Report:
         By name or index: ``report.ports["A"].tx.packets``.
     streams : ByName of StreamReport
         By name or index: ``report.streams["web"].rx.latency_ns.p99``.
+    capture : CaptureReport or None
+        What was written to files; only of a capture.
     workers : tuple of WorkerReport
         The threads that sent and received.
     notes : tuple of str
@@ -515,6 +595,7 @@ class Report:
     verdict: Verdict
     ports: ByName[PortReport]
     streams: Streams[StreamReport]
+    capture: CaptureReport | None
     workers: tuple[WorkerReport, ...]
     cpu: Cpu
     memory: Memory

@@ -95,6 +95,15 @@ const TABLE: &[Row] = &[
     },
     Row {
         number: 4,
+        // Files, and the thread that writes them.
+        crates: &["squall-capture"],
+        may_use: &["squall-port", "squall-units", "squall-wire", "squall-pcap"],
+        rows_below: 0,
+        must_not: &[HTTP, PYTHON, COMMAND_LINE, TOML],
+        must_not_call: &[SOCKETS],
+    },
+    Row {
+        number: 4,
         crates: &["squall-engine"],
         may_use: &[],
         rows_below: 4,

@@ -28,6 +28,9 @@ pub struct Output {
     /// Shows nothing on the way and no summary
     #[arg(short, long)]
     pub quiet: bool,
+    /// The summary goes there because packets are on the standard output.
+    #[arg(skip)]
+    pub to_stderr: bool,
 }
 
 /// How something is sent.

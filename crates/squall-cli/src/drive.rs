@@ -11,7 +11,7 @@ use std::{
 };
 
 use signal_hook::{
-    consts::{SIGINT, SIGTERM},
+    consts::{SIGINT, SIGTERM, SIGUSR1},
     flag,
 };
 use squall::{
@@ -56,6 +56,8 @@ impl Signals {
 pub struct End {
     pub after_s: Option<f64>,
     pub received: Option<u64>,
+    /// SIGUSR1 is the trigger of a capture.
+    pub triggered: bool,
 }
 
 /// Opens, runs, watches and reports.
@@ -73,6 +75,11 @@ pub fn drive_until(
 ) -> Result<ExitCode, Error> {
     let session = Session { fingerprint: output.fingerprint, ..session };
     let signals = Signals::catch()?;
+    let trigger = Arc::new(AtomicBool::new(false));
+    if end.triggered {
+        flag::register(SIGUSR1, trigger.clone())
+            .map_err(|e| Error::Environment(format!("signals cannot be caught: {e}")))?;
+    }
     let opened = session.open()?;
     let files = output.create()?;
     let virtual_time = opened.virtual_time();
@@ -85,7 +92,7 @@ pub fn drive_until(
     let mut run = opened.start()?;
     match (listening, virtual_time) {
         (true, true) => read_files(&mut run, end, &signals),
-        _ => watch(&mut run, &mut live, mode, end, &signals),
+        _ => watch(&mut run, &mut live, mode, end, &signals, &trigger),
     }
     run.stop();
     let report = run.finish()?;
@@ -94,7 +101,7 @@ pub fn drive_until(
 }
 
 /// Until all is sent, the end is reached, or a signal comes.
-fn watch(run: &mut Run, live: &mut Live, mode: LiveMode, end: End, signals: &Signals) {
+fn watch(run: &mut Run, live: &mut Live, mode: LiveMode, end: End, signals: &Signals, trigger: &AtomicBool) {
     let virtual_time = run.virtual_time();
     let listening = run.plan().streams.is_empty();
     let period = if mode == LiveMode::Terminal { FRAME_S } else { LINE_S };
@@ -112,8 +119,12 @@ fn watch(run: &mut Run, live: &mut Live, mode: LiveMode, end: End, signals: &Sig
                 std::thread::sleep(left);
                 end.after_s.is_some_and(|end| run.elapsed_s() >= end)
                     || end.received.is_some_and(|count| run.received() >= count)
+                    || run.captured()
             }
         };
+        if trigger.swap(false, Ordering::Relaxed) {
+            run.trigger();
+        }
         if signals.came() {
             live.note("stopping; once more to abort");
             return;
@@ -138,7 +149,7 @@ fn read_files(run: &mut Run, end: End, signals: &Signals) {
     while idle < 3 && !signals.came() {
         std::thread::sleep(PATIENCE);
         let received = run.received();
-        if end.received.is_some_and(|count| received >= count) {
+        if end.received.is_some_and(|count| received >= count) || run.captured() {
             return;
         }
         idle = if received == before { idle + 1 } else { 0 };

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod capture;
 mod compare;
 mod demo;
 mod docs;
@@ -48,6 +49,7 @@ enum Command {
     Run(run::Args),
     Send(Box<send::Args>),
     Recv(recv::Args),
+    Capture(Box<capture::Args>),
     Plan(plan::Args),
     Ports(ports::Args),
     Lab(lab::Args),
@@ -70,6 +72,7 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Send(args) => send::send(&args),
         Command::Recv(args) => recv::recv(&args),
+        Command::Capture(args) => capture::capture(&args),
         Command::Plan(args) => plan::plan(&args),
         Command::Ports(args) => ports::ports(&args),
         Command::Lab(args) => lab::lab(&args),

@@ -37,7 +37,7 @@ impl Output {
             write(&name, file, &render::html(report))?;
         }
         let to_stdout = self.json.as_deref() == Some("-");
-        if !self.quiet && to_stdout {
+        if !self.quiet && (to_stdout || self.to_stderr) {
             eprint!("{}{extra}", lines(&summary(report, &io::stderr(), terminal_size::terminal_size_of(io::stderr()))));
         } else if !self.quiet {
             let text = summary(report, &io::stdout(), terminal_size::terminal_size_of(io::stdout()));
@@ -50,7 +50,9 @@ impl Output {
         violations.iter().for_each(|violation| eprintln!("squall: failed: {violation}"));
         // A run that lost its port on the way was not done, whatever was counted until then.
         let lost = report.verdict.has(ReasonCode::PortLost);
-        Ok(ExitCode::from(if lost { 3 } else { u8::from(!violations.is_empty()) }))
+        let unwritten = report.capture.as_ref().and_then(|capture| capture.error.as_ref());
+        unwritten.iter().for_each(|error| eprintln!("squall: {error}"));
+        Ok(ExitCode::from(if lost || unwritten.is_some() { 3 } else { u8::from(!violations.is_empty()) }))
     }
 }
 

@@ -67,7 +67,7 @@ pub fn recv(args: &Args) -> Result<ExitCode, Error> {
         cpus: args.cpus.as_ref().map(|list| list.0.clone()),
         ..Session::listen(ports)
     };
-    let end = End { after_s: args.duration.map(Nanos::as_secs_f64), received: args.count };
+    let end = End { after_s: args.duration.map(Nanos::as_secs_f64), received: args.count, ..End::default() };
     drive_until(session, &args.output, &format!("squall recv on {}", args.port.join(", ")), end, |report| {
         report.ports.iter().filter_map(|p| Some(bars(&p.name, p.rx.arrival_gap_bins.as_ref()?))).collect()
     })

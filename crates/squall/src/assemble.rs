@@ -130,6 +130,7 @@ impl Totals {
             verdict: Verdict { valid: true, reasons: Vec::new() },
             ports,
             streams,
+            capture: None,
             workers: self.workers.clone(),
             series,
             cpu: Cpu { user_s, system_s, per_mpkt_s },

@@ -24,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 mod assemble;
+pub mod capture;
 pub mod compare;
 mod cpus;
 mod error;
@@ -36,10 +37,12 @@ pub mod render;
 pub mod report;
 mod session;
 
+pub use capture::Capture;
 pub use cpus::parse_cpus;
 pub use error::Error;
 pub use ports::open as open_port;
 pub use session::{Opened, Planned, Run, Session};
+pub use squall_capture as capturing;
 pub use squall_engine::EngineError;
 pub use squall_plan::{Multiplier, Placement, Plan, PlanPort, PlanStream, PlanWorker, PortLimits, explain};
 pub use squall_port::{Address, PortFacts, Timestamps};

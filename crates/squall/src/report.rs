@@ -28,6 +28,9 @@ pub struct Report {
     pub verdict: Verdict,
     pub ports: Vec<PortReport>,
     pub streams: Vec<StreamReport>,
+    /// What was written to capture files, and what was not; only of a capture.
+    #[serde(default)]
+    pub capture: Option<CaptureReport>,
     /// The threads that sent and received.
     pub workers: Vec<WorkerReport>,
     pub series: Vec<Sample>,
@@ -171,6 +174,70 @@ pub struct RxReport {
     pub arrival_gap_ns: Option<Distribution>,
     /// The same gaps in equal bins; only when asked for.
     pub arrival_gap_bins: Option<EqualBins>,
+}
+
+/// A capture: every packet that the filter took is `received`, and is either written, lost (`dropped_by_kernel`,
+/// `dropped`) or not wanted.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CaptureReport {
+    /// `pcapng`; `pcap, nanoseconds`; `pcap, microseconds`.
+    pub format: String,
+    /// Octets of a packet that are kept at most.
+    pub snaplen: u32,
+    /// Packets that the filter took on all interfaces, lost ones included.
+    pub received: u64,
+    /// Lost between the interface and the process, by reason.
+    pub dropped_by_kernel: BTreeMap<String, u64>,
+    /// Lost in the process, by reason.
+    pub dropped: BTreeMap<String, u64>,
+    /// Came before or after what was asked for (a trigger, a count), by reason; not lost.
+    pub unwanted: BTreeMap<String, u64>,
+    /// All that were lost.
+    pub lost: u64,
+    /// Packet loss ratio: lost / (received - unwanted), 0 to 1.
+    pub loss_ratio: f64,
+    /// Written packets of which octets were cut off because the buffer was filling, not by the snaplen.
+    pub truncated: u64,
+    /// In files, or printed where there are none.
+    pub written_packets: u64,
+    /// Octets of these packets, as captured, without FCS.
+    pub written_octets: u64,
+    /// Octets of all files.
+    pub file_octets: u64,
+    /// The newest, at most 1000.
+    pub files: Vec<CaptureFile>,
+    pub files_written: u64,
+    /// Files that the ring has removed; their packets are among the written.
+    pub removed_files: u64,
+    pub removed_packets: u64,
+    pub removed_octets: u64,
+    /// Super-frames that came joined, and the frames in them.
+    pub super_frames: u64,
+    pub segments: u64,
+    /// Stretches of packets that stand in a file behind a later packet of another queue.
+    pub out_of_order: u64,
+    /// Memory between the wire and the file, and how much of it waited to be written at most.
+    pub buffer_octets: u64,
+    pub buffer_peak_octets: u64,
+    /// When the trigger came; RFC 3339, UTC.
+    pub triggered: Option<String>,
+    /// What ended the capture before it was stopped: `packets`, `octets`, `files`, `after the trigger`, `reader gone`,
+    /// `write error`.
+    pub ended_by: Option<String>,
+    /// Why not everything could be written.
+    pub error: Option<String>,
+}
+
+/// A file of a capture.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CaptureFile {
+    pub name: String,
+    pub packets: u64,
+    /// Its size.
+    pub octets: u64,
+    /// Of the first and the last packet; RFC 3339, UTC.
+    pub first: Option<String>,
+    pub last: Option<String>,
 }
 
 /// Counters of the interface itself, without FCS, difference over the run.

@@ -16,7 +16,8 @@ use squall_stats::{EqualBins, Histogram};
 use squall_units::Nanos;
 
 use crate::{
-    Error, assemble,
+    Capture, Error, assemble,
+    capture::{Capturing, filter_of},
     cpus::Claim,
     kinds::{Use, Wanted},
     report::{Report, Sample},
@@ -44,6 +45,8 @@ pub struct Session {
     pub filter: Option<String>,
     /// So many bins of this width: the gaps between the frames of each port are counted in such, too.
     pub gap_bins: Option<(usize, Nanos)>,
+    /// What is written to files of what is received.
+    pub capture: Option<Capture>,
     /// For the report: the command line.
     pub command: String,
 }
@@ -99,6 +102,7 @@ pub struct Run {
     context: assemble::Context,
     series: Vec<Sample>,
     last: assemble::Last,
+    capturing: Option<Capturing>,
     /// Until the workers are gone.
     _claim: Claim,
 }
@@ -119,6 +123,7 @@ impl Session {
             linger: Duration::from_millis(200),
             filter: None,
             gap_bins: None,
+            capture: None,
             command: String::new(),
         }
     }
@@ -223,9 +228,9 @@ impl Session {
             if wanted.to == Use::Receive && self.receive {
                 receives(&port.address, opened.as_ref())?;
             }
-            let filter = match &self.filter {
-                Some(text) => {
-                    let filter = crate::filter::compile(text, opened.facts().link_type)?;
+            let link_type = opened.facts().link_type;
+            let filter = match filter_of(self.filter.as_deref(), self.capture.as_ref(), link_type)? {
+                Some(filter) => {
                     let taken = opened.set_filter(&filter).map_err(|error| Error::Environment(error.to_string()))?;
                     (!taken).then_some(filter)
                 }
@@ -337,12 +342,18 @@ impl Opened {
     ///
     /// # Errors
     /// A queue that does not open.
-    pub fn start(self) -> Result<Run, Error> {
+    pub fn start(mut self) -> Result<Run, Error> {
+        let capture = self.session.capture.as_ref();
+        let filter = self.session.filter.as_deref();
+        let capturing = capture.map(|c| Capturing::start(c, &self.ports, filter, self.virtual_time)).transpose()?;
+        if let Some(capturing) = &capturing {
+            self.take.iter_mut().enumerate().for_each(|(i, take)| take.sink = Some(capturing.sinks(i)));
+        }
         let settings = Settings {
             virtual_time: self.virtual_time,
             fingerprint: self.session.fingerprint,
             measure: Measure {
-                count_only: false,
+                count_only: capturing.is_some(),
                 flows: None,
                 fingerprint: self.session.fingerprint,
                 gap_bins: self.session.gap_bins.map(|(bins, width)| EqualBins::new(bins, width.0.max(1))),
@@ -371,6 +382,7 @@ impl Opened {
             context,
             series: Vec::new(),
             last: assemble::Last { at: Instant::now(), ..assemble::Last::default() },
+            capturing,
             _claim: self.claim,
         })
     }
@@ -398,7 +410,20 @@ impl Run {
     /// Frames received so far, on all ports.
     pub fn received(&self) -> u64 {
         let snapshots = self.running.snapshot(false);
+        if let Some(capturing) = &self.capturing {
+            capturing.tell(self.running.plan().ports.len(), &snapshots);
+        }
         snapshots.iter().flat_map(|s| &s.rx).map(|rx| rx.seen.packets).sum()
+    }
+
+    /// Whether the capture has ended by itself, or cannot go on; never without one.
+    pub fn captured(&self) -> bool {
+        self.capturing.as_ref().is_some_and(Capturing::is_over)
+    }
+
+    /// What the capture waits for is now.
+    pub fn trigger(&self) {
+        self.capturing.iter().for_each(Capturing::trigger);
     }
 
     /// Whether nothing is sent: [`Session::listen`].
@@ -414,6 +439,7 @@ impl Run {
         let totals = assemble::Totals::of(&self.running, snapshots);
         let mut report = totals.report(&self.context, self.running.plan(), elapsed, &[], Vec::new());
         let mut sample = totals.sample(&mut self.last, elapsed, &report);
+        report.capture = self.capturing.as_ref().map(|capturing| capturing.so_far(&report));
         if self.listening() {
             sample.streams.retain(|s| report.streams.iter().any(|r| r.name == s.name && r.rx.is_some()));
             report.streams.retain(|s| s.rx.is_some());
@@ -490,6 +516,9 @@ impl Run {
         let facts = (0..plan.ports.len()).map(|p| self.running.port_facts(p).clone()).collect();
         let (listening, elapsed) = (self.listening(), self.running.elapsed());
         let outcome = self.running.finish()?;
+        if let Some(capturing) = &self.capturing {
+            capturing.tell(plan.ports.len(), &outcome.workers);
+        }
         let totals = assemble::Totals::new(names, facts, outcome.workers);
         // Who sends nothing has no last departure: the run was as long as it was listened, or as the file is.
         let duration = match listening {
@@ -500,6 +529,9 @@ impl Run {
         let mut report = totals.report(&self.context, &plan, duration, &outcome.interfaces, self.series);
         let told = outcome.notes.into_iter().filter(|note| !plan.notes.contains(note));
         report.notes.extend(told);
+        if let Some(capturing) = self.capturing {
+            capturing.finish(&mut report);
+        }
         if listening {
             report.streams.retain(|s| s.rx.is_some());
         }

@@ -57,6 +57,7 @@ pub fn report(streams: usize) -> Report {
             port("B", "af_packet:veth-b", 0, sent - lost, lost, 0),
         ],
         streams,
+        capture: None,
         workers: vec![WorkerReport { cpu: Some(0), cpu_s: 29.9, tx_packets: sent, rx_packets: sent - lost }],
         series,
         cpu: Cpu { user_s: 11.2, system_s: 24.9, per_mpkt_s: Some(1.03) },

@@ -1,0 +1,161 @@
+//! Compression, stretch by stretch: each becomes a frame (zstd, lz4) or member (gzip) of its own. Beside each other they
+//! are one file to every reader of the format, and a file that ends behind any of them is whole.
+
+use std::{fmt, io, io::Write, str::FromStr};
+
+/// A method, and how hard it tries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Compression {
+    pub method: Method,
+    /// `None`: the fastest.
+    pub level: Option<i32>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// RFC 8878; levels 1 to 19.
+    Zstd,
+    /// RFC 1952; levels 1 to 9.
+    Gzip,
+    /// LZ4 frames; no levels.
+    Lz4,
+}
+
+impl Method {
+    const ALL: [Self; 3] = [Self::Zstd, Self::Gzip, Self::Lz4];
+
+    /// Of a file's name.
+    pub fn suffix(self) -> &'static str {
+        match self {
+            Self::Zstd => "zst",
+            Self::Gzip => "gz",
+            Self::Lz4 => "lz4",
+        }
+    }
+
+    /// By the name of a file.
+    pub fn of_name(name: &str) -> Option<Self> {
+        let suffix = name.rsplit_once('.')?.1;
+        Self::ALL.into_iter().find(|method| method.suffix() == suffix)
+    }
+
+    fn most(self) -> i32 {
+        match self {
+            Self::Zstd => 19,
+            Self::Gzip => 9,
+            Self::Lz4 => 1,
+        }
+    }
+}
+
+impl fmt::Display for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Zstd => "zstd",
+            Self::Gzip => "gz",
+            Self::Lz4 => "lz4",
+        })
+    }
+}
+
+/// `zstd`, `gz:6`
+impl FromStr for Compression {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, level) = text.split_once(':').map_or((text, None), |(name, level)| (name, Some(level)));
+        let method = match name {
+            "zstd" | "zst" => Method::Zstd,
+            "gz" | "gzip" => Method::Gzip,
+            "lz4" => Method::Lz4,
+            _ => return Err(format!("found {name:?}, expected zstd, gz or lz4, such as zstd:3")),
+        };
+        let level = match level {
+            None => None,
+            Some(text) => match text.parse() {
+                Ok(level) if (1..=method.most()).contains(&level) => Some(level),
+                _ => return Err(format!("found level {text:?}, expected 1 to {} for {method}", method.most())),
+            },
+        };
+        Ok(Self { method, level })
+    }
+}
+
+/// Compresses one stretch after the other.
+pub(crate) struct Compressor {
+    compression: Compression,
+    zstd: Option<zstd::bulk::Compressor<'static>>,
+    out: Vec<u8>,
+}
+
+impl Compressor {
+    pub fn new(compression: Compression) -> io::Result<Self> {
+        let zstd = match compression.method {
+            Method::Zstd => Some(zstd::bulk::Compressor::new(compression.level.unwrap_or(1))?),
+            _ => None,
+        };
+        Ok(Self { compression, zstd, out: Vec::new() })
+    }
+
+    /// `octets`, compressed, until the next call.
+    pub fn compress(&mut self, octets: &[u8]) -> io::Result<&[u8]> {
+        self.out.clear();
+        match (self.compression.method, &mut self.zstd) {
+            (Method::Zstd, Some(zstd)) => {
+                self.out.reserve(zstd::zstd_safe::compress_bound(octets.len()));
+                zstd.compress_to_buffer(octets, &mut self.out)?;
+            }
+            (Method::Gzip | Method::Zstd, _) => {
+                let level = flate2::Compression::new(self.compression.level.unwrap_or(1) as u32);
+                let mut encoder = flate2::write::GzEncoder::new(&mut self.out, level);
+                encoder.write_all(octets)?;
+                encoder.finish()?;
+            }
+            (Method::Lz4, _) => {
+                let mut encoder = lz4_flex::frame::FrameEncoder::new(&mut self.out);
+                encoder.write_all(octets)?;
+                encoder.finish().map_err(io::Error::other)?;
+            }
+        }
+        Ok(&self.out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    #[test]
+    fn stretches_beside_each_other_are_one_file() {
+        for text in ["zstd", "zstd:9", "gz", "gz:9", "lz4"] {
+            let mut compressor = Compressor::new(text.parse().unwrap()).unwrap();
+            let parts: [&[u8]; 3] = [&[7; 100_000], b"head", &[1, 2, 3]];
+            let file: Vec<u8> = parts.iter().flat_map(|part| compressor.compress(part).unwrap().to_vec()).collect();
+            let mut read = Vec::new();
+            match compressor.compression.method {
+                Method::Zstd => drop(zstd::Decoder::new(&file[..]).unwrap().read_to_end(&mut read).unwrap()),
+                Method::Gzip => drop(flate2::read::MultiGzDecoder::new(&file[..]).read_to_end(&mut read).unwrap()),
+                Method::Lz4 => {
+                    let mut rest = &file[..];
+                    while !rest.is_empty() {
+                        lz4_flex::frame::FrameDecoder::new(&mut rest).read_to_end(&mut read).unwrap();
+                    }
+                }
+            }
+            assert_eq!(read, parts.concat(), "{text}");
+            assert!(file.len() < 2_000, "{text}: {}", file.len());
+        }
+    }
+
+    #[test]
+    fn a_method_is_told_by_name_and_level() {
+        assert_eq!("gz:6".parse(), Ok(Compression { method: Method::Gzip, level: Some(6) }));
+        assert_eq!(Method::of_name("a.pcapng.zst"), Some(Method::Zstd));
+        assert_eq!(Method::of_name("a.pcapng"), None);
+        for text in ["", "xz", "gz:10", "zstd:0", "lz4:2", "gz:x"] {
+            assert!(text.parse::<Compression>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,421 @@
+//! Files: begun, filled, changed, removed. Each is a capture by itself, with its head and, at its end, what the interfaces
+//! had counted until then.
+
+use std::{
+    collections::VecDeque,
+    fs::{self, File},
+    io::{self, Write},
+    path::{Path, PathBuf},
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
+
+use squall_pcap::{InterfaceFormat, PcapFormat, Section, Statistics};
+
+use crate::{
+    Format, Options, Shared, WrittenFile,
+    compress::{Compressor, Method},
+    lock,
+    pool::Run,
+    record::Record,
+    time::Civil,
+};
+
+/// Stretches from here on are written from where they are; shorter ones are gathered.
+const DIRECT: usize = 32 << 10;
+/// What is gathered goes out at the latest when it is so much.
+const STAGE: usize = 256 << 10;
+/// So many files are remembered by name.
+const REMEMBERED: usize = 1_000;
+
+pub(crate) struct Files {
+    shared: Arc<Shared>,
+    path: PathBuf,
+    /// To find records in what was not wholly written: any interface's.
+    record: Record,
+    compressor: Option<Compressor>,
+    head: Vec<u8>,
+    /// Octets that the statistics take at the end of a file.
+    tail: u64,
+    open: Option<Open>,
+    /// Of files begun.
+    number: u64,
+    /// When the first one began: steps of time count from here.
+    start: Option<u64>,
+    pub list: VecDeque<WrittenFile>,
+    /// Of files that are closed.
+    closed_octets: u64,
+}
+
+struct Open {
+    file: Sink,
+    written: WrittenFile,
+    /// Records that are gathered.
+    stage: Vec<u8>,
+    staged: Run,
+    /// Octets before compression, those in the stage included, and packets likewise.
+    octets: u64,
+    packets: u64,
+    /// Packets from this instant on belong into another file.
+    until: u64,
+}
+
+enum Sink {
+    File(File),
+    /// A pipe, perhaps: nothing can be taken back.
+    Stdout(io::Stdout),
+}
+
+/// Why writing ended.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Who read the pipe has gone.
+    ReaderGone,
+    Error(String),
+}
+
+impl Files {
+    /// Begins the first file.
+    pub fn create(shared: Arc<Shared>, path: &Path) -> io::Result<Self> {
+        let options = &shared.options;
+        let compressor = options.compress.map(Compressor::new).transpose()?;
+        let mut files = Self {
+            record: shared.record(0),
+            head: head(options)?,
+            tail: if options.format == Format::Pcapng {
+                (options.interfaces.len() * Statistics::MAX_LEN) as u64
+            } else {
+                0
+            },
+            path: path.to_owned(),
+            compressor,
+            open: None,
+            number: 0,
+            start: None,
+            list: VecDeque::new(),
+            closed_octets: 0,
+            shared: shared.clone(),
+        };
+        files.begin(shared.start).map_err(|failure| match failure {
+            Failure::ReaderGone => io::ErrorKind::BrokenPipe.into(),
+            Failure::Error(text) => io::Error::other(text),
+        })?;
+        // Steps of time begin with the first packet.
+        if let Some(open) = &mut files.open {
+            open.until = u64::MAX;
+        }
+        Ok(files)
+    }
+
+    /// Adds records beside each other. They must fit: [`Files::room`].
+    pub fn add(&mut self, records: &[u8], run: Run) -> Result<(), Failure> {
+        let Run { packets, data, first, last } = run;
+        if self.open.is_none() {
+            self.begin(first)?;
+        }
+        if self.start.is_none() {
+            self.start = Some(first);
+            let until = self.period_end(first);
+            self.open.iter_mut().for_each(|open| open.until = until);
+        }
+        let Some(open) = &mut self.open else { return Ok(()) };
+        if open.packets == 0 {
+            open.written.first_ns = first;
+        }
+        open.written.last_ns = last;
+        open.octets += records.len() as u64;
+        open.packets += packets;
+        if open.stage.is_empty() && records.len() >= DIRECT {
+            return self.write(records, run);
+        }
+        open.stage.extend_from_slice(records);
+        open.staged = Run { packets: open.staged.packets + packets, data: open.staged.data + data, first, last };
+        if open.stage.len() >= STAGE { self.flush() } else { Ok(()) }
+    }
+
+    /// Whether `octets` of `packets` up to `last` go into the file that is open.
+    pub fn room(&self, octets: u64, packets: u64, last: u64) -> bool {
+        let rotate = &self.shared.options.rotate;
+        let Some(open) = &self.open else {
+            let one = rotate.packets.is_none_or(|most| packets <= most);
+            return one && rotate.octets.is_none_or(|most| self.head.len() as u64 + octets + self.tail <= most);
+        };
+        let on_disk = if self.compressor.is_some() { open.written.octets } else { open.octets + octets };
+        rotate.octets.is_none_or(|most| on_disk + self.tail <= most)
+            && rotate.packets.is_none_or(|most| open.packets + packets <= most)
+            && last < open.until
+    }
+
+    /// Whether the file that is open has no packet: then one goes in, however large.
+    pub fn is_fresh(&self, time: u64) -> bool {
+        self.open.as_ref().is_none_or(|open| open.packets == 0 && time < open.until)
+    }
+
+    /// Ends the file that is open; the next begins with its first packet.
+    pub fn change(&mut self) -> Result<(), Failure> {
+        self.flush()?;
+        self.end()
+    }
+
+    /// Files begun.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Octets of all files, those at hand included; compressed as far as they are.
+    pub fn octets(&self) -> u64 {
+        let open = self.open.as_ref().map_or(0, |open| match self.compressor {
+            Some(_) => open.written.octets,
+            None => open.octets,
+        });
+        self.closed_octets + open
+    }
+
+    /// Writes what is gathered.
+    pub fn flush(&mut self) -> Result<(), Failure> {
+        let Some(open) = self.open.as_mut().filter(|open| !open.stage.is_empty()) else { return Ok(()) };
+        let (mut stage, run) = (std::mem::take(&mut open.stage), std::mem::take(&mut open.staged));
+        let written = self.write(&stage, run);
+        stage.clear();
+        if let Some(open) = &mut self.open {
+            open.stage = stage;
+        }
+        written
+    }
+
+    /// Ends the last file.
+    pub fn finish(&mut self) -> Result<(), Failure> {
+        self.change()
+    }
+
+    fn begin(&mut self, time: u64) -> Result<(), Failure> {
+        let path = self.name(time);
+        let file = match path.to_str() {
+            Some("-") => Sink::Stdout(io::stdout()),
+            _ => File::create(&path).map(Sink::File).map_err(|error| failure(&path, &error))?,
+        };
+        self.number += 1;
+        self.shared.written.files.store(self.number, Relaxed);
+        let until = self.period_end(time);
+        let stage = Vec::with_capacity(STAGE + DIRECT);
+        let written = WrittenFile { name: path.to_string_lossy().into_owned(), ..WrittenFile::default() };
+        self.open = Some(Open { file, written, stage, staged: Run::default(), octets: 0, packets: 0, until });
+        let head = self.head.clone();
+        self.write(&head, Run::default())?;
+        self.open.iter_mut().for_each(|open| open.octets = head.len() as u64);
+        self.make_room_in_ring();
+        Ok(())
+    }
+
+    /// Writes `octets`, which hold the records of `run` or none, and counts what has become of them.
+    fn write(&mut self, octets: &[u8], run: Run) -> Result<(), Failure> {
+        let Some(open) = &mut self.open else { return Ok(()) };
+        let counters = &self.shared.written;
+        let is_compressed = self.compressor.is_some();
+        let compressed = match &mut self.compressor {
+            None => octets,
+            Some(compressor) => compressor.compress(octets).map_err(|error| {
+                counters.failed.fetch_add(run.packets, Relaxed);
+                Failure::Error(format!("{}: {error}", open.written.name))
+            })?,
+        };
+        let mut count = |run: Run, octets: u64| {
+            open.written.octets += octets;
+            open.written.packets += run.packets;
+            counters.packets.fetch_add(run.packets, Relaxed);
+            counters.octets.fetch_add(run.data, Relaxed);
+            counters.file_octets.fetch_add(octets, Relaxed);
+        };
+        let Err((done, error)) = open.file.write(compressed) else {
+            count(run, compressed.len() as u64);
+            return Ok(());
+        };
+        // What does not belong to a whole record is taken back, so that the file ends well.
+        let (kept, whole) = match run.packets == 0 || is_compressed {
+            true => (Run::default(), 0),
+            false => whole_records(&self.record, octets, done),
+        };
+        count(kept, whole as u64);
+        let name = PathBuf::from(&open.written.name);
+        if let Sink::File(file) = &open.file {
+            // A device or pipe has no length.
+            let _ = file.set_len(open.written.octets);
+        }
+        let gone = error.kind() == io::ErrorKind::BrokenPipe;
+        let lost = if gone { &counters.unread } else { &counters.failed };
+        lost.fetch_add(run.packets - kept.packets, Relaxed);
+        if gone { Err(Failure::ReaderGone) } else { Err(failure(&name, &error)) }
+    }
+
+    /// Writes the statistics, and remembers the file.
+    fn end(&mut self) -> Result<(), Failure> {
+        if self.open.is_none() {
+            return Ok(());
+        }
+        let mut tail = Vec::new();
+        if self.shared.options.format == Format::Pcapng {
+            statistics(&self.shared, &mut tail);
+        }
+        let written = if tail.is_empty() { Ok(()) } else { self.write(&tail, Run::default()) };
+        self.remember();
+        written
+    }
+
+    /// The open file is done, as it is.
+    pub fn remember(&mut self) {
+        let Some(open) = self.open.take() else { return };
+        self.closed_octets += open.written.octets;
+        self.list.push_back(open.written);
+        if self.list.len() > REMEMBERED {
+            self.list.pop_front();
+        }
+    }
+
+    /// Removes files that the ring has no room for.
+    fn make_room_in_ring(&mut self) {
+        let Some(most) = self.shared.options.rotate.ring else { return };
+        // One of them is open.
+        while self.list.len() + 1 > most as usize {
+            let Some(file) = self.list.pop_front() else { break };
+            // Somebody may have taken it away already.
+            let _ = fs::remove_file(&file.name);
+            let counters = &self.shared.written;
+            counters.removed_files.fetch_add(1, Relaxed);
+            counters.removed_packets.fetch_add(file.packets, Relaxed);
+            counters.removed_octets.fetch_add(file.octets, Relaxed);
+        }
+    }
+
+    /// Where the step of time ends that `time` is in.
+    fn period_end(&self, time: u64) -> u64 {
+        let (Some(step), Some(start)) = (self.shared.options.rotate.time, self.start) else { return u64::MAX };
+        let passed = time.saturating_sub(start) / step.0.max(1);
+        start.saturating_add((passed + 1).saturating_mul(step.0.max(1)))
+    }
+
+    /// `out.pcapng`, or `out_00001_20261121T205500.pcapng` (UTC) when there may be several.
+    fn name(&self, time: u64) -> PathBuf {
+        if !self.shared.options.rotate.is_asked_for() || self.path.as_os_str() == "-" {
+            return self.path.clone();
+        }
+        numbered(&self.path, self.number + 1, time)
+    }
+}
+
+/// `dir/out.pcapng.zst` -> `dir/out_00001_20261121T205500.pcapng.zst`
+fn numbered(path: &Path, number: u64, time: u64) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let mut stem = name.as_ref();
+    if let Some((before, _)) = stem.rsplit_once('.').filter(|_| Method::of_name(stem).is_some()) {
+        stem = before;
+    }
+    if let Some((before, _)) = stem.rsplit_once('.').filter(|(before, _)| !before.is_empty()) {
+        stem = before;
+    }
+    let suffix = &name[stem.len()..];
+    path.with_file_name(format!("{stem}_{number:05}_{}{suffix}", Civil::of(time).compact()))
+}
+
+/// What every file begins with.
+fn head(options: &Options) -> io::Result<Vec<u8>> {
+    let mut head = Vec::new();
+    let snaplen = options.snaplen;
+    match options.format {
+        Format::Pcap { nanoseconds } => {
+            PcapFormat { link_type: options.interfaces[0].link_type, snaplen, nanoseconds }.write_header(&mut head)?;
+        }
+        Format::Pcapng => {
+            let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+            let section = Section {
+                os: Some(format!("Linux {}", release.trim())),
+                application: Some(concat!("squall ", env!("CARGO_PKG_VERSION")).into()),
+                ..Section::default()
+            };
+            section.write_header(&mut head)?;
+            for interface in &options.interfaces {
+                InterfaceFormat { snaplen, ..interface.clone() }.write_description(&mut head)?;
+            }
+        }
+    }
+    Ok(head)
+}
+
+/// What the interfaces have counted until now.
+fn statistics(shared: &Shared, out: &mut Vec<u8>) {
+    let now = shared.now();
+    let counts = lock(&shared.counts).clone();
+    let sinks = lock(&shared.sinks).clone();
+    for (i, counts) in counts.iter().enumerate() {
+        let delivered = sinks.iter().filter(|s| s.interface == i).map(|s| s.packets.load(Relaxed)).sum::<u64>();
+        let accepted = delivered + counts.dropped_by_system;
+        let statistics = Statistics {
+            start_ns: Some(shared.start),
+            end_ns: Some(now),
+            received: Some(counts.received.unwrap_or(accepted).max(accepted)),
+            dropped_by_interface: Some(counts.dropped_by_interface.unwrap_or(0)),
+            accepted: Some(accepted),
+            dropped_by_system: Some(counts.dropped_by_system),
+            delivered: Some(delivered),
+        };
+        // Memory takes everything.
+        let _ = statistics.write_block(out, i as u32, now);
+    }
+}
+
+/// The records that lie wholly in the first `done` octets, and where the last one ends.
+fn whole_records(record: &Record, octets: &[u8], done: usize) -> (Run, usize) {
+    let (mut run, mut at) = (Run::default(), 0);
+    while let Some(placed) = record.read(&octets[at..]).filter(|placed| at + placed.len <= done) {
+        run.add(placed.time_ns, placed.data.len());
+        at += placed.len;
+    }
+    (run, at)
+}
+
+impl Sink {
+    /// # Errors
+    /// With the octets that were written before.
+    fn write(&mut self, octets: &[u8]) -> Result<(), (usize, io::Error)> {
+        let mut done = 0;
+        while done < octets.len() {
+            let written = match self {
+                Self::File(file) => file.write(&octets[done..]),
+                Self::Stdout(stdout) => stdout.lock().write(&octets[done..]),
+            };
+            match written {
+                Ok(0) => return Err((done, io::ErrorKind::WriteZero.into())),
+                Ok(n) => done += n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err((done, error)),
+            }
+        }
+        match self {
+            Self::Stdout(stdout) => stdout.flush().map_err(|error| (done, error)),
+            Self::File(_) => Ok(()),
+        }
+    }
+}
+
+fn failure(path: &Path, error: &io::Error) -> Failure {
+    let hint = match error.kind() {
+        io::ErrorKind::StorageFull => {
+            "\n  try another disk, --rotate-count with --ring-files, --compress zstd or --snaplen"
+        }
+        io::ErrorKind::NotFound => "\n  the folder is not there",
+        _ => "",
+    };
+    Failure::Error(format!("{} cannot be written: {error}{hint}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_numbered_before_their_suffixes() {
+        let name = |path: &str| numbered(Path::new(path), 7, 1_700_000_000_000_000_000).display().to_string();
+        assert_eq!(name("d/out.pcapng"), "d/out_00007_20231114T221320.pcapng");
+        assert_eq!(name("out.pcap.zst"), "out_00007_20231114T221320.pcap.zst");
+        assert_eq!(name("out"), "out_00007_20231114T221320");
+        assert_eq!(name("/a.b/.out"), "/a.b/.out_00007_20231114T221320");
+    }
+}

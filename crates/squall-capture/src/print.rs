@@ -1,0 +1,115 @@
+//! One line a packet, for eyes.
+
+use std::io::{self, BufWriter, Write};
+
+use squall_pcap::{InterfaceFormat, LinkType};
+use squall_wire::Frame;
+
+use crate::{record::Placed, time::Civil};
+
+/// How packets are shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Print {
+    pub stamp: Stamp,
+}
+
+/// What a line begins with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Stamp {
+    /// `20:55:00.000000001`, UTC.
+    #[default]
+    Clock,
+    /// With the date.
+    Date,
+    /// Seconds since 1970.
+    Epoch,
+    /// Seconds since the first packet.
+    Relative,
+    /// Seconds since the packet before.
+    Delta,
+    None,
+}
+
+pub(crate) struct Printer {
+    out: BufWriter<io::Stdout>,
+    stamp: Stamp,
+    /// By interface; shown where there are several.
+    names: Vec<String>,
+    links: Vec<LinkType>,
+    first: Option<u64>,
+    last: u64,
+    failed: bool,
+}
+
+impl Printer {
+    pub fn new(print: &Print, interfaces: &[InterfaceFormat]) -> Self {
+        let name = |(i, interface): (usize, &InterfaceFormat)| interface.name.clone().unwrap_or_else(|| i.to_string());
+        Self {
+            out: BufWriter::with_capacity(64 << 10, io::stdout()),
+            stamp: print.stamp,
+            names: interfaces.iter().enumerate().map(name).collect(),
+            links: interfaces.iter().map(|interface| interface.link_type).collect(),
+            first: None,
+            last: 0,
+            failed: false,
+        }
+    }
+
+    pub fn print(&mut self, packet: &Placed<'_>, interface: usize) {
+        let stamp = self.stamp(packet.time_ns);
+        let name = if self.names.len() > 1 { format!("{} ", self.names[interface]) } else { String::new() };
+        let line = match self.links[interface] {
+            LinkType::ETHERNET => Frame::dissect(packet.data.to_vec()).summary(),
+            other => format!("{other}, length {}", packet.wire_len),
+        };
+        let cut = match packet.data.len() < packet.wire_len as usize {
+            true => format!(" [{} of {} octets captured]", packet.data.len(), packet.wire_len),
+            false => String::new(),
+        };
+        self.failed |= writeln!(self.out, "{stamp}{name}{line}{cut}").is_err();
+    }
+
+    /// # Errors
+    /// Who read it has gone.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()?;
+        if self.failed { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) }
+    }
+
+    fn stamp(&mut self, time: u64) -> String {
+        let first = *self.first.get_or_insert(time);
+        let last = if self.last == 0 { time } else { self.last };
+        self.last = time;
+        let seconds = |ns: u64| format!("{}.{:09} ", ns / 1_000_000_000, ns % 1_000_000_000);
+        match self.stamp {
+            Stamp::None => String::new(),
+            Stamp::Clock => Civil::of(time).clock() + " ",
+            Stamp::Date => format!("{} {} ", Civil::of(time).date(), Civil::of(time).clock()),
+            Stamp::Epoch => seconds(time),
+            Stamp::Relative => seconds(time.saturating_sub(first)),
+            Stamp::Delta => seconds(time.saturating_sub(last)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stamps_are_what_was_asked_for() {
+        let interfaces = [InterfaceFormat::default()];
+        let times = [1_700_000_000_000_000_000, 1_700_000_000_250_000_000, 1_700_000_001_000_000_000];
+        for (stamp, shown) in [
+            (Stamp::Clock, "22:13:21.000000000 "),
+            (Stamp::Date, "2023-11-14 22:13:21.000000000 "),
+            (Stamp::Epoch, "1700000001.000000000 "),
+            (Stamp::Relative, "1.000000000 "),
+            (Stamp::Delta, "0.750000000 "),
+            (Stamp::None, ""),
+        ] {
+            let mut printer = Printer::new(&Print { stamp }, &interfaces);
+            assert_eq!(times.map(|time| printer.stamp(time))[2], shown);
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! A packet as it stands in a chunk: written once, where the file will have it.
+
+use squall_pcap::{Direction, InterfaceFormat, PacketNotes, PcapFormat};
+
+/// How packets of one interface become octets.
+#[derive(Clone, Debug)]
+pub(crate) enum Record {
+    Pcap(PcapFormat),
+    Pcapng {
+        interface: InterfaceFormat,
+        /// In the file.
+        index: u32,
+        /// Each packet says whether it came in or went out.
+        directed: bool,
+    },
+}
+
+/// What a record holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Placed<'a> {
+    /// Octets of the record.
+    pub len: usize,
+    /// Since 1970.
+    pub time_ns: u64,
+    /// Octets on the wire, without FCS.
+    pub wire_len: u32,
+    pub data: &'a [u8],
+}
+
+/// Of a record beside what is captured, at most: headers, padding, direction.
+pub(crate) const MOST_BESIDE: usize = 32 + 3 + 12;
+
+impl Record {
+    /// Octets of a record with `captured` octets of a packet.
+    #[inline]
+    pub fn len_of(&self, captured: usize) -> usize {
+        match self {
+            Self::Pcap(_) => 16 + captured,
+            Self::Pcapng { directed: false, .. } => 32 + captured.next_multiple_of(4),
+            Self::Pcapng { directed: true, .. } => 32 + captured.next_multiple_of(4) + 12,
+        }
+    }
+
+    /// Writes a packet that had `wire_len` octets at `time_ns` into all of `out`, [`Record::len_of`] it long.
+    #[inline]
+    pub fn put(&self, mut out: &mut [u8], time_ns: u64, wire_len: u32, data: &[u8], outgoing: bool) {
+        let wire_len = wire_len.max(data.len() as u32);
+        let written = match self {
+            // A pcap counts seconds in 32 bits, until 2106.
+            Self::Pcap(format) => format.write_packet(&mut out, time_ns % PCAP_NS, wire_len, data),
+            Self::Pcapng { interface, index, directed } => {
+                let direction = directed.then_some(if outgoing { Direction::Outbound } else { Direction::Inbound });
+                let notes = PacketNotes { direction, ..PacketNotes::default() };
+                interface.write_packet(&mut out, *index, time_ns, wire_len, data, &notes)
+            }
+        };
+        written.expect("the record was measured");
+    }
+
+    /// The record that `octets` begin with, as [`Record::put`] made it; `None` behind the last one.
+    #[inline]
+    pub fn read<'a>(&self, octets: &'a [u8]) -> Option<Placed<'a>> {
+        if octets.is_empty() {
+            return None;
+        }
+        let number = |at: usize| u32::from_le_bytes([octets[at], octets[at + 1], octets[at + 2], octets[at + 3]]);
+        Some(match self {
+            Self::Pcap(format) => {
+                let fraction = u64::from(number(4)) * if format.nanoseconds { 1 } else { 1_000 };
+                let captured = number(8) as usize;
+                Placed {
+                    len: 16 + captured,
+                    time_ns: u64::from(number(0)) * 1_000_000_000 + fraction,
+                    wire_len: number(12),
+                    data: &octets[16..16 + captured],
+                }
+            }
+            Self::Pcapng { .. } => {
+                let captured = number(20) as usize;
+                Placed {
+                    len: number(4) as usize,
+                    time_ns: u64::from(number(12)) << 32 | u64::from(number(16)),
+                    wire_len: number(24),
+                    data: &octets[28..28 + captured],
+                }
+            }
+        })
+    }
+}
+
+/// Where a pcap's seconds begin anew.
+const PCAP_NS: u64 = (1 << 32) * 1_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_record_is_as_long_as_was_said_and_reads_back(
+            packets in prop::collection::vec((prop::collection::vec(any::<u8>(), 0..70), any::<bool>()), 0..9),
+            kind in 0..4,
+        ) {
+            let record = match kind {
+                0 | 1 => Record::Pcap(PcapFormat { nanoseconds: kind == 0, ..PcapFormat::default() }),
+                _ => Record::Pcapng { interface: InterfaceFormat::default(), index: 3, directed: kind == 2 },
+            };
+            let mut octets = Vec::new();
+            for (i, (packet, outgoing)) in packets.iter().enumerate() {
+                let at = octets.len();
+                // As in memory that was used before.
+                octets.resize(at + record.len_of(packet.len()), 0xee);
+                let time = 1_700_000_000_123_456_000 + i as u64 * 1_000;
+                record.put(&mut octets[at..], time, packet.len() as u32 + 7, packet, *outgoing);
+                let read = record.read(&octets[at..]).unwrap();
+                prop_assert_eq!((read.time_ns, read.wire_len), (time, packet.len() as u32 + 7));
+                prop_assert_eq!((read.len, read.data), (octets.len() - at, packet.as_slice()));
+            }
+            prop_assert!(record.read(&[]).is_none());
+        }
+    }
+}

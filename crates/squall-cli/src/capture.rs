@@ -1,0 +1,405 @@
+//! `squall capture`: what arrives goes to files.
+
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use clap::ValueEnum;
+use squall::{
+    Capture, Error, Session,
+    capturing::{self, Compression, Method, OnFull, Options, PreTrigger, Print, Rotate, Stamp, Stop, SuperFrames},
+    render::human,
+    report::{CaptureReport, Report},
+    units::{Nanos, parse_count},
+};
+
+use crate::{
+    args::{CpuList, Output, command_line, parse_cpus},
+    drive::{End, drive_until},
+};
+
+/// Captures what arrives into pcapng or pcap files; what is lost is counted, with the reason
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  squall capture --port eth1 -w out.pcapng                       # until Ctrl-C
+  squall capture --port eth1 -w out.pcapng --filter 'udp port 53' --duration 10s
+  squall capture --port eth1 --port eth2 -w both.pcapng          # interfaces of one file, in order of time
+  squall capture --port eth1 -w log.pcapng.zst --rotate-size 1GB --ring-files 10
+  squall capture --port eth1 -w crash.pcapng --pre-trigger 30s --trigger 'tcp[tcpflags] & tcp-rst != 0' --post-trigger 5s
+  squall capture --port eth1 -c 20                               # shows 20 packets, as tcpdump -n does
+  squall capture --port eth1 -w - | tshark -r -
+  squall capture --port eth1 -w out.pcapng --duration 1m --fail-if 'loss > 0'
+
+Every packet that the filter takes is written, or counted as lost with the reason, or not wanted (before a trigger, after a
+count). --pre-trigger without --trigger waits for the signal USR1.")]
+pub struct Args {
+    /// Where to receive; repeatable
+    #[arg(short = 'i', long, value_name = "ADDR", required = true)]
+    port: Vec<String>,
+    /// Writes to FILE; - is the standard output. Without it packets are shown, not written
+    #[arg(short, long, value_name = "FILE")]
+    write: Option<PathBuf>,
+    /// Captures only what EXPR takes, in the language of tcpdump: 'udp and port 5001'
+    #[arg(short, long, value_name = "EXPR")]
+    filter: Option<String>,
+    /// Which packets: those that come in, those that this host sends, or both
+    #[arg(short = 'Q', long, value_enum, value_name = "in|out|both", hide_possible_values = true)]
+    direction: Option<Direction>,
+    /// Octets of a packet to keep [default: 262144]
+    #[arg(short, long, value_name = "OCTETS", value_parser = snaplen)]
+    snaplen: Option<u32>,
+    /// Shows each packet in a line, as tcpdump -n does, also with --write
+    #[arg(long)]
+    print: bool,
+    /// What a line begins with: clock and date (UTC), epoch, relative or delta (seconds), none
+    #[arg(long, value_enum, value_name = "STAMP", default_value = "clock", hide_possible_values = true)]
+    print_time: PrintTime,
+    /// What becomes of several frames that the kernel or the NIC has joined: cut into the frames of the wire, or kept
+    #[arg(long, value_enum, value_name = "cut|keep", default_value = "cut", hide_possible_values = true)]
+    super_frames: Joined,
+    /// Workers, over which the receive queues of the ports are spread [default: one]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    cores: Option<u16>,
+    /// CPUs to bind the workers to, one each: 2-5, 0,2,4; without --cores as many workers
+    #[arg(long, value_name = "LIST", value_parser = parse_cpus)]
+    cpus: Option<CpuList>,
+    #[command(flatten)]
+    end: EndArgs,
+    #[command(flatten)]
+    files: FileArgs,
+    #[command(flatten)]
+    memory: MemoryArgs,
+    #[command(flatten)]
+    output: Output,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "End")]
+struct EndArgs {
+    /// Ends after so many packets
+    #[arg(short, long, visible_short_alias = 'n', value_name = "N", value_parser = parse_count)]
+    count: Option<u64>,
+    /// Ends after so long: 10s, 1m30s
+    #[arg(short, long, value_name = "TIME")]
+    duration: Option<Nanos>,
+    /// Ends before all files together have more octets: 100MB
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    size: Option<u64>,
+    /// Ends when so many files are full
+    #[arg(long, value_name = "N", value_parser = parse_count)]
+    files: Option<u64>,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Files")]
+struct FileArgs {
+    /// pcapng, pcap
+    #[arg(short = 'F', long, value_enum, value_name = "FORMAT", hide_possible_values = true)]
+    format: Option<FileFormat>,
+    /// Resolution of the time stamps of a pcap; a pcapng has nanoseconds
+    #[arg(long, value_enum, value_name = "ns|us", default_value = "ns", hide_possible_values = true)]
+    precision: Precision,
+    /// Compresses on the fly: zstd, gz, lz4, with a level: zstd:3, gz:6 [default: by the name of the file, at the fastest level]
+    #[arg(long, value_name = "METHOD[:LEVEL]")]
+    compress: Option<Compression>,
+    /// Begins another file before one has more octets than this: 1GB
+    #[arg(short = 'C', long, value_name = "SIZE", value_parser = size)]
+    rotate_size: Option<u64>,
+    /// Begins another file each so long, by the time of the packets
+    #[arg(short = 'G', long, value_name = "TIME")]
+    rotate_time: Option<Nanos>,
+    /// Begins another file after so many packets
+    #[arg(long, value_name = "N", value_parser = parse_count)]
+    rotate_count: Option<u64>,
+    /// Keeps only so many files, the newest
+    #[arg(short = 'W', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    ring_files: Option<u32>,
+    /// Packets go to the file as soon as they come, not some 100 ms later
+    #[arg(short = 'U', long)]
+    packet_buffered: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Memory")]
+struct MemoryArgs {
+    /// Memory between the wire and the file
+    #[arg(short = 'B', long, value_name = "SIZE", value_parser = size, default_value = "64MiB")]
+    buffer: u64,
+    /// When the file is slower than the wire and the buffer is full: drop-newest (lose what comes), drop-oldest (lose what has
+    /// waited longest), truncate[:OCTETS] (from half full on keep 128 octets of a packet) [default: drop-newest]
+    #[arg(long, value_name = "POLICY", value_parser = on_full)]
+    on_full: Option<OnFull>,
+    /// Writes nothing until a trigger comes, and then begins so long before it, as far as the buffer holds that
+    #[arg(long, value_name = "TIME")]
+    pre_trigger: Option<Nanos>,
+    /// The trigger: the first packet that EXPR takes; else the signal USR1
+    #[arg(long, value_name = "EXPR", requires = "pre_trigger")]
+    trigger: Option<String>,
+    /// Ends so long after the trigger
+    #[arg(long, value_name = "TIME", requires = "pre_trigger")]
+    post_trigger: Option<Nanos>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Direction {
+    In,
+    Out,
+    #[value(alias = "inout")]
+    Both,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum PrintTime {
+    Clock,
+    Date,
+    Epoch,
+    Relative,
+    Delta,
+    None,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Joined {
+    Cut,
+    Keep,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum FileFormat {
+    Pcapng,
+    Pcap,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Precision {
+    #[value(alias = "nano")]
+    Ns,
+    #[value(alias = "micro")]
+    Us,
+}
+
+pub fn capture(args: &Args) -> Result<ExitCode, Error> {
+    // As interfaces are called: what differs is in their addresses.
+    let ports = args.port.iter().map(|address| (address.clone(), address_with(address, args.direction)));
+    let session = Session {
+        command: command_line(),
+        filter: args.filter.clone(),
+        cores: args.cores.map(usize::from),
+        cpus: args.cpus.as_ref().map(|list| list.0.clone()),
+        capture: Some(Capture { options: options(args)?, trigger: args.memory.trigger.clone() }),
+        ..Session::listen(ports)
+    };
+    let end = End {
+        after_s: args.end.duration.map(Nanos::as_secs_f64),
+        triggered: args.memory.pre_trigger.is_some(),
+        ..End::default()
+    };
+    let to = args.write.as_ref().map_or(String::new(), |file| format!(" to {}", file.display()));
+    let title = format!("squall capture on {}{to}", args.port.join(", "));
+    let mut output = args.output.clone();
+    let stdout = args.write.as_deref() == Some(Path::new("-"));
+    if stdout && output.json.as_deref() == Some("-") {
+        return Err(Error::Usage(
+            "the standard output takes packets or the report, not both\n  try --json FILE".into(),
+        ));
+    }
+    output.to_stderr |= stdout || args.print || args.write.is_none();
+    drive_until(session, &output, &title, end, |report: &Report| report.capture.as_ref().map(told).unwrap_or_default())
+}
+
+fn options(args: &Args) -> Result<Options, Error> {
+    let name = args.write.as_ref().map(|file| file.to_string_lossy().into_owned()).unwrap_or_default();
+    let prints = args.print || args.write.is_none();
+    if prints && name == "-" {
+        return Err(Error::Usage("packets are shown on the standard output, or written there, not both".into()));
+    }
+    let files = &args.files;
+    let rotate = Rotate {
+        octets: files.rotate_size,
+        time: files.rotate_time,
+        packets: files.rotate_count,
+        ring: files.ring_files,
+    };
+    if rotate.is_asked_for() && matches!(name.as_str(), "" | "-") {
+        return Err(Error::Usage("only files that have a name can change\n  try -w out.pcapng".into()));
+    }
+    if (rotate.ring.is_some() || args.end.files.is_some()) && (Rotate { ring: None, ..rotate }) == Rotate::default() {
+        return Err(Error::Usage(
+            "nothing says when a file is full\n  try --rotate-size 1GB, --rotate-time 1m or --rotate-count 1M".into(),
+        ));
+    }
+    let is_pcap = || {
+        Path::new(name.strip_suffix(".zst").or(name.strip_suffix(".gz")).or(name.strip_suffix(".lz4")).unwrap_or(&name))
+            .extension()
+            .is_some_and(|suffix| suffix == "pcap" || suffix == "cap")
+    };
+    let format = match files.format {
+        Some(FileFormat::Pcapng) => capturing::Format::Pcapng,
+        None if !is_pcap() => capturing::Format::Pcapng,
+        _ => capturing::Format::Pcap { nanoseconds: files.precision == Precision::Ns },
+    };
+    let by_name = || Method::of_name(&name).map(|method| Compression { method, level: None });
+    let memory = &args.memory;
+    Ok(Options {
+        file: args.write.clone(),
+        format,
+        snaplen: args.snaplen.unwrap_or(capturing::SNAPLEN),
+        directed: args.direction.is_some_and(|direction| direction != Direction::In),
+        rotate,
+        compress: files.compress.or_else(by_name),
+        buffer: usize::try_from(memory.buffer).unwrap_or(usize::MAX),
+        on_full: memory.on_full.unwrap_or_default(),
+        super_frames: match args.super_frames {
+            Joined::Cut => SuperFrames::Cut,
+            Joined::Keep => SuperFrames::Keep,
+        },
+        pre_trigger: memory.pre_trigger.map(|keep| PreTrigger { keep, after: memory.post_trigger, filter: None }),
+        stop: Stop { packets: args.end.count, octets: args.end.size, files: args.end.files },
+        print: prints.then_some(Print {
+            stamp: match args.print_time {
+                PrintTime::Clock => Stamp::Clock,
+                PrintTime::Date => Stamp::Date,
+                PrintTime::Epoch => Stamp::Epoch,
+                PrintTime::Relative => Stamp::Relative,
+                PrintTime::Delta => Stamp::Delta,
+                PrintTime::None => Stamp::None,
+            },
+        }),
+        flush: files.packet_buffered,
+        ..Options::default()
+    })
+}
+
+/// The address of a port that gives packets of `direction`.
+fn address_with(address: &str, direction: Option<Direction>) -> String {
+    match direction {
+        None | Some(Direction::In) => address.to_owned(),
+        Some(Direction::Out) => format!("{address},direction=out"),
+        Some(Direction::Both) => format!("{address},direction=both"),
+    }
+}
+
+/// The capture in the summary: what came, what is written, what is lost and why.
+fn told(capture: &CaptureReport) -> String {
+    let reasons = |map: &std::collections::BTreeMap<String, u64>| {
+        let parts: Vec<_> = map.iter().map(|(reason, n)| format!("{} {reason}", human::count(*n))).collect();
+        if parts.is_empty() { "0".to_owned() } else { parts.join(", ") }
+    };
+    let count = human::count;
+    let mut text = format!(
+        "\n{} packets received by filter\n{} dropped by kernel\n{} dropped by squall\n",
+        count(capture.received),
+        reasons(&capture.dropped_by_kernel),
+        reasons(&capture.dropped),
+    );
+    if !capture.unwanted.is_empty() {
+        text += &format!("{} not wanted\n", reasons(&capture.unwanted));
+    }
+    if capture.truncated > 0 {
+        text += &format!("{} truncated, because the buffer was filling\n", count(capture.truncated));
+    }
+    text += &format!(
+        "{} packets written, {} octets of them",
+        count(capture.written_packets),
+        count(capture.written_octets)
+    );
+    if capture.files_written > 0 {
+        text += &format!("; {} octets in {} file(s)", count(capture.file_octets), count(capture.files_written));
+    }
+    text += "\n";
+    if capture.removed_files > 0 {
+        text += &format!(
+            "{} file(s) with {} packets were removed by the ring\n",
+            count(capture.removed_files),
+            count(capture.removed_packets)
+        );
+    }
+    const SHOWN: usize = 20;
+    for file in capture.files.iter().take(SHOWN) {
+        text += &format!("  {}  {} packets, {} octets\n", file.name, count(file.packets), count(file.octets));
+    }
+    if capture.files.len() > SHOWN {
+        text += &format!("  and {} more\n", count((capture.files.len() - SHOWN) as u64));
+    }
+    if let Some(why) = &capture.ended_by {
+        text += &format!("ended by: {why}\n");
+    }
+    text += &match capture.lost {
+        0 => "No packet was lost.\n".to_owned(),
+        lost => format!(
+            "PACKETS WERE LOST: {} of {}, PLR {}.\n",
+            count(lost),
+            count(capture.received),
+            human::ratio(capture.loss_ratio)
+        ),
+    };
+    text
+}
+
+/// `262144`, `96`; 0 is all, as tcpdump has it.
+fn snaplen(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(0) => Ok(capturing::SNAPLEN),
+        Ok(octets @ 1..=capturing::SNAPLEN) => Ok(octets),
+        _ => Err("expected 1 to 262144 octets, or 0 for all".into()),
+    }
+}
+
+/// `1GB`, `64MiB`, `1000`.
+fn size(text: &str) -> Result<u64, String> {
+    const EXPECTED: &str = "expected a number of octets, such as 500MB, 1GB, 64MiB";
+    let at = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(at);
+    let factor: u64 = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kb" => 1_000,
+        "m" | "mb" => 1_000_000,
+        "g" | "gb" => 1_000_000_000,
+        "t" | "tb" => 1_000_000_000_000,
+        "kib" => 1 << 10,
+        "mib" => 1 << 20,
+        "gib" => 1 << 30,
+        "tib" => 1 << 40,
+        _ => return Err(EXPECTED.into()),
+    };
+    let octets = number.parse::<f64>().map_err(|_| EXPECTED)? * factor as f64;
+    if octets >= 1.0 && octets < 1e18 { Ok(octets as u64) } else { Err(EXPECTED.into()) }
+}
+
+/// `drop-newest`, `truncate:96`
+fn on_full(text: &str) -> Result<OnFull, String> {
+    const EXPECTED: &str = "expected drop-newest, drop-oldest, truncate or truncate:OCTETS";
+    match text.split_once(':') {
+        None if text == "drop-newest" => Ok(OnFull::DropNewest),
+        None if text == "drop-oldest" => Ok(OnFull::DropOldest),
+        None if text == "truncate" => Ok(OnFull::Truncate(128)),
+        Some(("truncate", octets)) => snaplen(octets).map(OnFull::Truncate),
+        _ => Err(EXPECTED.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_units() {
+        for (text, octets) in [("1000", 1_000), ("1.5kB", 1_500), ("64MiB", 64 << 20), ("2 GB", 2_000_000_000)] {
+            assert_eq!(size(text), Ok(octets), "{text}");
+        }
+        for text in ["", "MB", "0", "-1", "1XB", "1e3"] {
+            assert!(size(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_policy_is_told_by_name() {
+        assert_eq!(on_full("truncate:96"), Ok(OnFull::Truncate(96)));
+        assert_eq!(on_full("drop-oldest"), Ok(OnFull::DropOldest));
+        for text in ["", "drop", "truncate:0x", "drop-newest:1"] {
+            assert!(on_full(text).is_err(), "{text}");
+        }
+    }
+}

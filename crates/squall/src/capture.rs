@@ -1,0 +1,215 @@
+//! What a session captures into files, and how it came out.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use squall_bpf::classic;
+use squall_capture::{Capture as Running, Format, InterfaceCounts, OnFull, Options, Outcome, WrittenFile};
+use squall_engine::{MakeSink, PortRx, Snapshot};
+use squall_pcap::{InterfaceFormat, LinkType};
+use squall_port::{Address, Filter, Port, Sink};
+use squall_units::Nanos;
+
+use crate::{
+    Error, filter,
+    report::{CaptureFile, CaptureReport, Report},
+};
+
+/// What a [`Session`](crate::Session) writes of the frames that it receives.
+#[derive(Clone, Debug, Default)]
+pub struct Capture {
+    /// Interfaces, the clock and the trigger's filter are the session's to fill in.
+    pub options: Options,
+    /// In the language of tcpdump: the frame that [`squall_capture::PreTrigger`] waits for.
+    pub trigger: Option<String>,
+}
+
+/// The filter of a port with `link_type`: `expression`, and no more octets than are kept; `None` if all is wanted whole.
+///
+/// # Errors
+/// As [`filter::compile`].
+pub(crate) fn filter_of(
+    expression: Option<&str>,
+    capture: Option<&Capture>,
+    link_type: u16,
+) -> Result<Option<Arc<Filter>>, Error> {
+    let snaplen = capture.map_or(filter::SNAPLEN, |capture| capture.options.snaplen);
+    match expression.filter(|text| !text.trim().is_empty()) {
+        Some(text) => filter::compile_to(text, link_type, snaplen).map(Some),
+        None if snaplen >= filter::SNAPLEN => Ok(None),
+        None => {
+            // BPF_RET | BPF_K. No library is needed to say that all is wanted.
+            let all = classic::Instruction { code: 0x06, jt: 0, jf: 0, k: snaplen };
+            let program = classic::Filter::new(vec![all]).expect("a return is a program");
+            Ok(Some(Arc::new(Filter { expression: String::new(), snaplen, program })))
+        }
+    }
+}
+
+/// A capture that a run has.
+pub(crate) struct Capturing {
+    running: Running,
+    format: Format,
+    snaplen: u32,
+    buffer_kept: Option<Nanos>,
+}
+
+impl Capturing {
+    /// Opens the first file. `ports` are those of the session, with the filter that each has.
+    pub fn start(
+        capture: &Capture,
+        ports: &[Box<dyn Port>],
+        expression: Option<&str>,
+        virtual_time: bool,
+    ) -> Result<Self, Error> {
+        let mut options = capture.options.clone();
+        options.virtual_time = virtual_time;
+        if virtual_time && options.on_full == OnFull::default() {
+            // A file waits until there is room.
+            options.on_full = OnFull::Wait;
+        }
+        options.interfaces = ports.iter().map(|port| interface(port.as_ref(), expression)).collect();
+        if let (Some(text), Some(pre)) = (&capture.trigger, &mut options.pre_trigger) {
+            pre.filter = Some(filter::compile(text, ports[0].facts().link_type)?);
+        }
+        let (format, snaplen) = (options.format, options.snaplen);
+        let buffer_kept = options.pre_trigger.as_ref().map(|pre| pre.keep);
+        let running = Running::start(options).map_err(|error| match error.kind() {
+            std::io::ErrorKind::InvalidInput => Error::Usage(error.to_string()),
+            _ => Error::Environment(error.to_string()),
+        })?;
+        Ok(Self { running, format, snaplen, buffer_kept })
+    }
+
+    /// What makes the sinks of the queues of `port`.
+    pub fn sinks(&self, port: usize) -> MakeSink {
+        let make = self.running.sinks(port);
+        Arc::new(move |_queue| -> Box<dyn Sink> { make() })
+    }
+
+    /// What the ports have counted so far goes into the statistics of files that end from now on.
+    pub fn tell(&self, ports: usize, workers: &[Snapshot]) {
+        for port in 0..ports {
+            let queues = || workers.iter().flat_map(|w| &w.rx).filter(|q| q.port == port);
+            let counts = InterfaceCounts {
+                received: None,
+                dropped_by_system: queues().map(dropped).sum(),
+                dropped_by_interface: None,
+            };
+            self.running.tell(port, counts);
+        }
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.running.is_over()
+    }
+
+    pub fn trigger(&self) {
+        self.running.trigger();
+    }
+
+    /// As it is now.
+    pub fn so_far(&self, report: &Report) -> CaptureReport {
+        self.report(report, Outcome { counters: self.running.counters(), ..Outcome::default() })
+    }
+
+    /// Waits until all is written.
+    pub fn finish(self, report: &mut Report) {
+        let Self { running, format, snaplen, buffer_kept } = self;
+        let outcome = running.finish();
+        if let (Some(from), Some(trigger), Some(keep)) = (outcome.kept_from_ns, outcome.triggered_ns, buffer_kept) {
+            let kept = Nanos(trigger.saturating_sub(from));
+            report.notes.push(format!(
+                "the buffer held the last {kept} before the trigger, not {keep}: try a larger --buffer, or a --snaplen"
+            ));
+        }
+        let unsummed = outcome.counters.unsummed;
+        if unsummed > 0 {
+            report.notes.push(format!(
+                "{unsummed} packets were cut out of super-frames of which no more than the snaplen came: their TCP or UDP \
+                 checksums are not theirs"
+            ));
+        }
+        report.capture = Some(section(format, snaplen, report, outcome));
+    }
+
+    fn report(&self, report: &Report, outcome: Outcome) -> CaptureReport {
+        section(self.format, self.snaplen, report, outcome)
+    }
+}
+
+fn dropped(queue: &PortRx) -> u64 {
+    queue.drops.iter().map(|(_, n)| n).sum()
+}
+
+/// As a file describes it.
+fn interface(port: &dyn Port, expression: Option<&str>) -> InterfaceFormat {
+    let facts = port.facts();
+    let name = facts.address.parse::<Address>().map_or_else(|_| facts.address.clone(), |a| a.name().to_owned());
+    InterfaceFormat {
+        name: Some(name),
+        description: Some(facts.address.clone()),
+        filter: expression.map(str::to_owned),
+        mac: facts.mac.map(|mac| mac.0),
+        speed_bps: facts.speed_bps,
+        link_type: LinkType(facts.link_type),
+        ..InterfaceFormat::default()
+    }
+}
+
+fn section(format: Format, snaplen: u32, report: &Report, outcome: Outcome) -> CaptureReport {
+    let Outcome { counters: c, files, error, ended_by, triggered_ns, .. } = outcome;
+    let mut dropped_by_kernel = BTreeMap::new();
+    for (reason, n) in report.ports.iter().flat_map(|port| &port.rx.drops) {
+        *dropped_by_kernel.entry(reason.clone()).or_insert(0) += n;
+    }
+    let reasons = |list: Vec<(&'static str, u64)>| list.into_iter().map(|(reason, n)| (reason.to_owned(), n)).collect();
+    let (dropped, unwanted): (BTreeMap<_, _>, BTreeMap<_, _>) = (reasons(c.dropped), reasons(c.unwanted));
+    let sum = |map: &BTreeMap<String, u64>| map.values().sum::<u64>();
+    let received = c.received + sum(&dropped_by_kernel);
+    let lost = sum(&dropped_by_kernel) + sum(&dropped);
+    let wanted = received.saturating_sub(sum(&unwanted));
+    CaptureReport {
+        format: match format {
+            Format::Pcapng => "pcapng",
+            Format::Pcap { nanoseconds: true } => "pcap, nanoseconds",
+            Format::Pcap { nanoseconds: false } => "pcap, microseconds",
+        }
+        .to_owned(),
+        snaplen,
+        received,
+        dropped_by_kernel,
+        dropped,
+        unwanted,
+        lost,
+        loss_ratio: if wanted > 0 { lost as f64 / wanted as f64 } else { 0.0 },
+        truncated: c.truncated,
+        written_packets: c.written,
+        written_octets: c.written_octets,
+        file_octets: c.file_octets,
+        files: files.into_iter().map(file).collect(),
+        files_written: c.files,
+        removed_files: c.removed_files,
+        removed_packets: c.removed_packets,
+        removed_octets: c.removed_octets,
+        super_frames: c.super_frames,
+        segments: c.segments,
+        out_of_order: c.out_of_order,
+        buffer_octets: c.buffer,
+        buffer_peak_octets: c.buffer_peak,
+        triggered: triggered_ns.map(stamp),
+        ended_by: ended_by.map(str::to_owned),
+        error,
+    }
+}
+
+fn file(file: WrittenFile) -> CaptureFile {
+    let WrittenFile { name, packets, octets, first_ns, last_ns } = file;
+    let time = |ns: u64| (packets > 0).then(|| stamp(ns));
+    CaptureFile { name, packets, octets, first: time(first_ns), last: time(last_ns) }
+}
+
+/// RFC 3339, UTC.
+fn stamp(ns: u64) -> String {
+    let time = std::time::UNIX_EPOCH + std::time::Duration::from_nanos(ns);
+    humantime::format_rfc3339_nanos(time).to_string()
+}
