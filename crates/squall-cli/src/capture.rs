@@ -365,7 +365,7 @@ fn size(text: &str) -> Result<u64, String> {
         _ => return Err(EXPECTED.into()),
     };
     let octets = number.parse::<f64>().map_err(|_| EXPECTED)? * factor as f64;
-    if octets >= 1.0 && octets < 1e18 { Ok(octets as u64) } else { Err(EXPECTED.into()) }
+    if (1.0..1e18).contains(&octets) { Ok(octets as u64) } else { Err(EXPECTED.into()) }
 }
 
 /// `drop-newest`, `truncate:96`
