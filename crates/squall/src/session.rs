@@ -357,7 +357,6 @@ impl Opened {
                 flows: None,
                 fingerprint: self.session.fingerprint,
                 gap_bins: self.session.gap_bins.map(|(bins, width)| EqualBins::new(bins, width.0.max(1))),
-                ..Measure::default()
             },
             take: self.take,
             linger: self.session.linger,
