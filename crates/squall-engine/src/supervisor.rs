@@ -286,6 +286,7 @@ impl Orders {
             added: 0,
             told: false,
             just_sent: false,
+            woken: Nanos::ZERO,
             finished: false,
         }
     }
@@ -318,7 +319,7 @@ impl Running {
         let (mail, mailbox) = mpsc::channel();
         let (opened, ready) = mpsc::channel();
         let (begin, beginning) = mpsc::channel();
-        let bell = Bell::default();
+        let bell = Bell::new().map_err(EngineError::Thread)?;
         let (plan, settings) = (self.plan.clone(), self.settings.clone());
         let orders = Orders { index, plan, settings, mailbox, bell: bell.clone(), sent_all };
         let mut ports = std::mem::take(&mut self.ports);

@@ -2,6 +2,8 @@
 
 use std::{
     collections::BTreeMap,
+    io,
+    os::fd::{AsFd, OwnedFd},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -10,6 +12,7 @@ use std::{
     time::Duration,
 };
 
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use squall_measure::Receiver;
 use squall_plan::PlanStream;
 use squall_port::{BATCH, Filter, RxBatch, RxFrame, RxQueue, Sink, monotonic};
@@ -126,23 +129,40 @@ pub(crate) enum Letter {
     Finish,
 }
 
-/// How a supervisor knocks without the worker having to ask a channel each turn.
-#[derive(Clone, Default)]
+/// How a supervisor knocks without the worker having to ask a channel each turn; and wakes it where it waits for frames.
+#[derive(Clone)]
 pub(crate) struct Bell(Arc<Knocker>);
 
+struct Knocker {
+    rung: Rung,
+    /// Readable when the worker was woken.
+    wakes: OwnedFd,
+}
+
 /// Alone on its cache lines (two, because CPUs fetch neighbours along): it is read each turn.
-#[derive(Default)]
 #[repr(align(128))]
-struct Knocker(AtomicBool);
+struct Rung(AtomicBool);
 
 impl Bell {
+    pub fn new() -> io::Result<Self> {
+        let wakes = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self(Arc::new(Knocker { rung: Rung(AtomicBool::new(false)), wakes })))
+    }
+
     pub fn ring(&self) {
-        self.0.0.store(true, Ordering::Release);
+        self.0.rung.0.store(true, Ordering::Release);
+        // Fails only when it was rung 2^64 times and nobody looked.
+        let _ = rustix::io::write(&self.0.wakes, &1u64.to_ne_bytes());
     }
 
     #[inline]
     fn answer(&self) -> bool {
-        self.0.0.load(Ordering::Relaxed) && self.0.0.swap(false, Ordering::Acquire)
+        self.0.rung.0.load(Ordering::Relaxed) && self.0.rung.0.swap(false, Ordering::Acquire)
+    }
+
+    /// From now on only new rings wake.
+    fn hush(&self) {
+        let _ = rustix::io::read(&self.0.wakes, &mut [0; 8]);
     }
 }
 
@@ -246,6 +266,8 @@ pub(crate) struct Worker {
     pub told: bool,
     /// The last thing done was to send.
     pub just_sent: bool,
+    /// When a wait for frames last ended before its time.
+    pub woken: Nanos,
     pub finished: bool,
 }
 
@@ -253,6 +275,8 @@ pub(crate) struct Worker {
 const DRAIN_PATIENCE: Nanos = Nanos(1_500_000_000);
 /// Longest sleep of a worker that receives: its queues must not overflow meanwhile.
 const RX_REST: Nanos = Nanos(200_000);
+/// Longest wait for a frame: so late a sink hears that nothing came.
+const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 /// Longest sleep of one that only sends: it has a mailbox.
 const TX_REST: Nanos = Nanos(2_000_000);
 /// And of one that only looks after threads that generate, and shares their CPU.
@@ -347,6 +371,12 @@ impl Worker {
             (true, false) => TX_REST,
         };
         let now = self.watch.now();
+        // Where frames come fast a short sleep finds many of them, and a queue that tells each would wake us for each. What
+        // was told and is no frame (the interface went down) would be told at once again.
+        let waits = !open && self.clock != Clock::Virtual && now.saturating_sub(self.woken) >= RX_REST;
+        if waits && self.wait_for_frames() {
+            return;
+        }
         let start = match self.clock {
             Clock::Real(start) => start,
             Clock::Virtual => Nanos::ZERO,
@@ -363,6 +393,25 @@ impl Worker {
             return std::thread::yield_now();
         }
         rest(now, wake, longest, if next.is_some() { SPIN } else { SLEEP_MARGIN });
+    }
+
+    /// Nothing is to be sent, and nothing has come: sleeps until a queue tells that something is there; false, without
+    /// sleeping, if not all of them can tell.
+    fn wait_for_frames(&mut self) -> bool {
+        let mut descriptors = Vec::with_capacity(self.rx.len());
+        let mut open = self.rx.iter().filter(|rx| rx.error.is_none()).peekable();
+        if open.peek().is_none() || !open.all(|rx| rx.queue.poll_on(&mut descriptors)) {
+            return false;
+        }
+        descriptors.push(self.bell.0.wakes.as_fd());
+        let mut waits: Vec<_> = descriptors.into_iter().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        // An interrupted wait is no harm.
+        let told = poll(&mut waits, Some(&WAIT)).unwrap_or(0) > 0;
+        if told {
+            self.woken = self.watch.now();
+            self.bell.hush();
+        }
+        true
     }
 
     #[inline]

@@ -15,6 +15,7 @@
 
 use std::{
     io, mem,
+    os::fd::BorrowedFd,
     sync::atomic::{AtomicU32, Ordering, fence},
 };
 
@@ -45,9 +46,9 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
         batch: a.take_in("batch", 1..=BATCH as u32, BATCH as u32)? as usize,
         bypass: a.take_flag("bypass")?.unwrap_or(true),
         rx_queues: a.take_in("rx_queues", 1..=256, 1)?,
-        blocks: a.take_in("blocks", 2..=1 << 16, 256)?,
-        block_octets: a.take_in("block", 128..=16 << 10, 256)?.next_power_of_two() << 10,
-        retire_ms: a.take_in("retire", 1..=1000, 2)?,
+        blocks: a.take_in("blocks", 2..=1 << 16, 64)?,
+        block_octets: a.take_in("block", 128..=16 << 10, 1024)?.next_power_of_two() << 10,
+        retire_ms: a.take_in("retire", 1..=1000, 10)?,
         gro: a.take_flag("gro")?.unwrap_or(true),
     };
     a.finish(&["batch", "bypass", "rx_queues", "blocks", "block", "retire", "gro"])?;
@@ -570,7 +571,7 @@ impl Ring {
         };
         socket.set(libc::SOL_PACKET, libc::PACKET_RX_RING, request).map_err(|error| {
             let size = (blocks * block_octets) >> 20;
-            io::Error::new(error.kind(), format!("no receive ring of {size} MiB: {error}; try blocks=32"))
+            io::Error::new(error.kind(), format!("no receive ring of {size} MiB: {error}; try blocks=8"))
         })?;
         let map = Map::new(&socket, blocks * block_octets)?;
         let frames = Vec::with_capacity(BATCH);
@@ -666,17 +667,20 @@ impl RxQueue for Ring {
         self.socket.attach_deaf_filter()
     }
 
-    fn poll_fd(&self) -> Option<i32> {
-        Some(self.socket.fd())
+    fn poll_on<'a>(&'a self, descriptors: &mut Vec<BorrowedFd<'a>>) -> bool {
+        descriptors.push(self.socket.as_fd());
+        true
     }
 }
 
 /// The frame whose `tpacket3_hdr` is at `at`, and how far the next one is. Puts the VLAN tag back in.
 fn read_frame(block: &mut [u8], at: usize, clock: &WallClock, gro: bool) -> (RxFrame, usize) {
-    let header = &block[at..at + 48];
+    // One check of bounds for all of it.
+    let header: &[u8; 48] = block[at..].first_chunk().expect("the kernel puts whole headers into blocks");
     let step = word(header, 0) as usize;
     let time = clock.monotonic(word(header, 4), word(header, 8));
     let (mut len, mut wire_len, status) = (word(header, 12), word(header, 16), word(header, 20));
+    let (tci, tpid) = (word(header, 32) as u16, half(header, 36));
     let mut offset = at + usize::from(half(header, 24));
     let mut cut = Cut::WHOLE;
     // Before a VLAN tag is put in its place.
@@ -686,8 +690,7 @@ fn read_frame(block: &mut [u8], at: usize, clock: &WallClock, gro: bool) -> (RxF
     }
     if status & libc::TP_STATUS_VLAN_VALID != 0 {
         let has_tpid = status & libc::TP_STATUS_VLAN_TPID_VALID != 0;
-        let tpid = if has_tpid { half(header, 36) } else { libc::ETH_P_8021Q as u16 };
-        let tci = word(header, 32) as u16;
+        let tpid = if has_tpid { tpid } else { libc::ETH_P_8021Q as u16 };
         // Into the headroom, which held the socket address that nobody reads.
         block.copy_within(offset..offset + 12, offset - VLAN_TAG);
         offset -= VLAN_TAG;

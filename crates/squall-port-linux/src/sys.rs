@@ -2,7 +2,7 @@
 
 use std::{
     io, mem,
-    os::fd::{AsRawFd, FromRawFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
     ptr::NonNull,
 };
 
@@ -54,6 +54,10 @@ impl Socket {
 
     pub fn fd(&self) -> c_int {
         self.0.as_raw_fd()
+    }
+
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 
     pub fn set<T: Plain>(&self, level: c_int, name: c_int, value: T) -> io::Result<()> {

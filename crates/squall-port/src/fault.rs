@@ -293,10 +293,6 @@ impl RxQueue for FaultRx {
     fn stop(&mut self) -> io::Result<()> {
         self.inner.stop()
     }
-
-    fn poll_fd(&self) -> Option<i32> {
-        self.inner.poll_fd()
-    }
 }
 
 /// Decides, the same way for the same seed.

@@ -14,7 +14,7 @@ pub mod null;
 pub mod pcap;
 mod slots;
 
-use std::{io, ops::Range};
+use std::{io, ops::Range, os::fd::BorrowedFd};
 
 pub use address::{Address, AddressError};
 pub use clock::{FastClock, monotonic};
@@ -264,9 +264,10 @@ pub trait RxQueue: Send {
         Ok(())
     }
 
-    /// A descriptor that poll(2) can wait on, where there is one.
-    fn poll_fd(&self) -> Option<i32> {
-        None
+    /// Adds the descriptors that poll(2) can wait on for frames; false where there are none, and [`RxQueue::receive`] is
+    /// to be called now and then.
+    fn poll_on<'a>(&'a self, _descriptors: &mut Vec<BorrowedFd<'a>>) -> bool {
+        false
     }
 }
 

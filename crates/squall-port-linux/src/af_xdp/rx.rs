@@ -1,7 +1,7 @@
 //! Receiving: the kernel puts frames into chunks of the memory and names them in the receive ring. What was given out is
 //! given back for new frames at the next call.
 
-use std::{io, sync::Arc};
+use std::{io, os::fd::BorrowedFd, sync::Arc};
 
 use libc::xdp_desc;
 use squall_port::{BATCH, Cut, RxBatch, RxFrame, RxQueue, monotonic};
@@ -222,11 +222,9 @@ impl RxQueue for XdpRx {
         Ok(())
     }
 
-    fn poll_fd(&self) -> Option<i32> {
-        match &self.queues[..] {
-            [one] => Some(one.side.socket().fd()),
-            // One descriptor would speak for its own queue alone.
-            _ => None,
-        }
+    fn poll_on<'a>(&'a self, descriptors: &mut Vec<BorrowedFd<'a>>) -> bool {
+        descriptors.extend(self.queues.iter().map(|queue| queue.side.socket().as_fd()));
+        // Who polls the device asked not to wait for its interrupts.
+        !self.busy_poll
     }
 }
