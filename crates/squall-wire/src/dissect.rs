@@ -4,22 +4,68 @@ use crate::bits::get;
 use crate::build::link;
 use crate::frame::{Frame, LayerAt};
 use crate::header::{FieldKind, HeaderDef, Proto, find};
-use crate::table::TPID_S;
+use crate::link::{ETHERNET, inner};
+use crate::table::{ETHERTYPES, TPID_S};
+use std::ops::Range;
 
 /// Enough for any real frame; a frame of 64 KiB could hold 16,000 labels.
 const MAX_LAYERS: usize = 64;
 
 pub(crate) fn dissect(bytes: Vec<u8>) -> Frame {
-    let mut frame =
-        Frame { bytes, layers: Vec::new(), lengths: Vec::new(), checksums: Vec::new(), payload: 0, trailer: 0 };
+    let range = 0..bytes.len();
+    let (mut frame, ends, _) = headers(bytes, range.clone(), range.end, Some(link()));
+    list_right_ones(&mut frame, &ends);
+    frame
+}
+
+/// Of a packet of any link: the headers behind that link's own.
+pub(crate) fn dissect_link(link_type: u16, bytes: Vec<u8>) -> Frame {
+    if link_type == ETHERNET {
+        return dissect(bytes);
+    }
+    let known = bytes.len();
+    let (range, first) = match inner(link_type, &bytes) {
+        Ok(inner) => (inner.octets, by_ethertype(inner.ethertype)),
+        Err(_) => (0..known, None),
+    };
+    let (mut frame, ends, _) = headers(bytes, range, known, first);
+    list_right_ones(&mut frame, &ends);
+    frame
+}
+
+pub(crate) fn by_ethertype(ethertype: u16) -> Option<&'static HeaderDef> {
+    let name = match u64::from(ethertype) {
+        TPID_S | 0x9100 => "vlan",
+        0x8848 => "mpls",
+        number => ETHERTYPES.iter().find(|n| n.1 == number)?.0,
+    };
+    find(name)
+}
+
+/// The headers from `first` on in `range` of `bytes`, of which those from `known` on are made up; the end of each layer's
+/// packet; and which header comes next, but is not whole.
+pub(crate) fn headers(
+    bytes: Vec<u8>,
+    range: Range<usize>,
+    known: usize,
+    first: Option<&'static HeaderDef>,
+) -> (Frame, Vec<usize>, Option<&'static HeaderDef>) {
+    let mut frame = Frame {
+        layers: Vec::new(),
+        lengths: Vec::new(),
+        checksums: Vec::new(),
+        payload: range.start,
+        trailer: bytes.len() - range.end,
+        bytes,
+    };
     // Where the packet of each layer ends, as its length field and those outside say.
     let mut ends = Vec::new();
-    let mut end = frame.bytes.len();
+    let mut end = range.end;
     let mut counted = false;
-    let mut next = Some(link());
+    let mut next = first;
     while let Some(header) = next.filter(|_| frame.layers.len() < MAX_LAYERS) {
         let offset = frame.payload;
-        let Some(len) = header_len(header, &frame.bytes[offset..end]) else { break };
+        let Some(len) = header_len(header, &frame.bytes[offset.min(known)..end.min(known)]) else { break };
         if let Some(stop) = packet_end(header, offset, len, &frame.bytes[..end]) {
             end = stop;
             if !counted {
@@ -33,8 +79,7 @@ pub(crate) fn dissect(bytes: Vec<u8>) -> Frame {
         ends.push(end);
         frame.payload = offset + len;
     }
-    list_right_ones(&mut frame, &ends);
-    frame
+    (frame, ends, next)
 }
 
 /// What can be kept right is what is right.

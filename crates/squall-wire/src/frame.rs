@@ -89,6 +89,12 @@ impl Frame {
         dissect::dissect(bytes)
     }
 
+    /// As [`dissect`](Self::dissect), of a packet that begins as `link_type` says (a number of the tcpdump.org list of
+    /// link-layer header types). No layer stands for a link's header but Ethernet's: the first one is the network's.
+    pub fn dissect_link(link_type: u16, bytes: Vec<u8>) -> Self {
+        dissect::dissect_link(link_type, bytes)
+    }
+
     /// Finds `"ipv4.src"`, `"vlan[1].id"` (the second, from the outside), `"udp[-1].sport"` (the innermost);
     /// `"payload[4:2]"`: 2 octets (1 to 8) from the payload's fifth; `"frame[12:2]"`: counted from the frame's start.
     ///

@@ -11,6 +11,7 @@ pub mod checksum;
 mod dissect;
 mod frame;
 mod header;
+pub mod link;
 mod packet;
 mod reference;
 mod segments;
@@ -23,3 +24,4 @@ pub use header::{FieldDef, FieldKind, HeaderDef, OptionDef, OptionForm, OptionSe
 pub use packet::{BuildError, Layer, Packet, SyntaxError};
 pub use reference::reference;
 pub use segments::Segments;
+pub use summary::summary;

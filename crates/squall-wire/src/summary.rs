@@ -1,8 +1,76 @@
 //! A frame in one line.
 
 use crate::bits::get;
+use crate::dissect::{by_ethertype, headers};
 use crate::frame::Frame;
 use crate::header::{OptionForm, OptionSet, Proto};
+use crate::link::{self, ETHERNET, Inner};
+
+/// A length field cannot make more of a packet that was cut than this.
+const MAX_LEN: usize = 256 << 10;
+
+/// A packet of any link in one line, in the manner of `tcpdump -n`: `octets` are what was captured of `wire_len`,
+/// `link_type` is a number of the tcpdump.org list of link-layer header types.
+///
+/// ```
+/// // BSD loopback, and of the IP packet 24 octets of 60: no port of TCP is whole but the first.
+/// let mut octets = vec![30, 0, 0, 0];
+/// octets.extend([0x60, 0, 0, 0, 0, 20, 6, 64]);
+/// octets.extend([0; 15].iter().chain(&[1]).chain(&[0; 15]).chain(&[1]));
+/// octets.extend([0, 80, 0x30, 0x39]);
+/// assert_eq!(squall_wire::summary(0, &octets, 64), "IP6 ::1 > ::1: [|tcp]");
+/// ```
+pub fn summary(link_type: u16, octets: &[u8], wire_len: usize) -> String {
+    if link_type == ETHERNET {
+        if octets.len() < 14 {
+            return format!("[|ether], length {wire_len}");
+        }
+        return packet(octets, 0..octets.len(), wire_len, crate::build::link());
+    }
+    match link::inner(link_type, octets) {
+        Ok(inner) => behind_link(octets, inner, wire_len),
+        Err(what) => format!("{what}, length {wire_len}"),
+    }
+}
+
+/// What the link's header brings.
+fn behind_link(octets: &[u8], inner: Inner, wire_len: usize) -> String {
+    let Inner { ethertype, octets: range, says, .. } = inner;
+    match by_ethertype(ethertype) {
+        Some(first) => says + &packet(octets, range, wire_len, first),
+        None => {
+            let len = wire_len - range.start.min(wire_len);
+            says + &format!("ethertype {ethertype:#06x}, length {len}")
+        }
+    }
+}
+
+/// The lengths are those on the wire: what was not captured is taken for zeros, and no header is looked for in it.
+fn packet(
+    octets: &[u8],
+    range: std::ops::Range<usize>,
+    wire_len: usize,
+    first: &'static crate::header::HeaderDef,
+) -> String {
+    let known = range.end;
+    let mut bytes = octets.to_vec();
+    // An FCS or what follows an aggregate's first packet is no part of it.
+    let end = if known == octets.len() { wire_len.clamp(known, MAX_LEN.max(known)) } else { known };
+    bytes.resize(end.max(bytes.len()), 0);
+    let (frame, _, next) = headers(bytes, range.start..end, known, Some(first));
+    let mut line = frame.summary();
+    if let Some(header) = next.filter(|_| known < end) {
+        // What the last layer says of what follows is then of nothing.
+        if frame.layers.is_empty() {
+            line.clear();
+        }
+        line = match line.rfind(": ip-proto-") {
+            Some(at) => format!("{}: [|{}]", &line[..at], header.name),
+            None => format!("{line} [|{}]", header.name),
+        };
+    }
+    line
+}
 
 impl Frame {
     /// One line in the manner of `tcpdump -n`.

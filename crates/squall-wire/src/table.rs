@@ -9,8 +9,8 @@ pub(crate) static HEADERS: &[&HeaderDef] = &[
 
 pub(crate) static PAYLOADS: &[&HeaderDef] = &[&TEXT, &HEX, &PATTERN, &RANDOM, &ZEROS, &INC, &FILE, &RAW, &TRUNCATE];
 
-const MAC_1: u128 = 0x0200_0000_0001;
-const MAC_2: u128 = 0x0200_0000_0002;
+pub(crate) const MAC_1: u128 = 0x0200_0000_0001;
+pub(crate) const MAC_2: u128 = 0x0200_0000_0002;
 /// The ranges for benchmarking: 198.18.0.0/15 (RFC 2544) and 2001:2::/48 (RFC 5180).
 const IP_1: u128 = 0xc612_0001;
 const IP_2: u128 = 0xc613_0001;
@@ -26,7 +26,7 @@ const NUMBER: FieldKind = Number(&[]);
 pub(crate) const TPID_C: u64 = 0x8100;
 pub(crate) const TPID_S: u64 = 0x88a8;
 
-const ETHERTYPES: &[(&str, u64)] = &[
+pub(crate) const ETHERTYPES: &[(&str, u64)] = &[
     ("ipv4", 0x0800),
     ("arp", 0x0806),
     ("vlan", TPID_C),

@@ -320,7 +320,11 @@ impl Assets for Disk<'_> {
     }
 
     fn capture_frame(&self, path: &str, number: u64) -> Result<Vec<u8>, String> {
-        squall_pcap::frame_number(path, number).map(|f| f.data).map_err(|e| e.to_string())
+        let frame = squall_pcap::frame_number(path, number).map_err(|e| e.to_string())?;
+        squall_wire::link::to_ethernet(frame.link_type.0, &frame.data).map_err(|what| {
+            let link = frame.link_type;
+            format!("{path}: packet {number} is of link type {link} and cannot be sent as Ethernet: {what}")
+        })
     }
 }
 

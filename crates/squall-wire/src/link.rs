@@ -1,0 +1,416 @@
+//! What stands in front of the network header on links other than Ethernet. They are read, never built: what is sent is
+//! Ethernet.
+
+use std::ops::Range;
+
+use crate::table::{MAC_1, MAC_2};
+
+/// Numbers of the tcpdump.org list of link-layer header types that are looked into.
+mod number {
+    pub const NULL: u16 = 0;
+    pub const PPP: u16 = 9;
+    /// 12 and 14 are what systems call it inside, which finds its way into files.
+    pub const RAW: [u16; 3] = [12, 14, 101];
+    pub const PPP_HDLC: u16 = 50;
+    pub const PPP_ETHER: u16 = 51;
+    pub const C_HDLC: u16 = 104;
+    pub const IEEE802_11: u16 = 105;
+    pub const LOOP: u16 = 108;
+    pub const ENC: u16 = 109;
+    pub const LINUX_SLL: u16 = 113;
+    pub const RADIOTAP: u16 = 127;
+    pub const PPP_PPPD: u16 = 166;
+    pub const PPP_WITH_DIR: u16 = 204;
+    pub const IPV4: u16 = 228;
+    pub const IPV6: u16 = 229;
+    pub const LINUX_SLL2: u16 = 276;
+}
+
+/// The one that is built, too.
+pub const ETHERNET: u16 = 1;
+
+pub const IPV4: u16 = 0x0800;
+pub const IPV6: u16 = 0x86dd;
+pub const PPPOE_SESSION: u16 = 0x8864;
+
+/// A packet without its link's header.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inner {
+    /// EtherType of what begins at `octets`.
+    pub ethertype: u16,
+    /// Where it is in the packet, without what the link has at the end.
+    pub octets: Range<usize>,
+    /// Where the link has addresses of six octets.
+    pub dst: Option<[u8; 6]>,
+    pub src: Option<[u8; 6]>,
+    /// What `tcpdump -n` says of the link, with a blank behind it; mostly nothing.
+    pub says: String,
+}
+
+/// Looks behind the link's header. `link_type` is a number of the tcpdump.org list, `octets` those of a whole packet or
+/// of its beginning.
+///
+/// # Errors
+/// What the packet is when there is no network packet in it, or none that can be read: "802.11 data, encrypted".
+pub fn inner(link_type: u16, octets: &[u8]) -> Result<Inner, String> {
+    match link_type {
+        ETHERNET => {
+            let ethertype = be16(octets, 12).ok_or("Ethernet, cut off")?;
+            let (dst, src) = (mac(octets, 0), mac(octets, 6));
+            Ok(Inner { dst, src, ..Inner::behind(14, ethertype, octets) })
+        }
+        n if number::RAW.contains(&n) => raw(octets, 0),
+        number::IPV4 => Ok(Inner::behind(0, IPV4, octets)),
+        number::IPV6 => Ok(Inner::behind(0, IPV6, octets)),
+        number::NULL | number::LOOP => loopback(octets),
+        // Address family, SPI and flags, in the order of the machine.
+        number::ENC => raw(octets, 12),
+        number::LINUX_SLL => cooked_v1(octets),
+        number::LINUX_SLL2 => cooked_v2(octets),
+        number::PPP | number::PPP_HDLC | number::PPP_PPPD => ppp(octets, 0),
+        number::PPP_WITH_DIR => ppp(octets, 1),
+        number::PPP_ETHER => pppoe(octets, 0),
+        number::C_HDLC => {
+            let ethertype = be16(octets, 2).ok_or("Cisco HDLC, cut off")?;
+            Ok(Inner::behind(4, ethertype, octets))
+        }
+        number::IEEE802_11 => wlan(octets, 0..octets.len(), false),
+        number::RADIOTAP => radiotap(octets),
+        other => Err(format!("link type {other}, which is not looked into")),
+    }
+}
+
+/// The packet as an Ethernet frame, so that it can be sent: with the link's addresses where it has such, else with those
+/// that the packet syntax gives `eth`.
+///
+/// # Errors
+/// If there is no network packet in it, or none that can be read.
+pub fn to_ethernet(link_type: u16, octets: &[u8]) -> Result<Vec<u8>, String> {
+    if link_type == ETHERNET {
+        return Ok(octets.to_vec());
+    }
+    let Inner { ethertype, octets: range, dst, src, .. } = inner(link_type, octets)?;
+    let default = |mac: u128| std::array::from_fn(|i| (mac >> (40 - 8 * i)) as u8);
+    let (dst, src) = (dst.unwrap_or_else(|| default(MAC_2)), src.unwrap_or_else(|| default(MAC_1)));
+    Ok([&dst[..], &src, &ethertype.to_be_bytes(), &octets[range]].concat())
+}
+
+/// `inner` of a PPPoE header at octet `at`: what the session carries.
+pub(crate) fn pppoe(octets: &[u8], at: usize) -> Result<Inner, String> {
+    let session = be16(octets, at + 2).ok_or("PPPoE, cut off")?;
+    let header = octets.get(at..at + 6).ok_or("PPPoE, cut off")?;
+    if header[..2] != [0x11, 0] {
+        return Err(format!("PPPoE, code {:#04x}, session {session:#x}", header[1]));
+    }
+    let inner = ppp(octets, at + 6)?;
+    Ok(Inner { says: format!("PPPoE [ses {session:#x}] "), ..inner })
+}
+
+impl Inner {
+    fn behind(at: usize, ethertype: u16, octets: &[u8]) -> Self {
+        let octets = at.min(octets.len())..octets.len();
+        Self { ethertype, octets, dst: None, src: None, says: String::new() }
+    }
+}
+
+fn be16(octets: &[u8], at: usize) -> Option<u16> {
+    octets.get(at..at + 2).map(|two| u16::from_be_bytes([two[0], two[1]]))
+}
+
+fn mac(octets: &[u8], at: usize) -> Option<[u8; 6]> {
+    octets.get(at..)?.first_chunk().copied()
+}
+
+fn raw(octets: &[u8], at: usize) -> Result<Inner, String> {
+    match octets.get(at).map(|first| first >> 4) {
+        Some(4) => Ok(Inner::behind(at, IPV4, octets)),
+        Some(6) => Ok(Inner::behind(at, IPV6, octets)),
+        Some(version) => Err(format!("raw IP of version {version}")),
+        None => Err("raw IP, cut off".into()),
+    }
+}
+
+/// The family is in the order of the machine that captured (NULL) or of the network (LOOP), which do not say which.
+fn loopback(octets: &[u8]) -> Result<Inner, String> {
+    let family = octets.first_chunk().ok_or("BSD loopback, cut off")?;
+    match u32::from_le_bytes(*family).min(u32::from_be_bytes(*family)) {
+        2 => Ok(Inner::behind(4, IPV4, octets)),
+        // Of Linux; of NetBSD and OpenBSD, FreeBSD, macOS.
+        10 | 24 | 28 | 30 => Ok(Inner::behind(4, IPV6, octets)),
+        family => Err(format!("BSD loopback, address family {family}")),
+    }
+}
+
+fn cooked_v1(octets: &[u8]) -> Result<Inner, String> {
+    const CUT: &str = "Linux cooked v1, cut off";
+    let (hardware, address_len) = (be16(octets, 2).ok_or(CUT)?, be16(octets, 4).ok_or(CUT)?);
+    let src = mac(octets, 6).filter(|_| address_len == 6);
+    let inner = cooked(octets, hardware, be16(octets, 14).ok_or(CUT)?, 16)?;
+    Ok(Inner { src, ..inner })
+}
+
+fn cooked_v2(octets: &[u8]) -> Result<Inner, String> {
+    let header = octets.first_chunk::<20>().ok_or("Linux cooked v2, cut off")?;
+    let interface = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
+    let direction = match header[10] {
+        0 => "In",
+        1 => "B",
+        2 => "M",
+        3 => "P",
+        4 => "Out",
+        _ => "?",
+    };
+    let hardware = u16::from_be_bytes([header[8], header[9]]);
+    let inner = cooked(octets, hardware, u16::from_be_bytes([header[0], header[1]]), 20)?;
+    let says = format!("ifindex {interface} {direction:<3} ");
+    Ok(Inner { src: mac(octets, 12).filter(|_| header[11] == 6), says, ..inner })
+}
+
+/// The protocol is an EtherType for some kinds of hardware only.
+fn cooked(octets: &[u8], hardware: u16, protocol: u16, at: usize) -> Result<Inner, String> {
+    match (hardware, protocol) {
+        (824, _) => Err("netlink message".into()),
+        (_, 12) => Err("CAN frame".into()),
+        // ARPHRD_NONE of tunnels, whose protocol may be missing.
+        (0xfffe, 0) => raw(octets, at),
+        (_, 1 | 4) => llc(octets, at, octets.len()),
+        _ => Ok(Inner::behind(at, protocol, octets)),
+    }
+}
+
+/// The header may be preceded by HDLC's address and control, and the protocol may be one octet (RFC 1661 §6.5, RFC 1662).
+fn ppp(octets: &[u8], mut at: usize) -> Result<Inner, String> {
+    const CUT: &str = "PPP, cut off";
+    if octets.get(at..at + 2) == Some(&[0xff, 3]) {
+        at += 2;
+    }
+    let first = *octets.get(at).ok_or(CUT)?;
+    let (protocol, len) = match first & 1 {
+        1 => (u16::from(first), 1),
+        _ => (be16(octets, at).ok_or(CUT)?, 2),
+    };
+    at += len;
+    match protocol {
+        0x0021 => Ok(Inner::behind(at, IPV4, octets)),
+        0x0057 => Ok(Inner::behind(at, IPV6, octets)),
+        0x0281 => Ok(Inner::behind(at, 0x8847, octets)),
+        0xc021 => Err("PPP, LCP".into()),
+        0xc023 => Err("PPP, PAP".into()),
+        0xc223 => Err("PPP, CHAP".into()),
+        0x8021 => Err("PPP, IPCP".into()),
+        0x8057 => Err("PPP, IP6CP".into()),
+        other => Err(format!("PPP, protocol {other:#06x}")),
+    }
+}
+
+/// A SNAP header brings an EtherType (RFC 1042); whatever else LLC brings is not looked into here.
+pub(crate) fn llc(octets: &[u8], at: usize, end: usize) -> Result<Inner, String> {
+    match octets.get(at..at + 8) {
+        Some(&[0xaa, 0xaa, 3, 0, 0, 0 | 0xf8, high, low]) => {
+            let inner = Inner::behind(at + 8, u16::from_be_bytes([high, low]), octets);
+            Ok(Inner { octets: inner.octets.start..end.max(inner.octets.start), ..inner })
+        }
+        _ => match octets.get(at..at + 3) {
+            Some(&[dsap, ssap, control]) => {
+                Err(format!("LLC, dsap {dsap:#04x}, ssap {ssap:#04x}, control {control:#04x}"))
+            }
+            _ => Err("LLC, cut off".into()),
+        },
+    }
+}
+
+/// The radiotap header says how long it is, and whether an FCS or padding is in what follows (radiotap.org).
+fn radiotap(octets: &[u8]) -> Result<Inner, String> {
+    const CUT: &str = "802.11 with radiotap, cut off";
+    let le32 = |at: usize| octets.get(at..)?.first_chunk().map(|four| u32::from_le_bytes(*four));
+    let len = octets.get(2..4).map(|two| usize::from(u16::from_le_bytes([two[0], two[1]]))).ok_or(CUT)?;
+    if octets[0] != 0 || len < 8 || octets.len() < len {
+        return Err(CUT.into());
+    }
+    let present = le32(4).ok_or(CUT)?;
+    let mut at = 8;
+    // Each word of the bitmap may announce another.
+    let mut word = present;
+    while word >> 31 == 1 && at < len {
+        word = le32(at).ok_or(CUT)?;
+        at += 4;
+    }
+    if present & 1 != 0 {
+        // The time of the hardware, aligned.
+        at = at.next_multiple_of(8) + 8;
+    }
+    let flags = if present & 2 != 0 && at < len { octets[at] } else { 0 };
+    let fcs = if flags & 0x10 != 0 { 4 } else { 0 };
+    wlan(octets, len..octets.len().saturating_sub(fcs).max(len), flags & 0x20 != 0)
+}
+
+/// IEEE 802.11-2020 §9.2 and 9.3. `padded`: the header is filled up to a multiple of 4.
+fn wlan(octets: &[u8], frame: Range<usize>, padded: bool) -> Result<Inner, String> {
+    const CUT: &str = "802.11, cut off";
+    const MANAGEMENT: [&str; 16] = [
+        "association request",
+        "association response",
+        "reassociation request",
+        "reassociation response",
+        "probe request",
+        "probe response",
+        "timing advertisement",
+        "reserved",
+        "beacon",
+        "ATIM",
+        "disassociation",
+        "authentication",
+        "deauthentication",
+        "action",
+        "action without acknowledgment",
+        "reserved",
+    ];
+    const CONTROL: [&str; 16] = [
+        "reserved",
+        "reserved",
+        "trigger",
+        "TACK",
+        "beamforming report poll",
+        "NDP announcement",
+        "control extension",
+        "control wrapper",
+        "block ack request",
+        "block ack",
+        "PS-poll",
+        "RTS",
+        "CTS",
+        "ack",
+        "CF-end",
+        "CF-end with CF-ack",
+    ];
+    let start = frame.start;
+    let control = octets.get(start..start + 2).ok_or(CUT)?;
+    let (kind, subtype, flags) = (control[0] >> 2 & 3, control[0] >> 4, control[1]);
+    match kind {
+        0 => return Err(format!("802.11 {}", MANAGEMENT[usize::from(subtype)])),
+        1 => return Err(format!("802.11 {}", CONTROL[usize::from(subtype)])),
+        3 => return Err("802.11 extension".into()),
+        _ => {}
+    }
+    let (to_ds, from_ds, protected, order) = (flags & 1 != 0, flags & 2 != 0, flags & 0x40 != 0, flags & 0x80 != 0);
+    let qos = subtype & 8 != 0;
+    if subtype & 4 != 0 {
+        return Err("802.11 null data".into());
+    }
+    if protected {
+        return Err("802.11 data, encrypted".into());
+    }
+    let mut len = 24;
+    if to_ds && from_ds {
+        len += 6;
+    }
+    let mut aggregated = false;
+    if qos {
+        aggregated = octets.get(start + len).ok_or(CUT)? & 0x80 != 0;
+        len += if order { 6 } else { 2 };
+    }
+    let at = start + if padded { len.next_multiple_of(4) } else { len };
+    let address = |i: usize| mac(octets, start + [4, 10, 16, 24][i - 1]);
+    let (mut dst, mut src) = match (to_ds, from_ds) {
+        (false, false) => (address(1), address(2)),
+        (false, true) => (address(1), address(3)),
+        (true, false) => (address(3), address(2)),
+        (true, true) => (address(3), address(4)),
+    };
+    let inner = if aggregated {
+        // The first of the packets in it: addresses and length stand in front.
+        (dst, src) = (mac(octets, at), mac(octets, at + 6));
+        let end = at + 14 + usize::from(be16(octets, at + 12).ok_or(CUT)?);
+        llc(octets, at + 14, end.min(frame.end))?
+    } else {
+        llc(octets, at, frame.end)?
+    };
+    Ok(Inner { dst, src, ..inner })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const IP: [u8; 4] = [0x45, 1, 2, 3];
+    const SNAP: [u8; 8] = [0xaa, 0xaa, 3, 0, 0, 0, 8, 0];
+
+    fn found(link_type: u16, parts: &[&[u8]]) -> Result<(u16, Vec<u8>), String> {
+        let octets = parts.concat();
+        inner(link_type, &octets).map(|inner| (inner.ethertype, octets[inner.octets].to_vec()))
+    }
+
+    #[test]
+    fn the_network_packet_is_found_behind_each_link_header() {
+        let sll = [&[0, 0, 0, 1, 0, 6, 2, 0, 0, 0, 0, 9, 0, 0][..], &[8, 0]].concat();
+        let sll2 = [&[8, 0, 0, 0, 0, 0, 0, 2, 0, 1, 4, 6, 2, 0, 0, 0, 0, 9, 0, 0][..]].concat();
+        for (link_type, front) in [
+            (1, [&[0; 12][..], &[8, 0]].concat()),
+            (0, vec![2, 0, 0, 0]),
+            (0, vec![0, 0, 0, 2]),
+            (108, vec![0, 0, 0, 2]),
+            (12, vec![]),
+            (14, vec![]),
+            (101, vec![]),
+            (228, vec![]),
+            (113, sll),
+            (276, sll2),
+            (9, vec![0xff, 3, 0, 0x21]),
+            (9, vec![0, 0x21]),
+            (9, vec![0x21]),
+            (204, vec![1, 0xff, 3, 0, 0x21]),
+            (50, vec![0xff, 3, 0, 0x21]),
+            (51, vec![0x11, 0, 0, 7, 0, 6, 0, 0x21]),
+            (104, vec![0x0f, 0, 8, 0]),
+            (109, vec![0; 12]),
+        ] {
+            assert_eq!(found(link_type, &[&front, &IP]), Ok((IPV4, IP.to_vec())), "{link_type} {front:02x?}");
+            for cut in 0..front.len() {
+                let _ = inner(link_type, &front[..cut]);
+            }
+        }
+        assert_eq!(found(0, &[&[30, 0, 0, 0], &[0x60]]), Ok((IPV6, vec![0x60])));
+        assert_eq!(found(101, &[&[0x60]]), Ok((IPV6, vec![0x60])));
+        assert!(inner(101, &[0x50]).is_err() && inner(189, &IP).is_err() && inner(101, &[]).is_err());
+    }
+
+    #[test]
+    fn data_frames_of_802_11_bring_their_packet_and_encrypted_ones_say_so() {
+        let header = |control: [u8; 2], len: usize| [&control[..], &vec![7; len - 2]].concat();
+        for (control, len) in [
+            ([0x08, 0x01], 24), // to the distribution system
+            ([0x08, 0x02], 24),
+            ([0x08, 0x03], 30), // four addresses
+            ([0x88, 0x01], 26), // QoS
+            ([0x88, 0x03], 32),
+            ([0x88, 0x81], 30), // with HT control
+        ] {
+            assert_eq!(found(105, &[&header(control, len), &SNAP, &IP]), Ok((IPV4, IP.to_vec())), "{control:02x?}");
+        }
+        let says = |control: [u8; 2]| found(105, &[&header(control, 24), &SNAP, &IP]).unwrap_err();
+        assert_eq!(says([0x08, 0x41]), "802.11 data, encrypted");
+        assert_eq!(says([0x80, 0]), "802.11 beacon");
+        assert_eq!(says([0xd4, 0]), "802.11 ack");
+        assert_eq!(says([0x48, 1]), "802.11 null data");
+
+        // Radiotap with the hardware's time and flags: an FCS, and padding behind the header.
+        let tap = [&[0, 0, 17, 0, 3, 0, 0, 0][..], &[9; 8], &[0x30]].concat();
+        let qos = header([0x88, 0x02], 26);
+        assert_eq!(found(127, &[&tap, &qos, &[0, 0], &SNAP, &IP, &[1, 2, 3, 4]]), Ok((IPV4, IP.to_vec())));
+        // An aggregate's first packet, of which the length is told.
+        let mut qos = header([0x88, 0x02], 26);
+        qos[24] = 0x80;
+        let sub = [&[1; 6][..], &[2; 6], &[0, 12]].concat();
+        assert_eq!(found(105, &[&qos, &sub, &SNAP, &IP, &[9; 20]]), Ok((IPV4, IP.to_vec())));
+    }
+
+    #[test]
+    fn other_links_become_ethernet_with_the_addresses_they_have() {
+        let frame = to_ethernet(101, &IP).unwrap();
+        assert_eq!(frame, [&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0][..], &IP].concat());
+        let sll = [&[0, 0, 0, 1, 0, 6, 2, 0, 0, 0, 0, 9, 0, 0, 8, 0][..], &IP].concat();
+        assert_eq!(to_ethernet(113, &sll).unwrap()[6..12], [2, 0, 0, 0, 0, 9]);
+        assert_eq!(to_ethernet(1, &[1, 2]).unwrap(), [1, 2]);
+        assert!(to_ethernet(189, &[0; 64]).unwrap_err().contains("189"));
+    }
+}
