@@ -206,7 +206,14 @@ pub fn capture(args: &Args) -> Result<ExitCode, Error> {
         ));
     }
     output.to_stderr |= stdout || args.print || args.write.is_none();
-    drive_until(session, &output, &title, end, |report: &Report| report.capture.as_ref().map(told).unwrap_or_default())
+    drive_until(
+        session,
+        &output,
+        &title,
+        end,
+        |_| {},
+        |report: &Report| report.capture.as_ref().map(told).unwrap_or_default(),
+    )
 }
 
 fn options(args: &Args) -> Result<Options, Error> {

@@ -49,12 +49,19 @@ pub fn demo(args: &Args) -> Result<ExitCode, Error> {
     let mut output = args.output.clone();
     let path = output.report.get_or_insert_with(|| PathBuf::from(REPORT)).clone();
     let title = format!("squall demo: {place}");
-    drive_until(running.session(profile), &output, &title, End::default(), |_| {
-        format!(
-            "\nThe report with its plots: {}\nNext: squall lab up, then squall lab exec -- squall send --help\n",
-            std::path::absolute(&path).unwrap_or_else(|_| path.clone()).display()
-        )
-    })
+    drive_until(
+        running.session(profile),
+        &output,
+        &title,
+        End::default(),
+        |_| {},
+        |_| {
+            format!(
+                "\nThe report with its plots: {}\nNext: squall lab up, then squall lab exec -- squall send --help\n",
+                std::path::absolute(&path).unwrap_or_else(|_| path.clone()).display()
+            )
+        },
+    )
 }
 
 #[cfg(test)]

@@ -62,15 +62,16 @@ pub struct End {
 
 /// Opens, runs, watches and reports.
 pub fn drive(session: Session, output: &Output, title: &str) -> Result<ExitCode, Error> {
-    drive_until(session, output, title, End::default(), |_| String::new())
+    drive_until(session, output, title, End::default(), |_| {}, |_| String::new())
 }
 
-/// As [`drive`], until `end` where nothing is sent; `extra` adds to the summary.
+/// As [`drive`], until `end` where nothing is sent; `annotate` adds to the report, `extra` to the summary.
 pub fn drive_until(
     session: Session,
     output: &Output,
     title: &str,
     end: End,
+    annotate: impl Fn(&mut Report),
     extra: impl Fn(&Report) -> String,
 ) -> Result<ExitCode, Error> {
     let session = Session { fingerprint: output.fingerprint, ..session };
@@ -95,7 +96,8 @@ pub fn drive_until(
         _ => watch(&mut run, &mut live, mode, end, &signals, &trigger),
     }
     run.stop();
-    let report = run.finish()?;
+    let mut report = run.finish()?;
+    annotate(&mut report);
     live.finish();
     output.publish(&report, files, &extra(&report))
 }

@@ -37,11 +37,13 @@ impl Output {
             write(&name, file, &render::html(report))?;
         }
         let to_stdout = self.json.as_deref() == Some("-");
-        if !self.quiet && (to_stdout || self.to_stderr) {
-            eprint!("{}{extra}", lines(&summary(report, &io::stderr(), terminal_size::terminal_size_of(io::stderr()))));
-        } else if !self.quiet {
-            let text = summary(report, &io::stdout(), terminal_size::terminal_size_of(io::stdout()));
-            print(&(lines(&text) + extra));
+        let to_stderr = to_stdout || self.to_stderr;
+        let (width, color) = look(to_stderr);
+        let text = lines(&render::summary(report, width, color)) + extra;
+        match to_stderr {
+            _ if self.quiet => {}
+            true => eprint!("{text}"),
+            false => print(&text),
         }
         if to_stdout {
             print(&(report.to_json() + "\n"));
@@ -56,13 +58,14 @@ impl Output {
     }
 }
 
-fn summary(
-    report: &Report,
-    to: &impl IsTerminal,
-    size: Option<(terminal_size::Width, terminal_size::Height)>,
-) -> String {
-    let color = to.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
-    render::summary(report, size.map_or(100, |(width, _)| usize::from(width.0)), color)
+/// How wide the summary is, and whether it has colours; it goes to the standard error if that is where it does.
+pub fn look(to_stderr: bool) -> (usize, bool) {
+    let (size, terminal) = match to_stderr {
+        true => (terminal_size::terminal_size_of(io::stderr()), io::stderr().is_terminal()),
+        false => (terminal_size::terminal_size_of(io::stdout()), io::stdout().is_terminal()),
+    };
+    let color = terminal && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
+    (size.map_or(100, |(width, _)| usize::from(width.0)), color)
 }
 
 fn lines(text: &str) -> String {

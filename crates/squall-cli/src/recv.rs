@@ -1,38 +1,80 @@
 //! `squall recv`: listens, and sends nothing.
 
-use std::process::ExitCode;
+use std::{process::ExitCode, time::Duration};
 
 use squall::{
-    Error, Session,
-    render::human,
-    report::EqualBins,
+    By, Error, FlowSettings, Pace, SequenceKind, SequenceKinds, Session, lab,
+    render::{self, human},
+    report::{EqualBins, Report},
+    selftest::{self, Floor},
     units::{Nanos, UnitError, parse_count},
 };
 
 use crate::{
     args::{CpuList, Output, command_line, parse_cpus},
     drive::{End, drive_until},
+    output::{look, print, write_to},
     table::{Side, table},
 };
 
-/// Receives without sending: loss, order, delay and gaps of every signed stream that comes
+/// Receives without sending: rates, gaps, loss, order and delay of whatever comes, in total, by source and by flow
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   squall recv --port eth1                                    # until Ctrl-C
+  squall recv --port eth1 --udp 5001 --duration 10s          # iperf3, MGEN, RTP, ...: whatever numbers its packets
   squall recv --port veth-b --duration 10s --json recv.json
   squall recv --port pcap:capture.pcap,read                  # what a capture holds
   squall recv --port eth1 -n 100k --histogram 50:10us        # gaps between frames, 0 to 500 us
+  squall recv --port eth1 --by source --top 50
+  squall recv --self-test --json floor.json                  # what deviations are this machine's own
+  squall recv --port eth1 --floor floor.json
+  squall recv --port eth1 --src 10.0.0.0/8 --fail-if 'loss_ratio > 0.1 % or gap.stddev > 50us'
 
-Lost is what is missing between the first and the last sequence number of a stream that was signed (latency = true in a
-profile, --latency with squall send). One-way delay needs sender and receiver on one clock, that is on one machine.")]
+Frames are numbered by the signature of ours (latency = true in a profile, --latency with squall send), or as MGEN, RUDE,
+TRex, iperf3 -u and RTP senders do; that is found out by itself (--sequence). Lost is what is missing between the first and
+the last number. One-way delay needs sender and receiver on one clock, that is on one machine or synchronised ones.
+A burst is two frames or more, each at most --burst-gap behind the one before.")]
 pub struct Args {
     /// Where to receive; repeatable
-    #[arg(short, long, value_name = "ADDR", required = true)]
+    #[arg(short, long, value_name = "ADDR", required_unless_present = "self_test")]
     port: Vec<String>,
     /// Receives only what EXPR takes, in the language of tcpdump: 'udp and port 5001'
     #[arg(short, long, value_name = "EXPR")]
     filter: Option<String>,
+    /// Only frames from or to this address or network: 10.0.0.1, 2001:db8::/32
+    #[arg(long, value_name = "ADDR[/LEN]", help_heading = "Filter (all together, with --filter)")]
+    host: Option<String>,
+    /// Only frames from this address or network
+    #[arg(long, value_name = "ADDR[/LEN]", help_heading = "Filter (all together, with --filter)")]
+    src: Option<String>,
+    /// Only frames to this address or network
+    #[arg(long, value_name = "ADDR[/LEN]", help_heading = "Filter (all together, with --filter)")]
+    dst: Option<String>,
+    /// Only UDP from or to this port; repeatable
+    #[arg(long, value_name = "PORT", help_heading = "Filter (all together, with --filter)")]
+    udp: Vec<u16>,
+    /// Only TCP from or to this port; repeatable
+    #[arg(long, value_name = "PORT", help_heading = "Filter (all together, with --filter)")]
+    tcp: Vec<u16>,
+    /// What is told apart
+    #[arg(long, value_enum, value_name = "WHAT", default_value = "flow", help_heading = "Flows")]
+    by: ByWhat,
+    /// Rows of the tables of flows and sources; the JSON has all
+    #[arg(long, value_name = "N", default_value_t = 20, help_heading = "Flows")]
+    top: usize,
+    /// Flows at most in each receive queue (some 0.4 KiB each, 3 to 12 KiB with histograms); others are counted as one
+    #[arg(long, value_name = "N", value_parser = parse_count, default_value = "10k", help_heading = "Flows")]
+    flows: u64,
+    /// How packets are numbered: a kind is taken from the first packet on, auto waits for evidence
+    #[arg(long, value_enum, value_name = "KIND", default_value = "auto", help_heading = "Flows")]
+    sequence: Sequence,
+    /// Peak rates are those of the busiest interval of this length
+    #[arg(long, value_name = "TIME", default_value = "100ms", help_heading = "Flows")]
+    interval: Nanos,
+    /// Frames of a burst are no further apart
+    #[arg(long, value_name = "TIME", default_value = "10us", help_heading = "Flows")]
+    burst_gap: Nanos,
     /// Ends after so long: 10s, 1m30s
     #[arg(short, long, value_name = "TIME")]
     duration: Option<Nanos>,
@@ -48,11 +90,113 @@ pub struct Args {
     /// CPUs to bind the workers to, one each: 2-5, 0,2,4; without --cores as many workers
     #[arg(long, value_name = "LIST", value_parser = parse_cpus)]
     cpus: Option<CpuList>,
+    /// Measures this machine's noise floor with a steady stream of our own, in a private lab or from the first --port to the
+    /// second; --json writes the file for --floor
+    #[arg(long, help_heading = "Noise floor")]
+    self_test: bool,
+    /// Says of the gaps' deviations what is not the receiver's own, by a file that --self-test wrote
+    #[arg(long, value_name = "FILE", conflicts_with = "self_test", help_heading = "Noise floor")]
+    floor: Option<String>,
     #[command(flatten)]
     output: Output,
 }
 
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum ByWhat {
+    /// Addresses, protocol and ports
+    Flow,
+    /// The source address
+    Source,
+    /// Only the total
+    None,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Sequence {
+    Auto,
+    Squall,
+    Mgen,
+    Crude,
+    Trex,
+    Iperf3,
+    Rtp,
+    None,
+}
+
+impl Args {
+    /// All that says which frames are wanted, in one expression.
+    fn expression(&self) -> Result<Option<String>, Error> {
+        let address = |what: &str, value: &Option<String>| -> Result<Option<String>, Error> {
+            let Some(value) = value else { return Ok(None) };
+            let (host, len) = value.split_once('/').map_or((value.as_str(), None), |(host, len)| (host, Some(len)));
+            let bits = match host.parse::<std::net::IpAddr>() {
+                Ok(ip) => {
+                    if ip.is_ipv4() {
+                        32
+                    } else {
+                        128
+                    }
+                }
+                Err(_) => -1,
+            };
+            if bits < 0 || len.is_some_and(|len| !len.parse::<u8>().is_ok_and(|len| i32::from(len) <= bits)) {
+                return Err(Error::Usage(format!(
+                    "{value:?} is no address or network\n  try 10.0.0.1, 10.0.0.0/8 or 2001:db8::/32"
+                )));
+            }
+            Ok(Some(format!("{what}{} {value}", if len.is_some() { "net" } else { "host" })))
+        };
+        let ports = |protocol: &str, ports: &[u16]| {
+            let each: Vec<String> = ports.iter().map(|port| format!("{protocol} port {port}")).collect();
+            (!each.is_empty()).then(|| each.join(" or "))
+        };
+        let parts = [
+            self.filter.clone().filter(|text| !text.trim().is_empty()),
+            address("", &self.host)?,
+            address("src ", &self.src)?,
+            address("dst ", &self.dst)?,
+            match (ports("udp", &self.udp), ports("tcp", &self.tcp)) {
+                (Some(udp), Some(tcp)) => Some(format!("{udp} or {tcp}")),
+                (udp, tcp) => udp.or(tcp),
+            },
+        ];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        Ok(match parts.as_slice() {
+            [] => None,
+            [one] => Some(one.clone()),
+            several => Some(several.iter().map(|part| format!("({part})")).collect::<Vec<_>>().join(" and ")),
+        })
+    }
+
+    fn settings(&self) -> FlowSettings {
+        FlowSettings {
+            by: match self.by {
+                ByWhat::Flow => By::Flow,
+                ByWhat::Source => By::Source,
+                ByWhat::None => By::None,
+            },
+            limit: usize::try_from(self.flows).unwrap_or(usize::MAX).min(1 << 31),
+            pace: Pace { interval: self.interval, burst_gap: self.burst_gap },
+            sequence: match self.sequence {
+                Sequence::Auto => SequenceKinds::Auto,
+                Sequence::Squall => SequenceKinds::Only(SequenceKind::Squall),
+                Sequence::Mgen => SequenceKinds::Only(SequenceKind::Mgen),
+                Sequence::Crude => SequenceKinds::Only(SequenceKind::Crude),
+                Sequence::Trex => SequenceKinds::Only(SequenceKind::Trex),
+                Sequence::Iperf3 => SequenceKinds::Only(SequenceKind::Iperf3),
+                Sequence::Rtp => SequenceKinds::Only(SequenceKind::Rtp),
+                Sequence::None => SequenceKinds::None,
+            },
+            ..FlowSettings::default()
+        }
+    }
+}
+
 pub fn recv(args: &Args) -> Result<ExitCode, Error> {
+    if args.self_test {
+        return self_test(args);
+    }
+    let floor = args.floor.as_deref().map(read_floor).transpose()?;
     // A, B, ... as in profiles.
     let name = |i: usize| match u8::try_from(i) {
         Ok(i) if i < 26 => char::from(b'A' + i).to_string(),
@@ -61,15 +205,88 @@ pub fn recv(args: &Args) -> Result<ExitCode, Error> {
     let ports = args.port.iter().enumerate().map(|(i, address)| (name(i), address.clone()));
     let session = Session {
         command: command_line(),
-        filter: args.filter.clone(),
+        filter: args.expression()?,
+        flows: Some(args.settings()),
         gap_bins: args.histogram,
         cores: args.cores.map(usize::from),
         cpus: args.cpus.as_ref().map(|list| list.0.clone()),
         ..Session::listen(ports)
     };
     let end = End { after_s: args.duration.map(Nanos::as_secs_f64), received: args.count, ..End::default() };
-    drive_until(session, &args.output, &format!("squall recv on {}", args.port.join(", ")), end, |report| {
-        report.ports.iter().filter_map(|p| Some(bars(&p.name, p.rx.arrival_gap_bins.as_ref()?))).collect()
+    let annotate = |report: &mut Report| {
+        if let (Some(floor), Some(flows)) = (&floor, &mut report.flows) {
+            floor.annotate(flows);
+        }
+    };
+    drive_until(session, &args.output, &format!("squall recv on {}", args.port.join(", ")), end, annotate, |report| {
+        let (width, color) = look(args.output.json.as_deref() == Some("-"));
+        let flows = render::flows(report, args.top, width, color);
+        flows
+            + &report
+                .ports
+                .iter()
+                .filter_map(|p| Some(bars(&p.name, p.rx.arrival_gap_bins.as_ref()?)))
+                .collect::<String>()
+    })
+}
+
+/// Each rate for so long.
+const SELF_TEST_S: u64 = 3;
+
+fn self_test(args: &Args) -> Result<ExitCode, Error> {
+    let ports = match args.port.as_slice() {
+        [] => {
+            // First of all: only a process with one thread can enter a user namespace.
+            let lab = lab::enter_private(&lab::LabOptions::default());
+            lab.map_err(|e| Error::Environment(e.to_string()))?.map(|interface| format!("af_packet:{interface}"))
+        }
+        [from, to] => [from.clone(), to.clone()],
+        _ => {
+            return Err(Error::Usage(
+                "--self-test sends from one port and receives on another\n  try --port FROM --port TO, or none for a \
+                 private lab"
+                    .into(),
+            ));
+        }
+    };
+    let time = args.duration.map_or(Duration::from_secs(SELF_TEST_S), |d| Duration::from_nanos(d.0));
+    let to_stdout = args.output.json.as_deref() == Some("-");
+    let say = |text: &str| match to_stdout {
+        _ if args.output.quiet => {}
+        true => eprintln!("{text}"),
+        false => print(&format!("{text}\n")),
+    };
+    say(&format!(
+        "squall recv --self-test from {} to {}, {} a rate\n",
+        ports[0],
+        ports[1],
+        Nanos(time.as_nanos() as u64)
+    ));
+    let floor = selftest::run(ports, &selftest::RATES, time, |_| {})?;
+    let columns = ["RATE", "FRAMES", "LOST", "GAP SD", "RECEIVER", "SENDER", "DELAY MIN", "P50", "P99", "SD"];
+    let row = |at: &selftest::FloorAt| {
+        let times = [at.gap_stddev_ns, at.receiver_stddev_ns, at.sender_stddev_ns];
+        let delays =
+            [at.latency_min_ns as f64, at.latency_p50_ns as f64, at.latency_p99_ns as f64, at.latency_stddev_ns];
+        let counts = [human::si(at.asked_pps, "pps"), human::count(at.packets), human::count(at.lost)];
+        counts.into_iter().chain(times.into_iter().chain(delays).map(human::ns)).collect()
+    };
+    let rows: Vec<Vec<String>> = floor.rates.iter().map(row).collect();
+    say(&table(&columns.map(|name| (name, Side::Right)), &rows));
+    let resolution = floor.timestamp_resolution_ns.map_or("unknown".into(), |ns| human::ns(ns as f64));
+    say(&format!("timestamps: {}, resolution {resolution}", floor.timestamps));
+    floor.verdict.iter().for_each(|sentence| say(sentence));
+    if let Some(name) = &args.output.json {
+        write_to(name, &(floor.to_json() + "\n"))?;
+    }
+    Ok(ExitCode::from(u8::from(!floor.valid)))
+}
+
+fn read_floor(name: &str) -> Result<Floor, Error> {
+    let text =
+        std::fs::read_to_string(name).map_err(|e| Error::Usage(format!("--floor {name} cannot be read: {e}")))?;
+    Floor::from_json(&text).map_err(|why| {
+        Error::Usage(format!("--floor {name} is no noise floor: {why}\n  try squall recv --self-test --json {name}"))
     })
 }
 
@@ -119,5 +336,30 @@ mod tests {
         for text in ["", "100", "0:1us", "1:0s", "x:1us", "100:1xs", "100001:1us"] {
             assert!(bins(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn what_frames_are_wanted_composes_into_one_expression() {
+        let of = |arguments: &[&str]| {
+            let arguments = [&["recv", "--port", "x"], arguments].concat();
+            <Only as clap::Parser>::parse_from(arguments).args.expression()
+        };
+        assert_eq!(of(&[]).unwrap(), None);
+        assert_eq!(of(&["--udp", "5001"]).unwrap().unwrap(), "udp port 5001");
+        let both = of(&["--filter", "vlan 7", "--src", "10.0.0.0/8", "--udp", "1", "--udp", "2", "--tcp", "3"]);
+        assert_eq!(
+            both.unwrap().unwrap(),
+            "(vlan 7) and (src net 10.0.0.0/8) and (udp port 1 or udp port 2 or tcp port 3)"
+        );
+        assert_eq!(of(&["--host", "2001:db8::1"]).unwrap().unwrap(), "host 2001:db8::1");
+        for wrong in ["10.0.0.0/33", "10.0.0", "x and y", "::/129"] {
+            assert!(of(&["--dst", wrong]).is_err(), "{wrong}");
+        }
+    }
+
+    #[derive(clap::Parser)]
+    struct Only {
+        #[command(flatten)]
+        args: Args,
     }
 }

@@ -565,3 +565,71 @@ fn who_stops_reading_gets_no_complaint() {
     let (status, _, err) = outcome(&child.wait_with_output().unwrap());
     assert_eq!((status, err.as_str()), (0, ""));
 }
+
+/// A capture of RTP and of what nobody numbers: 200 packets each, of which RTP's 50 to 52 are missing, and 70 is there twice.
+fn numbered_capture(name: &str) -> String {
+    let path = file(name);
+    let mut octets = Vec::new();
+    octets.extend([0xa1b2_3c4du32, 0x0004_0002, 0, 0, 65535, 1].iter().flat_map(|word| word.to_le_bytes()));
+    let mut put = |port: u16, payload: &[u8], time: u64| {
+        let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, 0x45, 0, 0, 0, 0, 0, 0, 0, 64, 17, 0, 0];
+        frame.extend([10, 0, 0, 1, 10, 0, 0, 2]);
+        frame.extend([port, 6000, 8 + payload.len() as u16, 0].iter().flat_map(|word| word.to_be_bytes()));
+        frame[16..18].copy_from_slice(&(28 + payload.len() as u16).to_be_bytes());
+        frame.extend(payload);
+        let header = [time / 1_000_000_000, time % 1_000_000_000, frame.len() as u64, frame.len() as u64];
+        octets.extend(header.iter().flat_map(|word| (*word as u32).to_le_bytes()));
+        octets.extend(frame);
+    };
+    for k in 0..200u32 {
+        let time = 1_700_000_000_000_000_000 + u64::from(k) * 20_000_000;
+        let media =
+            [&[0x80, 0][..], &(k as u16).to_be_bytes(), &(160 * k).to_be_bytes(), &[1, 2, 3, 4], &[0; 160]].concat();
+        if !(50..53).contains(&k) {
+            put(5004, &media, time);
+        }
+        if k == 70 {
+            put(5004, &media, time + 5000);
+        }
+        put(7, &[0; 30], time + 1_000_000);
+    }
+    fs::write(&path, octets).unwrap();
+    path
+}
+
+#[test]
+fn recv_tells_flows_apart_and_reads_the_numbers_of_others() {
+    let path = numbered_capture("numbered.pcap");
+    let port = format!("pcap:{path},read");
+    let all = report(&["recv", "--port", &port, "--histogram", "4:10ms"]);
+    let flows = &all["flows"];
+    assert_eq!((flows["by"].as_str(), flows["flows"].as_array().map(Vec::len)), (Some("flow"), Some(2)));
+    let rtp = &flows["flows"][0];
+    assert_eq!((rtp["name"].as_str(), rtp["packets"].as_u64()), (Some("10.0.0.1:5004 > 10.0.0.2:6000 UDP"), Some(198)));
+    let sequence = &rtp["sequence"];
+    assert_eq!((sequence["kind"].as_str(), sequence["lost"].as_u64()), (Some("rtp"), Some(3)));
+    assert_eq!((sequence["duplicates"].as_u64(), sequence["restarts"].as_u64()), (Some(1), Some(0)));
+    assert_eq!(sequence["patterns"]["loss_period_packets"]["max"].as_u64(), Some(3));
+    assert_eq!(sequence["jitter_ns"].as_f64(), Some(0.0));
+    assert_eq!(rtp["arrival_gap_ns"]["max"].as_u64(), Some(80_000_000));
+    assert_eq!(rtp["arrival_gap_bins"]["beyond"].as_u64(), Some(1));
+    assert_eq!(rtp["bursts"]["count"].as_u64(), Some(1), "the copy came 5 us later");
+    let other = &flows["flows"][1];
+    assert!(other["sequence"].is_null() && other["arrival_gap_ns"]["stddev"].as_f64() == Some(0.0), "{other}");
+    assert_eq!((flows["sources"][0]["packets"].as_u64(), flows["sources"][0]["flows"].as_u64()), (Some(398), Some(2)));
+    assert_eq!(all["ports"][0]["rx"]["timestamp_resolution_ns"].as_u64(), Some(5000));
+    let sources = report(&["recv", "--port", &port, "--by", "source"]);
+    assert_eq!(
+        (&sources["flows"]["flows"][0]["name"], sources["flows"]["flows"][0]["packets"].as_u64()),
+        (&"10.0.0.1".into(), Some(398))
+    );
+    let few = report(&["recv", "--port", &port, "--flows", "1"]);
+    assert_eq!(
+        (few["flows"]["flows"].as_array().map(Vec::len), few["flows"]["rest"]["packets"].as_u64()),
+        (Some(1), Some(200))
+    );
+    let (status, out, err) = run(&["recv", "--port", &port, "--fail-if", "loss > 2"]);
+    assert_eq!(status, 1, "{out}");
+    assert!(err.contains("flow 10.0.0.1:5004 > 10.0.0.2:6000 UDP: loss = 3"), "{err}");
+    assert!(out.contains("rtp") && out.contains("FLOW") && out.contains("timestamps: virtual"), "{out}");
+}

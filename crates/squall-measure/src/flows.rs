@@ -137,6 +137,16 @@ impl Flows {
         }
     }
 
+    pub fn settings(&self) -> &FlowSettings {
+        &self.settings
+    }
+
+    /// Octets, with what the flows have on the heap.
+    pub fn memory(&self) -> usize {
+        let heap = |flow: &FlowRx| flow.gaps.memory() + flow.sequence.memory();
+        self.table.memory() + self.table.iter().map(|flow| heap(&flow.value)).sum::<usize>()
+    }
+
     /// What the time stamps are multiples of, nanoseconds, as far as it shows.
     pub fn resolution(&self) -> Option<Nanos> {
         (self.resolution > 0).then_some(Nanos(self.resolution))

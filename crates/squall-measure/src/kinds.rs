@@ -437,6 +437,18 @@ struct Candidate {
 }
 
 impl Recognised {
+    /// Octets on the heap.
+    pub fn memory(&self) -> usize {
+        match self {
+            Self::New | Self::Unknown | Self::Signed(_) => 0,
+            Self::Looking(looking) => {
+                let marks = looking.candidates.iter().map(|c| c.marks.capacity() * size_of::<(Mark, Nanos)>());
+                size_of::<Looking>() + marks.sum::<usize>()
+            }
+            Self::Known(known) => size_of::<Sequenced>() + known.sequence.memory() + known.delay.memory(),
+        }
+    }
+
     /// The flow has a packet; `signed`: one of ours, with the number of its stream.
     #[inline]
     pub fn take(&mut self, packet: Packet<'_>, signed: Option<u16>, arrival: Nanos, wanted: Wanted, wall: WallOffset) {

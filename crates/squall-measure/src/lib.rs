@@ -376,6 +376,30 @@ mod tests {
         assert_eq!(rx.streams().map(|s| s.0).collect::<Vec<_>>(), [7]);
         assert!(rx.stream(6).is_none() && rx.stream(8).is_none());
     }
+
+    #[test]
+    fn a_sender_of_ours_that_begins_anew_has_lost_nothing() {
+        let flows = Some(FlowSettings::default());
+        let mut rx = Receiver::new(&Measure { flows, ..Measure::default() });
+        let mut send = |numbers: std::ops::Range<u32>, begin: u64| {
+            let frames: Vec<_> =
+                numbers.map(|n| (frame(7, n, begin + u64::from(n)), Nanos(begin + u64::from(n) + 50))).collect();
+            rx.observe_all(frames.iter().map(|(octets, time)| (&octets[..], 60, *time)));
+        };
+        send(0..500, 1000);
+        // A copy is older than what has come, and a worker that is late stamps anew: neither begins anything.
+        send(300..310, 1000);
+        send(490..495, 100_000);
+        send(0..100, 1_000_000_000);
+        let stream = rx.stream(7).unwrap();
+        let counts = stream.sequence.counts();
+        assert_eq!((stream.sequence.restarts(), counts.unique, counts.duplicates), (1, 600, 15));
+        assert_eq!(stream.sequence.missing_so_far(), 0);
+        let flows = rx.flows.as_ref().unwrap();
+        let known: Vec<_> = flows.table.iter().map(|flow| &flow.value.sequence).collect();
+        assert!(matches!(known[..], [kinds::Recognised::Signed(Some(7))]), "{known:?}");
+    }
+
     #[test]
     fn frames_taken_together_count_as_one_by_one() {
         let (mut all, mut each) = (Receiver::new(&Measure::default()), Receiver::new(&Measure::default()));

@@ -161,6 +161,11 @@ impl Gaps {
     pub fn bins(&self) -> Option<&EqualBins> {
         self.bins.as_deref()
     }
+
+    /// Octets on the heap.
+    pub fn memory(&self) -> usize {
+        self.values.memory() + self.bins.as_ref().map_or(0, |bins| size_of_val(bins.counts()))
+    }
 }
 
 #[cfg(test)]

@@ -173,6 +173,11 @@ impl DelayTracker {
         self.most_negative
     }
 
+    /// Octets on the heap.
+    pub fn memory(&self) -> usize {
+        self.delay.memory() + self.ipdv.memory() + self.gap.memory()
+    }
+
     /// Adds another worker's samples. The jitter, a running value, becomes the larger of the two.
     pub fn merge(&mut self, other: &Self) {
         self.delay.merge(&other.delay);

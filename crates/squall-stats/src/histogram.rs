@@ -287,6 +287,11 @@ impl Histogram {
         })
     }
 
+    /// Octets on the heap.
+    pub fn memory(&self) -> usize {
+        self.bins.capacity() * size_of::<u64>()
+    }
+
     /// Forgets all values; keeps the memory.
     pub fn clear(&mut self) {
         let (block_of, mut bins) = (self.block_of, std::mem::take(&mut self.bins));

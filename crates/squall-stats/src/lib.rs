@@ -25,5 +25,5 @@ pub use delay::{DelayTracker, RUN};
 pub use equal::EqualBins;
 pub use fingerprint::Fingerprint;
 pub use histogram::Histogram;
-pub use sequence::{LossPeriods, Observation, Patterns, SequenceCounts, SequenceTracker, Span};
+pub use sequence::{LossPeriods, Observation, Patterns, SequenceCounts, SequenceTracker, Span, seen_together};
 pub use sparse::Sparse;

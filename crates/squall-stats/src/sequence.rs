@@ -76,6 +76,38 @@ pub struct Patterns {
     pub n_reordering: Histogram,
 }
 
+impl Patterns {
+    /// Adds what another receiver of the same stream saw, where the two share the frames between them: periods and
+    /// distances are then those that each of them saw.
+    pub fn merge(&mut self, other: &Self) {
+        self.periods.periods += other.periods.periods;
+        self.periods.lost += other.periods.lost;
+        self.periods.longest = self.periods.longest.max(other.periods.longest);
+        let (a, b) = (self.periods.min_distance, other.periods.min_distance);
+        self.periods.min_distance = if a == 0 || b == 0 { a.max(b) } else { a.min(b) };
+        self.period_lengths.merge(&other.period_lengths);
+        self.distances.merge(&other.distances);
+        self.extents.merge(&other.extents);
+        self.n_reordering.merge(&other.n_reordering);
+    }
+}
+
+/// What several receivers of one stream saw, which share its frames between them, or one: (first copies, missing).
+///
+/// What one has not seen, another may have; that is only known of a sender that none of them saw beginning anew.
+pub fn seen_together<'a>(trackers: impl Iterator<Item = &'a SequenceTracker>) -> (u64, u64) {
+    let (mut unique, mut before, mut first, mut end, mut came) = (0, 0, i64::MAX, i64::MIN, 0);
+    for tracker in trackers {
+        unique += tracker.counts().unique;
+        before += tracker.missing_before();
+        if let Some(span) = tracker.span() {
+            (first, end, came) = (first.min(span.first), end.max(span.end), came + span.unique);
+        }
+    }
+    let missing = if came > 0 { end.abs_diff(first).saturating_sub(came) } else { 0 };
+    (unique, before + missing)
+}
+
 /// What a frame was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Observation {
@@ -257,6 +289,18 @@ impl SequenceTracker {
         let patterns = self.memory.take().and_then(|memory| memory.patterns);
         before.patterns = before.patterns.take().or(patterns);
         (self.next, self.first, self.lost.end) = (0, 0, 0);
+    }
+
+    /// Octets on the heap.
+    pub fn memory(&self) -> usize {
+        let patterns = |patterns: Option<&Patterns>| {
+            patterns.map_or(0, |p| {
+                let histograms = [&p.period_lengths, &p.distances, &p.extents, &p.n_reordering];
+                size_of::<Patterns>() + histograms.iter().map(|h| h.memory()).sum::<usize>()
+            })
+        };
+        let memory = self.memory.as_ref().map_or(0, |m| size_of::<Memory>() + patterns(m.patterns.as_deref()));
+        memory + self.before.as_ref().map_or(0, |b| size_of::<Before>() + patterns(b.patterns.as_deref()))
     }
 
     /// How often the sender began anew.

@@ -54,6 +54,14 @@ impl Sparse {
         self.len() == 0
     }
 
+    /// Octets on the heap.
+    pub fn memory(&self) -> usize {
+        match &self.0 {
+            Values::Few(..) => 0,
+            Values::Many(histogram) => size_of::<Histogram>() + histogram.memory(),
+        }
+    }
+
     pub fn histogram(&self) -> Histogram {
         match &self.0 {
             Values::Many(histogram) => histogram.as_ref().clone(),

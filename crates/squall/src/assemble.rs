@@ -6,16 +6,16 @@ use std::{
 };
 
 use squall_engine::{PortRx, PortTx, Running, Snapshot, StreamTx};
-use squall_measure::StreamRx as Seen;
+use squall_measure::{FlowSettings, StreamRx as Seen};
 use squall_plan::Plan;
 use squall_port::{InterfaceCounters, PortFacts, Timestamps};
-use squall_stats::{Fingerprint, Histogram};
+use squall_stats::{Fingerprint, Histogram, seen_together};
 use squall_units::{L1_OVERHEAD, Nanos};
 
 use crate::{
     report::{
-        Cpu, Distribution, EqualBins, InterfaceReport, PortReport, PortSample, Reason, ReasonCode, Report, RxReport,
-        SCHEMA, Sample, StreamReport, StreamRx, StreamSample, TxReport, Verdict, WorkerReport,
+        Cpu, Distribution, EqualBins, InterfaceReport, Patterns, PortReport, PortSample, Reason, ReasonCode, Report,
+        RxReport, SCHEMA, Sample, StreamReport, StreamRx, StreamSample, TxReport, Verdict, WorkerReport,
     },
     session::StreamHistograms,
 };
@@ -26,6 +26,8 @@ pub(crate) struct Context {
     pub cpu: Cpu,
     pub command: String,
     pub fingerprint: bool,
+    /// How flows are measured, if they are.
+    pub flows: Option<FlowSettings>,
 }
 
 /// The state at the last sample.
@@ -132,6 +134,7 @@ impl Totals {
             streams,
             capture: None,
             workers: self.workers.clone(),
+            flows: context.flows.as_ref().map(|settings| crate::flows::report(settings, plan, &self.rx, self.running)),
             series,
             cpu: Cpu { user_s, system_s, per_mpkt_s },
             memory: crate::host::memory(),
@@ -204,11 +207,8 @@ impl Totals {
             drops,
             fingerprint: (context.fingerprint && !queues.is_empty()).then(|| print.to_string()),
             arrival_gap_ns: distribution(&gaps),
-            arrival_gap_bins: bins.map(|b| EqualBins {
-                width_ns: b.width(),
-                counts: b.counts().to_vec(),
-                beyond: b.beyond(),
-            }),
+            arrival_gap_bins: bins.as_ref().map(equal_bins),
+            ..crate::flows::total(queues)
         };
         PortReport {
             name: plan.ports[p].name.clone(),
@@ -279,30 +279,29 @@ impl Totals {
         let mut rx = StreamRx::default();
         let (mut delay, mut ipdv, mut gap) = (Histogram::default(), Histogram::default(), Histogram::default());
         // A frame that a switch floods to two ports is no less lost on a third: the port that saw most counts.
-        let (mut best, mut missing) = (0, 0);
+        let (mut best, mut missing, mut came) = (0, 0, 0);
+        let (mut jitter, mut patterns) = (0.0f64, squall_stats::Patterns::default());
         let ports: BTreeSet<usize> = seen.iter().map(|s| s.0).collect();
         for port in ports {
-            let (mut unique, mut first, mut end) = (0, i64::MAX, i64::MIN);
-            for (_, s) in seen.iter().filter(|s| s.0 == port) {
+            let here = || seen.iter().filter(|s| s.0 == port).map(|s| &s.1);
+            for s in here() {
                 let counts = s.sequence.counts();
-                unique += counts.unique;
-                // What one queue of a port has not seen, another may have.
-                if let Some(highest) = s.sequence.highest() {
-                    let behind = highest as i64 + 1;
-                    first = first.min(behind - (counts.unique + s.sequence.missing_so_far()) as i64);
-                    end = end.max(behind);
-                }
                 rx.packets += s.packets;
                 rx.octets += s.octets;
                 rx.duplicates += counts.duplicates;
                 rx.reordered += counts.reordered;
                 rx.max_reordering_extent = rx.max_reordering_extent.max(counts.max_reordering_extent);
+                rx.restarts = rx.restarts.max(s.sequence.restarts());
+                came += counts.unique;
                 delay.merge(s.delay.delay());
                 ipdv.merge(s.delay.ipdv());
                 gap.merge(s.delay.gap());
+                jitter = jitter.max(s.delay.jitter_ns());
+                patterns.merge(&s.sequence.patterns());
             }
+            let (unique, here_missing) = seen_together(here().map(|s| &s.sequence));
             if unique > best {
-                (best, missing) = (unique, (end.abs_diff(first)).saturating_sub(unique));
+                (best, missing) = (unique, here_missing);
             }
             rx.ports.push(plan.ports[port].name.clone());
         }
@@ -316,6 +315,9 @@ impl Totals {
         rx.latency_ns = distribution(&delay);
         rx.ipdv_ns = distribution(&ipdv);
         rx.arrival_gap_ns = distribution(&gap);
+        rx.jitter_ns = (gap.count() > 0).then_some(jitter);
+        rx.reordering_ratio = if came > 0 { rx.reordered as f64 / came as f64 } else { 0.0 };
+        rx.patterns = self::patterns(&patterns);
         rx
     }
 
@@ -362,7 +364,9 @@ impl Totals {
             }
             let dropped: u64 = p.rx.drops.values().sum();
             if dropped > 0 {
-                let text = format!("port {} lost {dropped} frames before they were read", p.name);
+                let blame =
+                    if report.streams.iter().any(|s| s.tx_packets > 0) { "" } else { ": loss is an upper bound" };
+                let text = format!("port {} lost {dropped} frames before they were read{blame}", p.name);
                 say(ReasonCode::ReceiverBound, text);
             }
             let Some(interface) = &p.interface else { continue };
@@ -537,7 +541,21 @@ fn add_stream(sum: &mut StreamTx, s: StreamTx) {
     sum.departure_error.merge(&s.departure_error);
 }
 
-fn distribution(h: &Histogram) -> Option<Distribution> {
+pub(crate) fn patterns(patterns: &squall_stats::Patterns) -> Option<Patterns> {
+    let any = !patterns.period_lengths.is_empty() || !patterns.extents.is_empty();
+    any.then(|| Patterns {
+        loss_period_packets: distribution(&patterns.period_lengths),
+        loss_distance_packets: distribution(&patterns.distances),
+        reordering_extent_packets: distribution(&patterns.extents),
+        n_reordering_packets: distribution(&patterns.n_reordering),
+    })
+}
+
+pub(crate) fn equal_bins(bins: &squall_stats::EqualBins) -> EqualBins {
+    EqualBins { width_ns: bins.width(), counts: bins.counts().to_vec(), beyond: bins.beyond() }
+}
+
+pub(crate) fn distribution(h: &Histogram) -> Option<Distribution> {
     (!h.is_empty()).then(|| Distribution {
         count: h.count(),
         min: h.min(),

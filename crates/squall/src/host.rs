@@ -27,6 +27,14 @@ pub(crate) fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
+/// The wall's clock minus the engine's, nanoseconds.
+pub(crate) fn wall_offset() -> i64 {
+    let before = squall_port::monotonic();
+    let wall = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let after = squall_port::monotonic();
+    wall.as_nanos() as i64 - (before.0 + (after - before).0 / 2) as i64
+}
+
 /// CPU time of the process so far.
 pub(crate) fn cpu() -> Cpu {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();

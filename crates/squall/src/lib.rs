@@ -29,12 +29,14 @@ pub mod compare;
 mod cpus;
 mod error;
 mod filter;
+mod flows;
 mod host;
 pub mod kinds;
 mod ports;
 pub mod probe;
 pub mod render;
 pub mod report;
+pub mod selftest;
 mod session;
 
 pub use capture::Capture;
@@ -44,6 +46,10 @@ pub use ports::open as open_port;
 pub use session::{Opened, Planned, Run, Session};
 pub use squall_capture as capturing;
 pub use squall_engine::EngineError;
+pub use squall_measure::{
+    By, FlowSettings, Pace,
+    kinds::{Kind as SequenceKind, Wanted as SequenceKinds},
+};
 pub use squall_plan::{Multiplier, Placement, Plan, PlanPort, PlanStream, PlanWorker, PortLimits, explain};
 pub use squall_port::{Address, PortFacts, Timestamps};
 pub use squall_port_linux::{

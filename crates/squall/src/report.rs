@@ -33,6 +33,9 @@ pub struct Report {
     pub capture: Option<CaptureReport>,
     /// The threads that sent and received.
     pub workers: Vec<WorkerReport>,
+    /// What was received flow by flow; only of commands that look at that (`squall recv`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flows: Option<FlowsReport>,
     pub series: Vec<Sample>,
     pub cpu: Cpu,
     pub memory: Memory,
@@ -174,6 +177,16 @@ pub struct RxReport {
     pub arrival_gap_ns: Option<Distribution>,
     /// The same gaps in equal bins; only when asked for.
     pub arrival_gap_bins: Option<EqualBins>,
+    /// What the arrival instants are multiples of, as far as they show it; where flows are looked at.
+    #[serde(default)]
+    pub timestamp_resolution_ns: Option<u64>,
+    /// Of the busiest interval ([`FlowsReport::interval_ns`]); where flows are looked at and one queue receives.
+    #[serde(default)]
+    pub peak_pps: Option<f64>,
+    #[serde(default)]
+    pub peak_bps_l2: Option<f64>,
+    #[serde(default)]
+    pub bursts: Option<Bursts>,
 }
 
 /// A capture: every packet that the filter took is `received`, and is either written, lost (`dropped_by_kernel`,
@@ -294,9 +307,170 @@ pub struct StreamRx {
     /// Selection function: consecutive sequence numbers (RFC 3393); magnitude.
     pub ipdv_ns: Option<Distribution>,
     pub arrival_gap_ns: Option<Distribution>,
+    /// Smoothed interarrival jitter at the end (RFC 3550 §6.4.1).
+    #[serde(default)]
+    pub jitter_ns: Option<f64>,
+    /// reordered / received, duplicates left out (RFC 4737 §3.4).
+    #[serde(default)]
+    pub reordering_ratio: f64,
+    /// How often the sender began to count anew; only of streams that are sent elsewhere.
+    #[serde(default)]
+    pub restarts: u64,
+    /// How losses are spread, and how late frames are late; where there are any.
+    #[serde(default)]
+    pub patterns: Option<Patterns>,
 }
 
-/// Summary and histogram of nanoseconds.
+/// Distributions of frames, not of times.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Patterns {
+    /// Loss periods (RFC 3357 §4), and the frames lost in each.
+    pub loss_period_packets: Option<Distribution>,
+    /// Loss distance (RFC 3357 §3): of each lost frame to the lost one before it, in sequence numbers; 1 within a period.
+    pub loss_distance_packets: Option<Distribution>,
+    /// Reordering extent (RFC 4737 §4.2.1) of each frame that came late.
+    pub reordering_extent_packets: Option<Distribution>,
+    /// The largest n for which each frame that came late is n-reordered (RFC 4737 §5); TCP takes 3 for a loss.
+    pub n_reordering_packets: Option<Distribution>,
+}
+
+/// What was received, flow by flow or source by source.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct FlowsReport {
+    /// `flow`, `source`, or `none`: what has an entry in `flows`.
+    pub by: String,
+    /// So many entries at most in each receive queue; the frames of others are counted in `rest`.
+    pub limit: u64,
+    /// Peak rates are those of the busiest interval of this length.
+    pub interval_ns: u64,
+    /// Frames of a burst are no further apart.
+    pub burst_gap_ns: u64,
+    /// Most octets first.
+    pub flows: Vec<FlowReport>,
+    /// The flows of each source together, most octets first; where `by` is `flow`.
+    pub sources: Vec<SourceReport>,
+    /// Frames of flows that were too many.
+    pub rest: Option<RestReport>,
+    /// Memory of the flows; those in it that many frames came of have histograms.
+    pub memory_octets: u64,
+}
+
+/// One flow, or one source.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct FlowReport {
+    /// `10.0.0.1:5000 > 10.0.0.2:6000 UDP`, or an address.
+    pub name: String,
+    /// The port that it was received on.
+    pub port: String,
+    /// Addresses: IP, or MAC where there is no IP.
+    pub src: String,
+    /// Empty, and the ports absent, where sources have the entries.
+    pub dst: String,
+    pub src_port: Option<u16>,
+    pub dst_port: Option<u16>,
+    /// `UDP`, `TCP`, ...; without IP the EtherType's name or number.
+    pub protocol: String,
+    pub packets: u64,
+    /// L2, FCS included.
+    pub octets: u64,
+    /// Instants of the first and the last frame, since the first frame of all.
+    pub first_s: f64,
+    pub last_s: f64,
+    /// Mean from the first to the last frame; 0 of one frame.
+    pub pps: f64,
+    pub bps_l2: f64,
+    /// Of the busiest interval.
+    pub peak_pps: f64,
+    pub peak_bps_l2: f64,
+    pub bursts: Bursts,
+    pub arrival_gap_ns: Option<Distribution>,
+    /// The same gaps in equal bins; only when asked for.
+    pub arrival_gap_bins: Option<EqualBins>,
+    /// Standard deviation of gaps that is the receiver's own at such a rate, where that was measured
+    /// (`squall recv --self-test`, `--floor`) ...
+    #[serde(default)]
+    pub gap_floor_ns: Option<f64>,
+    /// ... and what remains without it: sqrt(stddev² - floor²); 0 where nothing does, that is below the floor.
+    #[serde(default)]
+    pub gap_stddev_corrected_ns: Option<f64>,
+    /// Where its packets are numbered in a way that is known.
+    pub sequence: Option<SequenceReport>,
+}
+
+/// A burst: two frames or more, each at most [`FlowsReport::burst_gap_ns`] behind the one before it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Bursts {
+    pub count: u64,
+    /// Frames in a burst.
+    pub mean_packets: f64,
+    pub max_packets: u64,
+    /// From first to last frame.
+    pub max_ns: u64,
+}
+
+/// What the numbers in a flow's packets tell.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SequenceReport {
+    /// `squall`, `mgen`, `crude`, `trex`, `iperf3`, `rtp`.
+    pub kind: String,
+    /// Of frames of ours: the stream, whose figures are among the report's streams, and none here. Absent: of several.
+    pub stream: Option<u16>,
+    /// Packets that have no such number.
+    pub unnumbered_packets: u64,
+    /// First copies.
+    pub unique_packets: u64,
+    /// Missing between the first and the last number, duplicates not counted as seen (RFC 7680).
+    pub lost: u64,
+    /// lost / (lost + received), 0 to 1.
+    pub loss_ratio: f64,
+    /// RFC 5560.
+    pub duplicates: u64,
+    /// Type-P-Reordered (RFC 4737 §3).
+    pub reordered: u64,
+    /// reordered / received, duplicates left out (RFC 4737 §3.4).
+    pub reordering_ratio: f64,
+    /// Largest reordering extent (RFC 4737 §4.2.1), packets.
+    pub max_reordering_extent: u64,
+    /// Older than what is remembered (4096 numbers): late or duplicates. They count as lost.
+    pub too_old: u64,
+    /// How often the sender began to count anew.
+    pub restarts: u64,
+    /// Whose clock the send times are of: `wall` or `receiver`, within two seconds of ours, so that there is a one-way
+    /// delay; `other`; `none` where there is no send time in a known unit.
+    pub clock: String,
+    /// One-way delay (RFC 7679).
+    pub latency_ns: Option<Distribution>,
+    /// Packets that came before they were sent, by the clocks; they are in no latency.
+    pub negative_latency: u64,
+    /// Selection function: consecutive sequence numbers (RFC 3393); magnitude.
+    pub ipdv_ns: Option<Distribution>,
+    /// Smoothed interarrival jitter at the end (RFC 3550 §6.4.1).
+    pub jitter_ns: Option<f64>,
+    pub patterns: Option<Patterns>,
+}
+
+/// The flows of one source.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SourceReport {
+    pub name: String,
+    pub flows: u64,
+    pub packets: u64,
+    pub octets: u64,
+    /// Mean from the first to the last frame.
+    pub pps: f64,
+    pub bps_l2: f64,
+    /// Of the flows whose packets are numbered.
+    pub lost: Option<u64>,
+}
+
+/// Frames that have no entry of their own.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RestReport {
+    pub packets: u64,
+    pub octets: u64,
+}
+
+/// Summary and histogram, of nanoseconds where its name says nothing else.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Distribution {
     pub count: u64,
@@ -383,15 +557,34 @@ impl Report {
     pub fn distributions_mut(&mut self) -> impl Iterator<Item = &mut Distribution> {
         let ports = self.ports.iter_mut().flat_map(|p| [&mut p.tx.departure_error_ns, &mut p.rx.arrival_gap_ns]);
         let streams = self.streams.iter_mut().flat_map(|s| {
-            let rx = s.rx.as_mut().map(|rx| [&mut rx.latency_ns, &mut rx.ipdv_ns, &mut rx.arrival_gap_ns]);
+            let rx = s.rx.as_mut().map(|rx| {
+                let patterns = rx.patterns.as_mut().map(Patterns::distributions_mut);
+                [&mut rx.latency_ns, &mut rx.ipdv_ns, &mut rx.arrival_gap_ns]
+                    .into_iter()
+                    .chain(patterns.into_iter().flatten())
+            });
             rx.into_iter().flatten().chain([&mut s.departure_error_ns])
         });
-        ports.chain(streams).flatten()
+        let flows = self.flows.iter_mut().flat_map(|all| &mut all.flows).flat_map(|flow| {
+            let sequence = flow.sequence.as_mut().map(|s| {
+                let patterns = s.patterns.as_mut().map(Patterns::distributions_mut);
+                [&mut s.latency_ns, &mut s.ipdv_ns].into_iter().chain(patterns.into_iter().flatten())
+            });
+            [&mut flow.arrival_gap_ns].into_iter().chain(sequence.into_iter().flatten())
+        });
+        ports.chain(streams).chain(flows).flatten()
     }
 
     /// The report of a run or a part of it as one line of JSON would have it, indented.
     pub fn to_json(&self) -> String {
         serde_json::to_string_pretty(self).expect("a report has string keys and no custom serializers")
+    }
+}
+
+impl Patterns {
+    fn distributions_mut(&mut self) -> [&mut Option<Distribution>; 4] {
+        let Self { loss_period_packets, loss_distance_packets, reordering_extent_packets, n_reordering_packets } = self;
+        [loss_period_packets, loss_distance_packets, reordering_extent_packets, n_reordering_packets]
     }
 }
 

@@ -9,6 +9,7 @@ use std::{
 };
 
 use squall_engine::{Measure, Running, Settings, Take};
+use squall_measure::FlowSettings;
 use squall_plan::{Assets, Cpu, Multiplier, Options, Plan, PlanPort, PortLimits};
 use squall_port::{Port, PortFacts};
 use squall_profile::Profile;
@@ -47,6 +48,8 @@ pub struct Session {
     pub gap_bins: Option<(usize, Nanos)>,
     /// What is written to files of what is received.
     pub capture: Option<Capture>,
+    /// Each flow is measured for itself.
+    pub flows: Option<FlowSettings>,
     /// For the report: the command line.
     pub command: String,
 }
@@ -124,6 +127,7 @@ impl Session {
             filter: None,
             gap_bins: None,
             capture: None,
+            flows: None,
             command: String::new(),
         }
     }
@@ -353,14 +357,19 @@ impl Opened {
         if let Some(capturing) = &capturing {
             self.take.iter_mut().enumerate().for_each(|(i, take)| take.sink = Some(capturing.sinks(i)));
         }
+        let flows = self.session.flows.clone().map(|flows| FlowSettings {
+            wall: (!self.virtual_time).then(crate::host::wall_offset),
+            restarts: self.plan.streams.is_empty(),
+            ..flows
+        });
         let settings = Settings {
             virtual_time: self.virtual_time,
             fingerprint: self.session.fingerprint,
             measure: Measure {
                 count_only: capturing.is_some(),
-                flows: None,
                 fingerprint: self.session.fingerprint,
                 gap_bins: self.session.gap_bins.map(|(bins, width)| EqualBins::new(bins, width.0.max(1))),
+                flows: flows.clone(),
             },
             take: self.take,
             linger: self.session.linger,
@@ -370,6 +379,7 @@ impl Opened {
             cpu: crate::host::cpu(),
             command: self.session.command.clone(),
             fingerprint: self.session.fingerprint,
+            flows,
         };
         let running = squall_engine::start(Arc::new(self.plan.clone()), self.ports, settings).map_err(|e| match e {
             squall_engine::EngineError::Port { error, .. } if error.kind() == io::ErrorKind::InvalidInput => {

@@ -9,13 +9,13 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 
 use super::{
-    human,
+    flow_page, human,
     page::{Page, escape, notes, tiles},
     text::reasons_text,
 };
 use crate::report::{Distribution, PortReport, Report, Sample, StreamReport};
 
-const JS: &str = include_str!("assets/report.js");
+const JS: &str = concat!(include_str!("assets/report.js"), include_str!("assets/flows.js"));
 
 /// The report as a self-contained page.
 pub fn html(report: &Report) -> String {
@@ -26,6 +26,9 @@ pub fn html(report: &Report) -> String {
     figures(report, markup);
     notes(&report.notes, markup);
     ports(&report.ports, markup);
+    if let Some(flows) = report.flows.as_ref().filter(|flows| !flows.flows.is_empty()) {
+        flow_page::markup(flows, markup);
+    }
     *markup += include_str!("assets/body.html");
     page.footer(&[
         &format!("Squall {}", report.squall_version),
@@ -233,6 +236,7 @@ fn data(report: &Report) -> Value {
         "ports": report.ports.iter().map(|p| port_data(p, &groups)).collect::<Vec<_>>(),
         "streams": streams,
         "details": details,
+        "flows": report.flows.as_ref().filter(|flows| !flows.flows.is_empty()).map(flow_page::data),
         "all": { "hist": histograms(&report.streams), "series": all_streams(&groups).to_json() },
     })
 }

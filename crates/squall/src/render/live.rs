@@ -150,12 +150,18 @@ impl Live {
         }
         // Without the frame's own last line, where the cursor stands.
         let mut free = rows.max(8) - 1 - lines.len();
-        let ports = if sample.streams.is_empty() { free } else { (free / 2).max(3) };
+        let alone = sample.streams.is_empty() && so_far.flows.as_ref().is_none_or(|flows| flows.flows.is_empty());
+        let ports = if alone { free } else { (free / 2).max(3) };
         lines.extend(port_table(sample, so_far, ports).lines(width, self.color));
         free = (rows.max(8) - 1).saturating_sub(lines.len());
         if !sample.streams.is_empty() && free >= 3 {
             lines.push(String::new());
             lines.extend(stream_table(sample, so_far, free - 1).lines(width, self.color));
+        }
+        free = (rows.max(8) - 1).saturating_sub(lines.len());
+        if let Some(flows) = so_far.flows.as_ref().filter(|flows| free >= 3 && !flows.flows.is_empty()) {
+            lines.push(String::new());
+            lines.extend(super::flows::watched(flows, free - 1).lines(width, self.color));
         }
         lines.truncate(rows.max(8) - 1);
         lines

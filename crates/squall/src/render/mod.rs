@@ -3,6 +3,8 @@
 //! Renders what the report says and computes nothing that the JSON does not hold, but sums and agreements.
 
 pub mod compare;
+mod flow_page;
+mod flows;
 mod html;
 pub mod human;
 mod live;
@@ -10,6 +12,7 @@ pub mod page;
 mod table;
 mod text;
 
+pub use flows::flows;
 pub use html::html;
 pub use live::{Live, LiveMode};
 pub use text::summary;

@@ -58,6 +58,7 @@ pub fn report(streams: usize) -> Report {
         ],
         streams,
         capture: None,
+        flows: None,
         workers: vec![WorkerReport { cpu: Some(0), cpu_s: 29.9, tx_packets: sent, rx_packets: sent - lost }],
         series,
         cpu: Cpu { user_s: 11.2, system_s: 24.9, per_mpkt_s: Some(1.03) },
@@ -104,6 +105,7 @@ fn port(name: &str, address: &str, sent: u64, received: u64, dropped: u64, surpl
             fingerprint: None,
             arrival_gap_bins: None,
             arrival_gap_ns: (received > 0).then(|| distribution(20_000, 833.0, 0.5, &mut Chance(9))),
+            ..RxReport::default()
         },
         interface: Some(InterfaceReport {
             tx_packets: sent + surplus,
@@ -143,6 +145,7 @@ fn stream(i: usize, name: &str, pps: f64, chance: &mut Chance) -> StreamReport {
             latency_ns: Some(distribution(samples, latency, 0.35, chance)),
             ipdv_ns: Some(distribution(samples, 310.0, 1.0, chance)),
             arrival_gap_ns: Some(distribution(samples, 1e9 / pps, 0.12, chance)),
+            ..StreamRx::default()
         }),
     }
 }

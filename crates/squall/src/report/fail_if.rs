@@ -10,15 +10,15 @@
 //! A value is a number and the unit of its term: counts `0`, `10k`; shares `0.1 %`, `50 ppm`, `1e-3`; times `50us`,
 //! `1.5 ms`; rates `10 kpps`.
 //!
-//! **Where it is evaluated.** An expression that names a term of a stream is evaluated on each stream and fails if it
-//! holds on any; terms of the run have the same value on every stream. `total.` before a count makes it a sum over the
+//! **Where it is evaluated.** An expression that names a term of a stream is evaluated on each stream, and on each flow
+//! that was looked at, and fails if it holds on any; terms of the run have the same value on every one. `total.` before a count makes it a sum over the
 //! run. What a stream does not measure is unknown there, and unknown is no failure, but a criterion that comes out
 //! unknown everywhere fails: a check that looked at nothing must not pass. So does one on a stream that measures and
 //! of which nothing arrived.
 
 use std::fmt;
 
-use super::{Distribution, Report, StreamReport, StreamRx};
+use super::{Distribution, FlowReport, Report, SequenceReport, StreamReport, StreamRx};
 
 /// A parsed criterion.
 ///
@@ -53,7 +53,7 @@ impl FailIf {
     /// One sentence for each violation, at most ten and a count of the rest; none when the report passes.
     pub fn check(&self, report: &Report) -> Vec<String> {
         let run = RunTotals::new(report);
-        let verdict = |stream: Option<&StreamReport>| match self.root.holds(&run, stream) {
+        let verdict = |stream: Option<Subject<'_>>| match self.root.holds(&run, stream) {
             Some(true) => Outcome::Fails(self.values(&run, stream)),
             Some(false) => Outcome::Passes,
             None => Outcome::Unknown,
@@ -67,20 +67,20 @@ impl FailIf {
         }
         let mut violations = Vec::new();
         let mut decided = false;
-        for stream in &report.streams {
-            match verdict(Some(stream)) {
-                Outcome::Fails(values) => {
-                    violations.push(format!("stream {:?}: {values} (fail if {})", stream.name, self.text));
+        let flows = report.flows.iter().flat_map(|all| &all.flows).map(Subject::Flow);
+        for subject in report.streams.iter().map(Subject::Stream).chain(flows) {
+            match (verdict(Some(subject)), subject) {
+                (Outcome::Fails(values), _) => violations.push(format!("{subject}: {values} (fail if {})", self.text)),
+                (Outcome::Passes, _) => decided = true,
+                (Outcome::Unknown, Subject::Stream(stream))
+                    if stream.tx_packets > 0 && stream.rx.as_ref().is_some_and(|rx| rx.packets == 0) =>
+                {
+                    violations.push(format!(
+                        "{subject}: cannot tell whether {}: none of its {} frames arrived",
+                        self.text, stream.tx_packets
+                    ));
                 }
-                Outcome::Passes => decided = true,
-                Outcome::Unknown => {
-                    if stream.tx_packets > 0 && stream.rx.as_ref().is_some_and(|rx| rx.packets == 0) {
-                        violations.push(format!(
-                            "stream {:?}: cannot tell whether {}: none of its {} frames arrived",
-                            stream.name, self.text, stream.tx_packets
-                        ));
-                    }
-                }
+                (Outcome::Unknown, _) => {}
             }
         }
         if violations.is_empty() && !decided {
@@ -92,13 +92,14 @@ impl FailIf {
         let more = violations.len().saturating_sub(10);
         violations.truncate(10);
         if more > 0 {
-            violations.push(format!("{more} more streams (fail if {})", self.text));
+            let what = if report.flows.is_some() { "flows" } else { "streams" };
+            violations.push(format!("{more} more {what} (fail if {})", self.text));
         }
         violations
     }
 
     /// `loss = 12, latency.p99 = 60.0 µs`
-    fn values(&self, run: &RunTotals<'_>, stream: Option<&StreamReport>) -> String {
+    fn values(&self, run: &RunTotals<'_>, stream: Option<Subject<'_>>) -> String {
         let mut seen: Vec<(Term, String)> = Vec::new();
         self.root.visit(&mut |term| {
             if seen.iter().all(|(t, _)| *t != term) {
@@ -113,6 +114,22 @@ impl FailIf {
 impl fmt::Display for FailIf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
+    }
+}
+
+/// What an expression is evaluated on.
+#[derive(Clone, Copy)]
+enum Subject<'a> {
+    Stream(&'a StreamReport),
+    Flow(&'a FlowReport),
+}
+
+impl fmt::Display for Subject<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stream(stream) => write!(f, "stream {:?}", stream.name),
+            Self::Flow(flow) => write!(f, "flow {}", flow.name),
+        }
     }
 }
 
@@ -179,12 +196,15 @@ const STREAM_TERMS: &[(&str, Kind, &str)] = &[
     ("loss_ratio", Kind::Share, "loss / sent"),
     ("duplicates", Kind::Count, "RFC 5560"),
     ("reordered", Kind::Count, "Type-P-Reordered (RFC 4737)"),
+    ("jitter", Kind::Time, "smoothed interarrival jitter at the end (RFC 3550)"),
+    ("rx_pps", Kind::Rate, "of a flow: mean rate from its first to its last frame"),
 ];
 
 const SPREADS: &[(&str, &str)] = &[
     ("latency", "one-way delay (RFC 7679)"),
     ("ipdv", "delay variation, magnitude (RFC 3393)"),
     ("arrival_gap", "gap between consecutive frames of the stream at the receiver"),
+    ("gap", "the same"),
     ("departure_error", "actual minus due instant of departure"),
 ];
 
@@ -242,11 +262,19 @@ impl Term {
     }
 
     /// `None`: not measured. Yes is 1, times are nanoseconds.
-    fn value(self, run: &RunTotals<'_>, stream: Option<&StreamReport>) -> Option<f64> {
-        match self {
-            Self::Run(name) => run.value(name),
-            Self::Stream(name) => stream_value(name, stream?),
-            Self::Spread(spread, statistic) => spread_value(spread, statistic, stream?),
+    fn value(self, run: &RunTotals<'_>, subject: Option<Subject<'_>>) -> Option<f64> {
+        match (self, subject) {
+            (Self::Run(name), _) => run.value(name),
+            (_, None) => None,
+            (Self::Stream(name), Some(Subject::Stream(stream))) => stream_value(name, stream),
+            (Self::Stream(name), Some(Subject::Flow(flow))) => flow_value(name, flow),
+            (Self::Spread(spread, statistic), Some(subject)) => {
+                let distribution = match subject {
+                    Subject::Stream(stream) => stream_spread(spread, stream),
+                    Subject::Flow(flow) => flow_spread(spread, flow),
+                };
+                distribution.and_then(|d| statistic_of(statistic, d))
+            }
         }
     }
 }
@@ -269,12 +297,14 @@ struct RunTotals<'a> {
 
 impl<'a> RunTotals<'a> {
     fn new(report: &'a Report) -> Self {
+        let flows = report.flows.iter().flat_map(|all| &all.flows).filter_map(numbered);
         let measured = report
             .streams
             .iter()
             .filter_map(|s| {
                 s.rx.as_ref().map(|rx| [s.tx_packets.max(rx.packets + rx.lost), rx.lost, rx.duplicates, rx.reordered])
             })
+            .chain(flows.map(|s| [s.unique_packets + s.lost, s.lost, s.duplicates, s.reordered]))
             .reduce(|a, b| std::array::from_fn(|i| a[i].saturating_add(b[i])));
         Self { report, measured }
     }
@@ -311,19 +341,53 @@ fn stream_value(name: &str, stream: &StreamReport) -> Option<f64> {
         "loss_ratio" => rx(|rx| rx.loss_ratio),
         "duplicates" => rx(|rx| rx.duplicates as f64),
         "reordered" => rx(|rx| rx.reordered as f64),
+        "jitter" => stream.rx.as_ref().and_then(|rx| rx.jitter_ns),
+        "rx_pps" => None,
         _ => unreachable!("{name} is in STREAM_TERMS and has no value"),
     }
 }
 
-fn spread_value(spread: &str, statistic: &str, stream: &StreamReport) -> Option<f64> {
+fn stream_spread<'a>(spread: &str, stream: &'a StreamReport) -> Option<&'a Distribution> {
     let rx = stream.rx.as_ref();
-    let d: &Distribution = match spread {
+    match spread {
         "latency" => rx?.latency_ns.as_ref(),
         "ipdv" => rx?.ipdv_ns.as_ref(),
-        "arrival_gap" => rx?.arrival_gap_ns.as_ref(),
+        "arrival_gap" | "gap" => rx?.arrival_gap_ns.as_ref(),
         "departure_error" => stream.departure_error_ns.as_ref(),
         _ => unreachable!("{spread} is in SPREADS and has no value"),
-    }?;
+    }
+}
+
+/// Of a flow of ours, what its signatures tell is a stream's.
+fn numbered(flow: &FlowReport) -> Option<&SequenceReport> {
+    flow.sequence.as_ref().filter(|s| s.kind != "squall")
+}
+
+fn flow_value(name: &str, flow: &FlowReport) -> Option<f64> {
+    let numbered = numbered(flow);
+    match name {
+        "rx" => Some(flow.packets as f64),
+        "rx_pps" => Some(flow.pps),
+        "loss" => numbered.map(|s| s.lost as f64),
+        "loss_ratio" => numbered.map(|s| s.loss_ratio),
+        "duplicates" => numbered.map(|s| s.duplicates as f64),
+        "reordered" => numbered.map(|s| s.reordered as f64),
+        "jitter" => numbered.and_then(|s| s.jitter_ns),
+        // What a sender knows.
+        _ => None,
+    }
+}
+
+fn flow_spread<'a>(spread: &str, flow: &'a FlowReport) -> Option<&'a Distribution> {
+    match spread {
+        "arrival_gap" | "gap" => flow.arrival_gap_ns.as_ref(),
+        "latency" => numbered(flow)?.latency_ns.as_ref(),
+        "ipdv" => numbered(flow)?.ipdv_ns.as_ref(),
+        _ => None,
+    }
+}
+
+fn statistic_of(statistic: &str, d: &Distribution) -> Option<f64> {
     if d.count == 0 {
         return None;
     }
@@ -422,7 +486,7 @@ enum Expr {
 
 impl Expr {
     /// Kleene's three values: `None` is unknown.
-    fn holds(&self, run: &RunTotals<'_>, stream: Option<&StreamReport>) -> Option<bool> {
+    fn holds(&self, run: &RunTotals<'_>, stream: Option<Subject<'_>>) -> Option<bool> {
         // `winner` decides alone; without it one unknown makes the whole unknown.
         let fold = |parts: &[Self], winner: bool| {
             let mut result = Some(!winner);
@@ -797,9 +861,31 @@ mod tests {
         for name in Term::all_names() {
             let term = Term::find(&name).unwrap();
             assert_eq!(term.to_string(), name);
-            term.value(&run, Some(&report.streams[0]));
+            term.value(&run, Some(Subject::Stream(&report.streams[0])));
             let shown = if let Term::Spread(s, _) = term { format!("{s}.STAT") } else { name };
             assert!(reference.lines().any(|l| l.starts_with(&shown)), "{shown}");
         }
+    }
+
+    #[test]
+    fn flows_are_looked_at_as_streams_are() {
+        use super::super::FlowsReport;
+        let gap = Distribution { count: 9, stddev: 40_000.0, ..Distribution::default() };
+        let sequence =
+            SequenceReport { kind: "rtp".into(), lost: 2, jitter_ns: Some(900.0), ..SequenceReport::default() };
+        let flow = |name: &str, sequence: Option<SequenceReport>| FlowReport {
+            name: name.into(),
+            arrival_gap_ns: Some(gap.clone()),
+            sequence,
+            ..FlowReport::default()
+        };
+        let flows = FlowsReport { flows: vec![flow("a", None), flow("b", Some(sequence))], ..FlowsReport::default() };
+        let report = Report { flows: Some(flows), ..Report::default() };
+        let check = |text: &str| FailIf::parse(text).unwrap().check(&report);
+        assert_eq!(check("loss > 1"), ["flow b: loss = 2 (fail if loss > 1)"]);
+        assert_eq!(check("gap.stddev > 30us").len(), 2);
+        assert_eq!(check("jitter > 1us or gap.stddev > 50us"), [""; 0]);
+        assert_eq!(check("total.loss > 1").len(), 1);
+        assert_eq!(check("latency.p99 > 1us").len(), 1, "nobody measured it");
     }
 }
