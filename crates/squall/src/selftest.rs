@@ -97,11 +97,11 @@ pub fn run(ports: [String; 2], rates: &[u32], time: Duration, mut told: impl FnM
 
 fn measure(ports: &[String; 2], rate: u32, time: Duration) -> Result<Report, Error> {
     let text = format!(
-        "[ports]\nA = {:?}\nB = {:?}\n[[stream]]\nname = \"steady\"\nport = \"A\"\npacket = \"eth/ipv4(src=198.18.0.1,\
-         dst=198.19.0.1)/udp(sport=1024,dport=1025)\"\nsize = 128\nrate = {rate}\nlatency = true\n[stop]\nduration = \"{} ms\"\n",
+        "duration = \"{} ms\"\n[ports]\nA = {:?}\nB = {:?}\n[[stream]]\nname = \"steady\"\nport = \"A\"\npacket = \
+         \"eth/ipv4(src=198.18.0.1,dst=198.19.0.1)/udp(sport=1024,dport=1025)\"\nsize = 128\nrate = {rate}\nlatency = true\n",
+        time.as_millis(),
         ports[0],
         ports[1],
-        time.as_millis()
     );
     let profile = crate::Profile::parse(&text, "<self-test>", crate::Format::Toml)?;
     // Resolution, and what else a listener would measure: its cost is part of the floor.
