@@ -1,4 +1,5 @@
-//! Whatever a capture holds, reading it ends, and lends no more than the file has.
+//! Whatever a capture holds, compressed or not: reading it ends, as does going on behind each fault; what is lent is of the
+//! file.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -8,29 +9,38 @@ fuzz_target!(|file: &[u8]| {
     let mut reader = match CaptureReader::from_read(file) {
         Ok(reader) => reader,
         Err(error) => {
-            assert!(error.offset <= file.len() as u64);
             let _ = error.to_string();
             return;
         }
     };
-    let mut octets = 0;
+    let (compression, mut octets, mut faults) = (reader.compression(), 0, 0);
     loop {
+        let before = reader.offset();
         match reader.next() {
             Ok(Some(packet)) => {
                 assert!(packet.data.len() <= packet.wire_len as usize);
-                octets += packet.data.len();
+                octets += packet.data.len() as u64;
                 let (interface, number) = (packet.interface as usize, packet.number);
+                let _ = (packet.options.direction(), packet.options.dropped(), packet.options.comments().count());
                 assert!(interface < reader.interfaces().len());
                 assert_eq!(number, reader.packets());
+                assert!(reader.offset() > before);
             }
             Ok(None) => break,
             Err(error) => {
-                assert!(error.offset <= file.len() as u64);
+                assert!(compression.is_some() || error.offset <= file.len() as u64);
+                assert!(error.offset >= before);
                 let _ = error.to_string();
-                break;
+                assert!(matches!(reader.next(), Ok(None)));
+                let skipped = reader.recover();
+                assert_eq!(skipped.from + skipped.octets, reader.offset());
+                faults += 1;
+                // A file's header may be found where the fault is; each other step takes an octet at least.
+                assert!(faults <= 2 * (reader.offset() + 2));
             }
         }
     }
-    assert!(octets <= file.len());
+    assert!(octets <= reader.offset());
+    assert!(compression.is_some() || reader.offset() <= file.len() as u64);
     assert!(matches!(reader.next(), Ok(None)));
 });

@@ -1,10 +1,12 @@
 #![no_main]
-//! The octets of any frame: no panic, what is listed is right, and stays right at another length.
+//! The octets of any frame, and of a packet of any link: no panic, what is listed is right, and stays right at another
+//! length.
 
 use libfuzzer_sys::fuzz_target;
 use squall_wire::Frame;
 
 fuzz_target!(|data: &[u8]| {
+    any_link(data);
     let mut frame = Frame::dissect(data.to_vec());
     assert_eq!(frame.bytes, data);
     check(&frame);
@@ -22,6 +24,21 @@ fuzz_target!(|data: &[u8]| {
         }
     }
 });
+
+/// As a packet of the link that the first two octets name, cut or not.
+fn any_link(data: &[u8]) {
+    let Some((&[high, low], packet)) = data.split_first_chunk() else { return };
+    let link_type = u16::from_be_bytes([high, low]);
+    let frame = Frame::dissect_link(link_type, packet.to_vec());
+    check(&frame);
+    for wire_len in [0, packet.len(), packet.len() + 1, 1 << 20] {
+        assert!(!squall_wire::summary(link_type, packet, wire_len).is_empty());
+        squall_wire::summary(1, packet, wire_len);
+    }
+    if let Ok(ethernet) = squall_wire::link::to_ethernet(link_type, packet) {
+        assert!(ethernet.len() <= packet.len() + 14);
+    }
+}
 
 fn check(frame: &Frame) {
     assert!(frame.payload <= frame.bytes.len() && frame.trailer <= frame.bytes.len());

@@ -3,7 +3,6 @@
 use std::io::{self, BufWriter, Write};
 
 use squall_pcap::{InterfaceFormat, LinkType};
-use squall_wire::Frame;
 
 use crate::{record::Placed, time::Civil};
 
@@ -58,10 +57,7 @@ impl Printer {
     pub fn print(&mut self, packet: &Placed<'_>, interface: usize) {
         let stamp = self.stamp(packet.time_ns);
         let name = if self.names.len() > 1 { format!("{} ", self.names[interface]) } else { String::new() };
-        let line = match self.links[interface] {
-            LinkType::ETHERNET => Frame::dissect(packet.data.to_vec()).summary(),
-            other => format!("{other}, length {}", packet.wire_len),
-        };
+        let line = squall_wire::summary(self.links[interface].0, packet.data, packet.wire_len as usize);
         let cut = match packet.data.len() < packet.wire_len as usize {
             true => format!(" [{} of {} octets captured]", packet.data.len(), packet.wire_len),
             false => String::new(),
