@@ -59,7 +59,7 @@ def written_captures_are_read_by_all(folder):
         kept = times if precision == "nanoseconds" else [t // 1000 * 1000 for t in times]
         expect([int(r[0].replace(".", "")) for r in rows], kept, f"{name}: times")
         lines = run("tcpdump", "-n", "-t", "-r", path).splitlines()
-        expect(lines[1], "IP 198.18.0.1.49152 > 198.19.0.1.5001: UDP, length 37", f"{name}: tcpdump")
+        expect(lines[1], "IP 198.18.0.1.49184 > 198.19.0.1.5001: UDP, length 37", f"{name}: tcpdump")
         expect(len(lines), FRAMES, f"{name}: tcpdump's packets")
     for name in ("raw", "ipv4"):
         rows = tshark(folder / f"{name}.pcap", "frame.len", "ip.src")

@@ -34,7 +34,7 @@ fn frame(len: usize) -> Vec<u8> {
     let mut octets = [[2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1]].concat();
     octets.extend([8, 0, 0x45, 0]);
     octets.extend((len as u16 - 14).to_be_bytes());
-    octets.extend([0, 0, 0, 0, 64, 17, 0, 0, 198, 18, 0, 1, 198, 19, 0, 1, 0xc0, 0, 0x13, 0x89]);
+    octets.extend([0, 0, 0, 0, 64, 17, 0, 0, 198, 18, 0, 1, 198, 19, 0, 1, 0xc0, 32, 0x13, 0x89]);
     octets.extend((len as u16 - 34).to_be_bytes());
     octets.resize(len, 0);
     octets
