@@ -24,6 +24,18 @@ impl CpuTime {
         self.user + self.system
     }
 
+    /// As this one is shared among user and system, but adding up to `total`, which is known better; this one where `total`
+    /// is nothing.
+    pub fn of_total(self, total: Duration) -> Self {
+        if total.is_zero() {
+            return self;
+        }
+        let ticks = self.total();
+        let share = if ticks.is_zero() { 0.0 } else { self.user.as_secs_f64() / ticks.as_secs_f64() };
+        let user = total.mul_f64(share);
+        Self { user, system: total.saturating_sub(user) }
+    }
+
     /// What has come since `earlier`.
     pub fn since(self, earlier: Self) -> Self {
         let Self { user, system } = self;
@@ -204,6 +216,15 @@ mod tests {
         child.wait().unwrap();
         assert!(has_ended(pid));
         assert_eq!(cpu_time(pid), CpuTime::default());
+    }
+
+    #[test]
+    fn what_is_known_better_is_shared_as_the_ticks_are() {
+        let ms = Duration::from_millis;
+        let ticks = CpuTime { user: ms(10), system: ms(30) };
+        assert_eq!(ticks.of_total(ms(44)), CpuTime { user: ms(11), system: ms(33) });
+        assert_eq!(ticks.of_total(Duration::ZERO), ticks);
+        assert_eq!(CpuTime::default().of_total(ms(7)), CpuTime { user: Duration::ZERO, system: ms(7) });
     }
 
     #[test]

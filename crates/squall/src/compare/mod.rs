@@ -257,10 +257,7 @@ impl<'a> Bench<'a> {
                 if (self.stop)() {
                     break;
                 }
-                let done = self.once(&Run { tool: tools[i], data, sender, place, rate });
-                if !(self.stop)() {
-                    steps[i].rounds.push(done);
-                }
+                steps[i].rounds.extend(self.once(&Run { tool: tools[i], data, sender, place, rate }));
             }
         }
         steps.retain(|step| !step.rounds.is_empty());
@@ -280,7 +277,7 @@ impl<'a> Bench<'a> {
                     tried = true;
                     let asked = pps.is_finite().then(|| pps.round());
                     let rate = asked.map_or(Rate::MAX, |pps| Rate::pps(pps as u64));
-                    let round = self.once(&Run { tool, data, sender, place, rate });
+                    let Some(round) = self.once(&Run { tool, data, sender, place, rate }) else { continue };
                     search.record(Trial {
                         asked_pps: asked,
                         actual_pps: round.pps(),
@@ -302,15 +299,16 @@ impl<'a> Bench<'a> {
         self.result.lossless.extend(lossless);
     }
 
-    /// One run, told in a line.
-    fn once(&mut self, run: &Run<'_>) -> Round {
+    /// One run, told in a line; `None` if it was interrupted.
+    fn once(&mut self, run: &Run<'_>) -> Option<Round> {
         let round = self.attempt(run).unwrap_or_else(|why| Round { failed: Some(why), ..Round::default() });
+        if (self.stop)() {
+            return None;
+        }
         let place = run.place.info().name;
         let what = format!("{}  {}  {place}  {}", run.tool.name, run.data.info.name, rounded(run.rate));
-        if !(self.stop)() {
-            (self.progress)(&format!("{what}:  {}", round.in_a_line()));
-        }
-        round
+        (self.progress)(&format!("{what}:  {}", round.in_a_line()));
+        Some(round)
     }
 
     fn attempt(&self, run: &Run<'_>) -> Result<Round, String> {

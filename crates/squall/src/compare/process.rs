@@ -2,6 +2,7 @@
 
 use std::{
     fs::{self, File},
+    os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
@@ -23,13 +24,15 @@ const LAST_BLOCK: Duration = Duration::from_millis(1200);
 const DRAIN: Duration = Duration::from_secs(30);
 /// Between being asked to end and being told, and killed.
 const END: [Duration; 2] = [Duration::from_secs(20), Duration::from_secs(5)];
+/// As every Linux numbers it.
+const SIGINT: i32 = 2;
 const LOOK: Duration = Duration::from_millis(10);
 
 pub struct Running {
     child: Child,
     log: PathBuf,
-    /// When it was ready.
-    before: CpuTime,
+    /// When it was ready: in steps of 10 ms and exact.
+    before: (CpuTime, Duration),
 }
 
 /// What it left behind.
@@ -61,9 +64,9 @@ impl Running {
         let mut command = Command::new(&program);
         command.args(arguments).stdin(Stdio::null()).stdout(said).stderr(again);
         let child = child::spawn(&mut command, cpu).map_err(|e| format!("{}: {e}", program.display()))?;
-        let mut running = Self { child, log: log.into(), before: CpuTime::default() };
+        let mut running = Self { child, log: log.into(), before: Default::default() };
         running.wait_until_ready(interface, stop)?;
-        running.before = child::cpu_time(running.pid());
+        running.before = (child::cpu_time(running.pid()), child::run_time(running.pid()));
         Ok(running)
     }
 
@@ -118,6 +121,8 @@ impl Running {
         let pid = self.pid();
         let early = child::has_ended(pid);
         let peak_memory = child::peak_memory(pid);
+        let (worked, exact) =
+            (child::cpu_time(pid).since(self.before.0), child::run_time(pid).saturating_sub(self.before.1));
         child::interrupt(pid);
         let mut wrong = early.then(|| format!("it ended before it was asked to: {}", self.last_words()));
         if !wait(pid, END[0]) {
@@ -126,14 +131,17 @@ impl Running {
             wait(pid, END[1]);
         }
         // It waits to be waited for, and until then its time can be read.
-        let cpu = child::cpu_time(pid).since(self.before);
+        let ending = child::cpu_time(pid).since(self.before.0).since(worked);
+        let worked = worked.of_total(exact);
+        let cpu = CpuTime { user: worked.user + ending.user, system: worked.system + ending.system };
         child::kill(pid);
-        // 130: by SIGINT, as shells say; tools that know Ctrl-C end with 0.
+        // By SIGINT, which shells call 130, is as it was asked; tools that know Ctrl-C end with 0.
         let status = self.child.wait();
         if let Ok(status) = status
             && wrong.is_none()
             && !status.success()
             && status.code() != Some(130)
+            && status.signal() != Some(SIGINT)
         {
             wrong = Some(format!("it ended with {status}: {}", self.last_words()));
         }

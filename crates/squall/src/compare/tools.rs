@@ -198,12 +198,7 @@ fn claim_of_report(text: &str) -> Option<Claim> {
     let report: Value = serde_json::from_str(text).ok()?;
     let capture = report.get("capture")?;
     let count = |key: &str| capture.get(key)?.as_u64();
-    let lost = capture.get("lost").or_else(|| capture.get("drops"));
-    let dropped = lost.and_then(|lost| match lost {
-        Value::Object(reasons) => Some(reasons.values().filter_map(Value::as_u64).sum()),
-        number => number.as_u64(),
-    });
-    Some(Claim { captured: count("written"), dropped, received: count("received") })
+    Some(Claim { captured: count("written_packets"), dropped: count("lost"), received: count("received") })
 }
 
 #[cfg(test)]
@@ -276,7 +271,7 @@ mod tests {
 
     #[test]
     fn the_report_of_squall_is_read() {
-        let report = r#"{"capture": {"received": 10, "written": 7, "lost": {"ring_full": 1, "writer_full": 2}}}"#;
+        let report = r#"{"capture": {"received": 10, "written_packets": 7, "lost": 3}}"#;
         assert_eq!(claim("", Some(report)), Claim { captured: Some(7), dropped: Some(3), received: Some(10) });
     }
 }
