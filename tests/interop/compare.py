@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+"""squall compare captures, for real: one step in a private lab. Not how fast tools are, but that the counts agree: what was
+asked for was sent and arrived, the tools' files hold what they say, and a tool that lies is found out. With a capture as
+data, too, and as an ordinary user as far as a user namespace allows. Leaves nothing behind."""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+NOBODY = 65534
+# Slow enough for any machine that runs tests; what a busy one loses is counted, not held against the tools.
+STEP = ["--pps", "5k", "--duration", "500ms", "--rounds", "1"]
+
+
+class Failed(Exception):
+    pass
+
+
+def expect(good, what):
+    if not good:
+        raise Failed(what)
+
+
+def compare(squall, *arguments, **options):
+    command = [squall, "compare", "captures", *STEP, *arguments, "--json", "-", "--quiet"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
+    if done.returncode == 3 and "no lab" in done.stderr:
+        print(f"SKIPPED: no lab: {' '.join(done.stderr.split())}")
+        sys.exit(0)
+    expect(done.returncode == 0, f"exit status {done.returncode}: {done.stderr}")
+    return json.loads(done.stdout)
+
+
+def check(step):
+    """The counts of one run."""
+    name = f"{step['tool']}, {step['data']}"
+    (run,) = step["rounds"]
+    expect(run["failed"] is None, f"{name}: {run['failed']}")
+    # 2500 frames were due; a machine that stood still may have sent some less.
+    expect(500 < run["sent"] <= 2501, f"{name}: {run['sent']} sent")
+    expect(run["arrived"] + run["interface_dropped"] == run["sent"], f"{name}: {run}")
+    expect(run["in_file"] <= run["arrived"] and run["cut"] == 0, f"{name}: {run}")
+    missing = run["arrived"] - run["in_file"]
+    expect(abs(run["plr"] - missing / run["arrived"]) < 1e-9, f"{name}: PLR {run['plr']}, {missing} missing")
+    expect(run["peak_memory_octets"] > 1 << 20, f"{name}: {run['peak_memory_octets']} octets of memory")
+    return run
+
+
+def tools_tell_the_truth(squall, folder):
+    tools = ["squall", "tcpdump"] + (["dumpcap"] if shutil.which("dumpcap") else [])
+    report = folder / "compare.html"
+    result = compare(squall, "--tools", ",".join(tools), "--data", "mixed", "--report", str(report), "--write", str(folder))
+    expect([s["tool"] for s in result["steps"]] == tools, result["steps"])
+    for step in result["steps"]:
+        run = check(step)
+        expect(run["claim"]["captured"] == run["in_file"], f"{step['tool']}: {run['disagreements']}")
+        expect(step["honest"] == (not run["disagreements"]), step)
+        expect(step["honest"], f"{step['tool']}: {run['disagreements']}")
+    expect("Packet loss ratio against rate" in report.read_text(), "the page has no plot")
+    expect(not list(folder.glob("*.pcap")), f"{list(folder.iterdir())} were left")
+
+
+def a_capture_is_data_and_a_liar_is_found_out(squall, folder):
+    made = ["send", "--port", f"pcap:{folder}/data.pcap", "--packet", "eth/ipv4/udp", "--size", "imix", "--rate", "max"]
+    subprocess.run([squall, *made, "--count", "100", "--quiet"], check=True, timeout=60)
+    liar = folder / "liar"
+    liar.write_text("#!/bin/sh\ntrap : INT\ntcpdump -i $1 -Z root -w $2 2>/dev/null\necho 999999 packets captured\n")
+    liar.chmod(0o755)
+    template = f"liar={liar} {{interface}} {{file}}"
+    data = ["--data", str(folder / "data.pcap"), "--write", str(folder)]
+    result = compare(squall, "--tools", "tcpdump", "--tool", template, "--tool", "none=absent {interface} {file}", *data)
+    expect(result["data"][0]["packets"] == 100, result["data"])
+    honest, lying = result["steps"]
+    check(honest)
+    run = check(lying)
+    expect(lying["honest"] is False and "999999" in run["disagreements"][0], lying)
+    expect("not installed" in result["tools"][2]["why_not"], result["tools"])
+
+
+def ctrl_c_ends_it_with_what_was_measured(squall, folder):
+    out = folder / "partly.json"
+    command = [squall, "compare", "captures", "--tools", "tcpdump", "--data", "60", "--pps", "1k", "--duration", "300ms"]
+    process = subprocess.Popen(
+        [*command, "--rounds", "1000", "--json", str(out), "--write", str(folder)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    seen = 0
+    for line in process.stderr:
+        seen += "arrived" in line
+        if seen == 2:
+            process.send_signal(signal.SIGINT)
+            break
+    process.stderr.read()
+    expect(process.wait(30) == 0, f"exit status {process.returncode}")
+    result = json.loads(out.read_text())
+    expect(result["interrupted"] and len(result["steps"][0]["rounds"]) >= 2, "what was measured is not there")
+    expect(not list(folder.glob("*.pcap")), "a file was left")
+    time.sleep(0.2)
+    expect(str(folder) not in subprocess.run(["ps", "axo", "args"], capture_output=True, text=True).stdout, "a tool was left")
+
+
+TESTS = [tools_tell_the_truth, a_capture_is_data_and_a_liar_is_found_out, ctrl_c_ends_it_with_what_was_measured]
+
+
+def as_an_ordinary_user(squall, folder):
+    """No XDP there, and a tcpdump that takes itself for root and cannot become another: squall alone."""
+    shutil.copy(squall, folder / "squall")
+    (folder / "work").mkdir()
+    for path in [folder, folder / "squall", folder / "work"]:
+        path.chmod(0o777)
+    result = compare(
+        str(folder / "squall"), "--tools", "squall", "--data", "60", "--write", str(folder / "work"),
+        user=NOBODY, group=NOBODY, extra_groups=[], cwd=folder / "work",
+        env={"PATH": os.environ["PATH"], "TMPDIR": str(folder / "work")},
+    )  # fmt: skip
+    check(result["steps"][0])
+    expect(any("af_packet" in note for note in result["notes"]), result["notes"])
+
+
+def main():
+    squall = os.path.abspath(os.environ.get("SQUALL", "target/debug/squall"))
+    if shutil.which("tcpdump") is None:
+        print("SKIPPED: tcpdump is not installed (apt-get install tcpdump)")
+        return 0
+    if os.getuid() != 0:
+        print("SKIPPED: needs root: tcpdump does not start in a user namespace")
+        return 0
+    failed = 0
+    for test in [*TESTS, as_an_ordinary_user]:
+        with tempfile.TemporaryDirectory(prefix="squall-compare-test-") as temporary:
+            try:
+                test(squall, pathlib.Path(temporary))
+                print(f"ok      {test.__name__}")
+            except (Failed, subprocess.SubprocessError) as error:
+                failed += 1
+                print(f"FAILED  {test.__name__}: {error}")
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
