@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Captures that Squall writes, as capinfos, tshark and tcpdump read them; and captures that others wrote, compressed and
-cut, as Squall reads them. Needs tshark (with capinfos and editcap), tcpdump and cargo; of the compressors what there is."""
+cut, as Squall reads them; and packets in one line each, as tcpdump prints them. Needs tshark (with capinfos and editcap), tcpdump and cargo; of the compressors what there is."""
 
 import os
 import pathlib
 import random
 import shutil
+import socket
 import struct
 import subprocess
 import sys
@@ -170,12 +171,106 @@ def faults_are_found_where_wireshark_finds_them(folder):
         expect(len(wrong), 2, f"cut at {cut}: {wrong}")
 
 
+def eth(kind, packet):
+    return bytes.fromhex("020000000002020000000001") + struct.pack(">H", kind) + packet
+
+
+def llc(packet):
+    return eth(len(packet), packet.ljust(46, b"\0"))
+
+
+def ip4(protocol, packet, src="10.0.0.1", dst="10.0.0.2"):
+    addresses = socket.inet_aton(src) + socket.inet_aton(dst)
+    header = struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(packet), 1, 0, 64, protocol, 0) + addresses
+    total = sum(struct.unpack(">10H", header))
+    total = (total & 0xFFFF) + (total >> 16)
+    return eth(0x800, header[:10] + struct.pack(">H", ~((total & 0xFFFF) + (total >> 16)) & 0xFFFF) + header[12:] + packet)
+
+
+def udp(sport, dport, payload, **addresses):
+    return ip4(17, struct.pack(">HHHH", sport, dport, 8 + len(payload), 0) + payload, **addresses)
+
+
+def tcp(payload, flags=0x18, options=b""):
+    return ip4(6, struct.pack(">HHIIBBHHH", 40000, 80, 1, 1, 80 + 4 * len(options), flags, 100, 0, 0) + options + payload)
+
+
+def dns(identifier, flags, counts, rest):
+    return struct.pack(">HHHHHH", identifier, flags, *counts) + rest
+
+
+def name(text):
+    return b"".join(bytes([len(label)]) + label.encode() for label in text.split(".")) + b"\0"
+
+
+def varied_packets():
+    """What tcpdump says the same of as Squall, to the letter."""
+    www = name("www.example.com") + struct.pack(">HH", 1, 1)
+    cname = b"\xc0\x0c" + struct.pack(">HHIH", 5, 1, 60, 6) + b"\3cdn\xc0\x10"
+    address = b"\xc0\x2d" + struct.pack(">HHIH", 1, 1, 60, 4) + bytes([93, 184, 216, 34])
+    dhcp = bytes([1, 1, 6, 0]) + bytes(24) + bytes.fromhex("020000000001") + bytes(202) + bytes.fromhex("63825363350101ff")
+    bridge = bytes.fromhex("8000001122334455")
+    tree = bridge + bytes(4) + bridge + struct.pack(">HHHHH", 0x8001, 0, 20 << 8, 2 << 8, 15 << 8)
+    lldp = bytes.fromhex("020704001122334455") + b"\4\5\5eth0" + bytes.fromhex("06020078") + b"\x0a\7switch1\0\0"
+    options = bytes.fromhex("020405b40402080a00000001000000020103030701010501")[:20]
+    ping = struct.pack(">BBHHH", 8, 0, 0, 7, 1) + bytes(20)
+    return [
+        udp(40000, 53, dns(4660, 0x100, (1, 0, 0, 0), www)),
+        udp(53, 40000, dns(4660, 0x8180, (1, 2, 0, 0), www + cname + address)),
+        udp(53, 40000, dns(4661, 0x8583, (1, 0, 1, 0), name("no.example") + struct.pack(">HH", 28, 1))),
+        udp(68, 67, dhcp, src="0.0.0.0", dst="255.255.255.255"),
+        udp(123, 123, bytes([0x23]) + bytes(47)),
+        udp(1, 4000, b"x" * 30),
+        llc(b"\x42\x42\3" + bytes(5) + tree),
+        llc(b"\x42\x42\3" + bytes([0, 0, 2, 2, 0x3C]) + tree + b"\0"),
+        eth(0x88CC, lldp),
+        eth(0x888E, b"\2\3\0\x5f" + b"\2" * 95),
+        eth(0x8809, b"\1\1" + bytes(108)),
+        ip4(50, struct.pack(">II", 1, 2) + bytes(20)),
+        ip4(89, b"\2\1\0\x2c" + bytes(40)),
+        ip4(103, b"\x20\0\0\0"),
+        tcp(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"),
+        tcp(b"", flags=2, options=options),
+        tcp(b"", flags=0x14),
+        ip4(1, ping),
+        ip4(1, bytes([3, 3]) + bytes(6) + udp(1, 4000, b"")[14:]),
+        ip4(1, bytes([11, 0]) + bytes(6) + udp(1, 4000, b"")[14:]),
+        ip4(2, bytes.fromhex("16000904ef010203")),
+        ip4(2, bytes.fromhex("1700f8fbef010203")),
+        llc(b"\xaa\xaa\3\0\0\0\x08\0" + udp(1, 4000, b"y")[14:]),
+    ]
+
+
+def lines_are_those_of_tcpdump(folder):
+    packets = varied_packets()
+    links = {"eth": (1, packets)}
+    network = [p[14:] for p in packets if p[12:14] == b"\x08\0"]
+    links["raw"] = (101, network)
+    links["null"] = (0, [b"\2\0\0\0" + p for p in network])
+    links["loop"] = (108, [b"\0\0\0\2" + p for p in network])
+    links["sll"] = (113, [bytes.fromhex("00000001000602000000000900000800") + p for p in network])
+    links["ppp"] = (9, [b"\xff\3\0\x21" + p for p in network])
+    links["wifi"] = (105, [b"\x08\1" + bytes(22) + b"\xaa\xaa\3\0\0\0\x08\0" + p for p in network])
+    for kind, (number, list_of) in links.items():
+        path = folder / f"{kind}.pcap"
+        records = b"".join(struct.pack("<IIII", 1_700_000_000, 0, len(p), len(p)) + p for p in list_of)
+        path.write_bytes(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 262144, number) + records)
+        theirs = [line.rstrip() for line in run("tcpdump", "-n", "-t", "-S", "-r", path).splitlines() if not line.startswith("\t")]
+        mine = run(TOOL.parent / "lines", path).splitlines()
+        for number, (their, my) in enumerate(zip(theirs, mine), 1):
+            if kind == "ppp":
+                their = their.removeprefix("PPP, ")
+            expect(my, their, f"{kind}, packet {number}")
+        expect(len(mine), len(theirs), f"{kind}: lines")
+
+
 TESTS = [
     written_captures_are_read_by_all,
     a_pcapng_with_all_that_can_be_said_is_understood,
     captures_that_others_wrote_are_read,
     compressed_captures_are_read_as_their_tools_read_them,
     faults_are_found_where_wireshark_finds_them,
+    lines_are_those_of_tcpdump,
 ]
 
 
@@ -185,7 +280,7 @@ def main():
         print(f"SKIPPED: {', '.join(lacking)} not installed (scripts/setup system)")
         return 0
     global TOOL
-    run("cargo", "build", "--quiet", "-p", "squall-pcap", "--example", "captures", cwd=ROOT)
+    run("cargo", "build", "--quiet", "-p", "squall-pcap", "-p", "squall-wire", "--examples", cwd=ROOT)
     TOOL = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "debug/examples/captures"
     failed = 0
     for test in TESTS:

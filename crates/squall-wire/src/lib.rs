@@ -8,6 +8,7 @@
 mod bits;
 mod build;
 pub mod checksum;
+mod describe;
 mod dissect;
 mod frame;
 mod header;

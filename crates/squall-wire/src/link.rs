@@ -102,8 +102,11 @@ pub(crate) fn pppoe(octets: &[u8], at: usize) -> Result<Inner, String> {
     if header[..2] != [0x11, 0] {
         return Err(format!("PPPoE, code {:#04x}, session {session:#x}", header[1]));
     }
-    let inner = ppp(octets, at + 6)?;
-    Ok(Inner { says: format!("PPPoE [ses {session:#x}] "), ..inner })
+    let says = format!("PPPoE [ses {session:#x}] ");
+    match ppp(octets, at + 6) {
+        Ok(inner) => Ok(Inner { says, ..inner }),
+        Err(what) => Err(says + &what),
+    }
 }
 
 impl Inner {

@@ -1,6 +1,7 @@
 //! A frame in one line.
 
 use crate::bits::get;
+use crate::describe;
 use crate::dissect::{by_ethertype, headers};
 use crate::frame::Frame;
 use crate::header::{OptionForm, OptionSet, Proto};
@@ -34,13 +35,14 @@ pub fn summary(link_type: u16, octets: &[u8], wire_len: usize) -> String {
 }
 
 /// What the link's header brings.
-fn behind_link(octets: &[u8], inner: Inner, wire_len: usize) -> String {
+pub(crate) fn behind_link(octets: &[u8], inner: Inner, wire_len: usize) -> String {
     let Inner { ethertype, octets: range, says, .. } = inner;
     match by_ethertype(ethertype) {
         Some(first) => says + &packet(octets, range, wire_len, first),
         None => {
             let len = wire_len - range.start.min(wire_len);
-            says + &format!("ethertype {ethertype:#06x}, length {len}")
+            let other = || format!("ethertype {ethertype:#06x}, length {len}");
+            says + &describe::ethertype(ethertype, &octets[range]).unwrap_or_else(other)
         }
     }
 }
@@ -88,7 +90,7 @@ impl Frame {
         let mut line = String::new();
         for i in 0..self.layers.len() {
             line += &self.part(i);
-            if self.is_later_fragment(i) {
+            if self.is_later_fragment(i) || self.ends_line(i) {
                 break;
             }
         }
@@ -112,6 +114,10 @@ impl Frame {
         let behind = counted.saturating_sub(layer.offset + layer.len);
         let whole = counted.saturating_sub(layer.offset);
         match header.proto {
+            Proto::Eth | Proto::Vlan if last && self.described(i).is_some() => {
+                let tag = if header.proto == Proto::Vlan { self.tag(i) } else { String::new() };
+                tag + &self.described(i).unwrap_or_default()
+            }
             Proto::Eth if last => {
                 let kind = self.ethertype(i);
                 format!(
@@ -123,15 +129,17 @@ impl Frame {
             }
             Proto::Eth => String::new(),
             Proto::Vlan => {
-                let dei = if number("dei") == 1 { ", DEI" } else { "" };
                 let rest =
                     if last { format!("ethertype {}, length {behind}", self.ethertype(i)) } else { String::new() };
-                format!("vlan {}, p {}{dei}, {rest}", number("id"), number("pcp"))
+                self.tag(i) + &rest
             }
             Proto::Mpls => {
+                // One name for a stack of labels.
+                let first = i == 0 || self.layers[i - 1].header.proto != Proto::Mpls;
                 let bottom = if number("s") == 1 { "[S], " } else { "" };
-                let rest = if last { format!(", length {behind}") } else { ", ".into() };
-                format!("MPLS (label {}, tc {}, {bottom}ttl {}){rest}", number("label"), number("tc"), number("ttl"))
+                let rest = if last { format!(", length {behind}") } else { " ".into() };
+                let name = if first { "MPLS " } else { "" };
+                format!("{name}(label {}, tc {}, {bottom}ttl {}){rest}", number("label"), number("tc"), number("ttl"))
             }
             Proto::Arp => match number("op") {
                 1 => format!("ARP, Request who-has {} tell {}, length {}", text("tpa"), text("spa"), layer.len),
@@ -152,6 +160,12 @@ impl Frame {
                     }
                     _ => String::new(),
                 };
+                let octets = &self.bytes[layer.offset + layer.len..layer.offset + layer.len + behind];
+                if let Some((ports, what)) = describe::protocol(number(next), octets).filter(|_| last && !fragment) {
+                    let [from, to] = ports
+                        .map_or([String::new(), String::new()], |(from, to)| [format!(".{from}"), format!(".{to}")]);
+                    return format!("{name} {}{from} > {}{to}: {what}", text("src"), text("dst"));
+                }
                 let mut line = format!("{name} {}{} > {}{}: ", text("src"), port("sport"), text("dst"), port("dport"));
                 if fragment {
                     line += &format!("frag {}+{behind}", number("frag") * 8);
@@ -188,7 +202,10 @@ impl Frame {
                 line += &format!(", length {whole}");
                 if !last { line + ": " } else { line }
             }
-            Proto::Udp if last => format!("UDP, length {behind}"),
+            Proto::Udp if last => {
+                let octets = &self.bytes[layer.offset + layer.len..layer.offset + layer.len + behind];
+                describe::udp(self.ports(i), octets).unwrap_or_else(|| format!("UDP, length {behind}"))
+            }
             Proto::Udp => String::new(),
             Proto::Vxlan => {
                 let rest = if last { format!(", length {behind}") } else { ": ".into() };
@@ -205,8 +222,12 @@ impl Frame {
                     8 => format!("echo request, id {}, seq {}", number("id"), number("seq")),
                     _ => format!("{} code {}", text("type"), number("code")),
                 };
-                let rest = if last { "" } else { ": " };
-                format!("ICMP {kind}, length {whole}{rest}")
+                // Of an error, the packet that met it.
+                let about = (!last && self.layers[i + 1].header.proto == Proto::Ipv4).then_some(i + 1);
+                match about.and_then(|about| self.icmp_error(i, about)) {
+                    Some(error) => format!("ICMP {error}, length {whole}"),
+                    None => format!("ICMP {kind}, length {whole}{}", if last { "" } else { ": " }),
+                }
             }
             Proto::Icmpv6 => {
                 let kind = match number("type") {
@@ -214,19 +235,84 @@ impl Frame {
                     129 => format!("echo reply, id {}, seq {}", number("id"), number("seq")),
                     135 if self.has(i, "target") => format!("neighbor solicitation, who has {}", text("target")),
                     136 if self.has(i, "target") => format!("neighbor advertisement, tgt is {}", text("target")),
+                    133 => "router solicitation".into(),
+                    134 => "router advertisement".into(),
+                    2 => format!("packet too big, mtu {}", number("mtu")),
+                    3 if number("code") == 0 => "time exceeded in-transit".into(),
+                    143 => "multicast listener report v2".into(),
                     _ => format!("{} code {}", text("type"), number("code")),
                 };
                 let rest = if last { "" } else { ": " };
                 format!("ICMP6, {kind}, length {whole}{rest}")
             }
-            Proto::Igmp => format!("igmp {} {}, length {whole}", text("type"), text("group")),
+            Proto::Igmp => match (number("type"), number("group")) {
+                (0x11, _) if number("max_resp") == 0 => "igmp query v1".into(),
+                (0x11, group) => {
+                    let version = if whole >= 12 { 3 } else { 2 };
+                    let of = if group == 0 { String::new() } else { format!(" [gaddr {}]", text("group")) };
+                    format!("igmp query v{version}{of}")
+                }
+                (0x12, _) => format!("igmp v1 report {}", text("group")),
+                (0x16, _) => format!("igmp v2 report {}", text("group")),
+                (0x17, _) => format!("igmp leave {}", text("group")),
+                (0x22, records) => format!("igmp v3 report, {} group record(s)", records & 0xffff),
+                (other, _) => format!("igmp-{other:x} {}, length {whole}", text("group")),
+            },
             _ => String::new(),
         }
+    }
+
+    /// What follows is part of what an error is about, and was said.
+    fn ends_line(&self, i: usize) -> bool {
+        let next = self.layers.get(i + 1);
+        self.layers[i].header.proto == Proto::Icmp
+            && next.is_some_and(|next| next.header.proto == Proto::Ipv4 && self.icmp_error(i, i + 1).is_some())
     }
 
     /// What follows is the middle of a packet, whatever it was built from.
     fn is_later_fragment(&self, i: usize) -> bool {
         self.layers[i].header.proto == Proto::Ipv4 && self.number(i, "frag") != 0
+    }
+
+    fn tag(&self, i: usize) -> String {
+        let dei = if self.number(i, "dei") == 1 { ", DEI" } else { "" };
+        format!("vlan {}, p {}{dei}, ", self.number(i, "id"), self.number(i, "pcp"))
+    }
+
+    /// What stands behind Ethernet or a tag and is no header of the table.
+    fn described(&self, i: usize) -> Option<String> {
+        let at = self.layers[i].offset + self.layers[i].len;
+        describe::ethertype(self.number(i, "type") as u16, &self.bytes[at..])
+    }
+
+    fn ports(&self, i: usize) -> (u16, u16) {
+        (self.number(i, "sport") as u16, self.number(i, "dport") as u16)
+    }
+
+    /// An error that layer `i` reports of the packet whose header is layer `about`.
+    fn icmp_error(&self, i: usize, about: usize) -> Option<String> {
+        let (kind, code, to) = (self.number(i, "type"), self.number(i, "code"), self.text(about, "dst"));
+        Some(match (kind, code) {
+            (3, 0) => format!("net {to} unreachable"),
+            (3, 1) => format!("host {to} unreachable"),
+            (3, 2) => format!("{to} protocol {} unreachable", self.number(about, "protocol")),
+            (3, 3) => {
+                let behind = self.layers.get(about + 1)?;
+                let name = match behind.header.proto {
+                    Proto::Udp => "udp",
+                    Proto::Tcp => "tcp",
+                    _ => return None,
+                };
+                format!("{to} {name} port {} unreachable", self.number(about + 1, "dport"))
+            }
+            (3, 4) => format!("{to} unreachable - need to frag (mtu {})", self.number(i, "mtu")),
+            (3, 13) => format!("host {to} unreachable - admin prohibited filter"),
+            (5, 0) => format!("redirect {to} to net {}", self.text(i, "gateway")),
+            (5, 1) => format!("redirect {to} to host {}", self.text(i, "gateway")),
+            (11, 0) => "time exceeded in-transit".into(),
+            (11, 1) => "ip reassembly time exceeded".into(),
+            _ => return None,
+        })
     }
 
     fn tcp(&self, i: usize, behind: usize) -> String {
@@ -248,7 +334,11 @@ impl Frame {
                 options if options.is_empty() => String::new(),
                 options => format!(", options [{options}]"),
             };
-        format!("Flags [{flags}], seq {seq}{ack}, win {}{options}, length {behind}", number("window"))
+        let urgent = if number("flags") & 32 != 0 { format!(", urg {}", number("urgent")) } else { String::new() };
+        let from = self.layers[i].offset + self.layers[i].len;
+        let payload = describe::tcp(self.ports(i), &self.bytes[from..from + behind]);
+        let payload = payload.map_or_else(String::new, |what| format!(": {what}"));
+        format!("Flags [{flags}], seq {seq}{ack}, win {}{urgent}{options}, length {behind}{payload}", number("window"))
     }
 
     fn ethertype(&self, i: usize) -> String {
@@ -297,6 +387,21 @@ fn tcp_options(mut octets: &[u8]) -> String {
             texts.push(format!("{name} cut"));
             break;
         };
+        let word = |at: usize| get(option, at * 8, 32);
+        let known = match (*code, len) {
+            (4, 2) => Some("sackOK".to_string()),
+            (8, 10) => Some(format!("TS val {} ecr {}", word(2), word(6))),
+            (5, 10 | 18 | 26 | 34) => {
+                let blocks = (2..len).step_by(8).map(|at| format!("{{{}:{}}}", word(at), word(at + 4)));
+                Some(format!("sack {} {}", len / 8, blocks.collect::<String>()))
+            }
+            _ => None,
+        };
+        if let Some(text) = known {
+            texts.push(text);
+            octets = &octets[len..];
+            continue;
+        }
         let mut text = name;
         if let Some(OptionForm::Numbers(widths)) = def.map(|d| d.form)
             && len == 2 + widths.iter().sum::<usize>()

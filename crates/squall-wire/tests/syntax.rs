@@ -280,7 +280,7 @@ fn summaries_read_like_tcpdump() {
         ("eth/arp", "ARP, Request who-has 198.19.0.1 tell 198.18.0.1, length 28"),
         (
             "eth/vlan(id=5)/mpls(label=9)/ipv4/tcp(flags=PA,options=[mss(1460),nop])/text(abc)",
-            "vlan 5, p 0, MPLS (label 9, tc 0, [S], ttl 64), IP 198.18.0.1.49184 > 198.19.0.1.9: Flags [P.], seq 0:3, ack 0, \
+            "vlan 5, p 0, MPLS (label 9, tc 0, [S], ttl 64) IP 198.18.0.1.49184 > 198.19.0.1.9: Flags [P.], seq 0:3, ack 0, \
              win 8192, options [mss 1460,nop], length 3",
         ),
         ("eth/ipv6/icmpv6(id=1,seq=2)", "IP6 2001:2::1 > 2001:2::2: ICMP6, echo request, id 1, seq 2, length 8"),
