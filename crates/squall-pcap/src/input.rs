@@ -66,6 +66,16 @@ impl<R: Read> Input<R> {
         start..self.start
     }
 
+    /// Where in the window [`Self::peek`] begins.
+    #[inline]
+    pub fn window_at(&self) -> usize {
+        self.start
+    }
+
+    pub fn window_len(&self) -> usize {
+        self.window.len()
+    }
+
     pub fn window(&self, range: Range<usize>) -> &[u8] {
         &self.window[range]
     }

@@ -22,6 +22,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod batch;
 mod error;
 mod input;
 mod link;
@@ -34,6 +35,7 @@ mod writer;
 
 use std::path::Path;
 
+pub use batch::{Batch, MAX_BATCH};
 pub use error::{CaptureError, Fault};
 pub use link::LinkType;
 pub use packet::{Packet, PacketOptions};

@@ -4,6 +4,7 @@ use std::io::Read;
 
 use crate::{
     Fault, LinkType,
+    batch::BatchRecord,
     input::{Endian, Input},
     reader::{Interface, MAX_LEN_EVER, Record, Resolution, limit, without_fcs},
 };
@@ -119,6 +120,51 @@ impl Pcap {
             },
             self.fcs_len,
         )))
+    }
+
+    /// As many packets as are whole in `octets`, up to `max`; the octets that they take. `at` is where `octets` begin in
+    /// the window. Ends before whatever is not plain: [`Self::next`] knows what to do with it.
+    pub fn batch(&self, octets: &[u8], at: usize, max: usize, into: &mut Vec<BatchRecord>) -> usize {
+        match (self.endian, self.record_header, &self.swapped_lengths) {
+            (Endian::Little, 16, Swapped::No) => self.batch_of::<true>(octets, at, max, into),
+            (Endian::Big, 16, Swapped::No) => self.batch_of::<false>(octets, at, max, into),
+            _ => 0,
+        }
+    }
+
+    #[inline]
+    fn batch_of<const LITTLE: bool>(
+        &self,
+        octets: &[u8],
+        window: usize,
+        max: usize,
+        into: &mut Vec<BatchRecord>,
+    ) -> usize {
+        const HEADER: usize = 16;
+        let mut at = 0;
+        for _ in 0..max {
+            let Some(header) = octets.get(at..).and_then(|rest| rest.first_chunk::<HEADER>()) else { break };
+            let number = |at: usize| {
+                let octets = [header[at], header[at + 1], header[at + 2], header[at + 3]];
+                if LITTLE { u32::from_le_bytes(octets) } else { u32::from_be_bytes(octets) }
+            };
+            let (captured, wire_len) = (number(8), number(12));
+            let whole = HEADER + captured as usize;
+            if captured == 0 || captured > self.limit || whole > octets.len() - at {
+                break;
+            }
+            let start = (window + at + HEADER) as u32;
+            let wire_len = wire_len.max(captured).saturating_sub(self.fcs_len);
+            into.push(BatchRecord {
+                time_ns: u64::from(number(0)) * 1_000_000_000 + u64::from(number(4)) * self.ns_per_tick,
+                data: start..start + captured.min(wire_len),
+                wire_len,
+                interface: self.interface,
+                link_type: self.link_type,
+            });
+            at += whole;
+        }
+        at
     }
 
     #[inline]

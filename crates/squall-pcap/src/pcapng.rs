@@ -4,6 +4,7 @@ use std::io::Read;
 
 use crate::{
     Fault, LinkType,
+    batch::BatchRecord,
     input::{Endian, Input},
     reader::{Interface, Record, Resolution, limit, without_fcs},
     writer::Section,
@@ -133,6 +134,45 @@ impl Pcapng {
                 }
             }
         }
+    }
+
+    /// As many packets as are whole in `octets`, up to `max`; the octets that they take. `at` is where `octets` begin in
+    /// the window. Ends before whatever is not plain: [`Self::next`] knows what to do with it.
+    pub fn batch(
+        &self,
+        octets: &[u8],
+        window: usize,
+        max: usize,
+        interfaces: &[Interface],
+        into: &mut Vec<BatchRecord>,
+    ) -> usize {
+        let mut at = 0;
+        for _ in 0..max {
+            let Some(rest) = octets.get(at..).filter(|rest| rest.len() >= 32) else { break };
+            let number = |at| self.endian.u32(rest, at);
+            let (len, captured) = (number(4), number(20));
+            let padded = u64::from(captured).next_multiple_of(4);
+            // Without options, which may hold a length of the FCS.
+            if number(0) != ENHANCED_PACKET || u64::from(len) != padded + 32 || len as usize > rest.len() {
+                break;
+            }
+            let Ok(index) = self.interface(number(8), interfaces) else { break };
+            if number(len as usize - 4) != len || captured > limit(interfaces[index].snaplen) {
+                break;
+            }
+            let clock = &self.clocks[index];
+            let start = (window + at + 28) as u32;
+            let wire_len = number(24).max(captured).saturating_sub(clock.fcs_len);
+            into.push(BatchRecord {
+                time_ns: clock.time_ns(self.time(rest, 12)),
+                data: start..start + captured.min(wire_len),
+                wire_len,
+                interface: index as u32,
+                link_type: interfaces[index].link_type,
+            });
+            at += len as usize;
+        }
+        at
     }
 
     fn begin_section<R: Read>(&mut self, input: &mut Input<R>) -> Result<(), Fault> {

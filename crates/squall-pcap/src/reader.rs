@@ -3,7 +3,8 @@
 use std::{fs::File, io::Read, ops::Range, path::Path};
 
 use crate::{
-    CaptureError, Compression, Fault, LinkType, Packet, PacketOptions, Section,
+    Batch, CaptureError, Compression, Fault, LinkType, Packet, PacketOptions, Section,
+    batch::{BatchRecord, MAX_BATCH},
     input::{Endian, Input},
     pcap::{Pcap, is_file_header},
     pcapng::{Pcapng, is_section_header},
@@ -57,6 +58,7 @@ pub struct CaptureReader<R: Read = File> {
     fault: Option<Broken>,
     /// The input has all that there is.
     all_read: bool,
+    batch: Vec<BatchRecord>,
 }
 
 enum Broken {
@@ -202,6 +204,7 @@ impl<R: Read> CaptureReader<R> {
                 ended: false,
                 fault: None,
                 all_read: false,
+                batch: Vec::with_capacity(MAX_BATCH),
             }),
             Err(fault) => {
                 let error = CaptureError::new(fault.of_the_data());
@@ -234,6 +237,52 @@ impl<R: Read> CaptureReader<R> {
             }
             Err(fault) => Err(self.end_with(fault)),
         }
+    }
+
+    /// The next packets, at most [`MAX_BATCH`]; none at the end, and after an error. Gives what [`next`](Self::next)
+    /// gives, at a fraction of its cost; both may be called by turns.
+    ///
+    /// # Errors
+    /// When there is no packet before the fault.
+    pub fn next_batch(&mut self) -> Result<Batch<'_>, CaptureError> {
+        self.batch.clear();
+        let (mut options, mut dropped, mut endian) = (0..0, None, Endian::Little);
+        if !self.ended {
+            let (octets, at) = (self.input.peek(), self.input.window_at());
+            let taken = match &self.format {
+                Format::Pcap(pcap) => pcap.batch(octets, at, MAX_BATCH, &mut self.batch),
+                Format::Pcapng(pcapng) => pcapng.batch(octets, at, MAX_BATCH, &self.interfaces, &mut self.batch),
+            };
+            self.input.take(taken);
+        }
+        if self.batch.is_empty() && !self.ended {
+            // Whatever is not plain, or not whole yet.
+            let record = match &mut self.format {
+                Format::Pcap(pcap) => pcap.next(&mut self.input),
+                Format::Pcapng(pcapng) => {
+                    endian = pcapng.endian();
+                    pcapng.next(&mut self.input, &mut self.interfaces)
+                }
+            };
+            match record {
+                Ok(Some(record)) => {
+                    (options, dropped) = (record.options, record.dropped);
+                    self.batch.push(BatchRecord {
+                        time_ns: record.time_ns,
+                        data: record.data.start as u32..record.data.end as u32,
+                        wire_len: record.wire_len,
+                        interface: record.interface,
+                        link_type: record.link_type,
+                    });
+                }
+                Ok(None) => self.ended = true,
+                Err(fault) => return Err(self.end_with(fault)),
+            }
+        }
+        let first = self.packets + 1;
+        self.packets += self.batch.len() as u64;
+        let window = self.input.window(0..self.input.window_len());
+        Ok(Batch { window, records: &self.batch, first, endian, options: &window[options], dropped })
     }
 
     #[cold]
@@ -328,6 +377,14 @@ impl<R: Read> CaptureReader<R> {
     /// Octets of the file that were taken so far.
     pub fn offset(&self) -> u64 {
         self.input.offset()
+    }
+
+    /// `pcap` or `pcapng`: that of the file, or of what was appended to it.
+    pub fn format(&self) -> &'static str {
+        match self.format {
+            Format::Pcap(_) => "pcap",
+            Format::Pcapng(_) => "pcapng",
+        }
     }
 
     /// How the file is compressed, if it is.

@@ -1,0 +1,61 @@
+//! Packets some at a time: what looks at every packet of a large file spends more on asking for them than on reading.
+
+use std::ops::Range;
+
+use crate::{LinkType, Packet, PacketOptions, input::Endian};
+
+/// Packets in one batch at most: their headers stay in the first cache.
+pub const MAX_BATCH: usize = 64;
+
+/// Consecutive packets, lent until the next are asked for.
+#[derive(Clone, Copy)]
+pub struct Batch<'a> {
+    pub(crate) window: &'a [u8],
+    pub(crate) records: &'a [BatchRecord],
+    /// Number of the first.
+    pub(crate) first: u64,
+    pub(crate) endian: Endian,
+    /// Of the only packet that has some.
+    pub(crate) options: &'a [u8],
+    pub(crate) dropped: Option<u16>,
+}
+
+/// As [`crate::reader::Record`], as small as can be.
+#[derive(Clone, Debug)]
+pub struct BatchRecord {
+    pub time_ns: u64,
+    /// In the window.
+    pub data: Range<u32>,
+    pub wire_len: u32,
+    pub interface: u32,
+    pub link_type: LinkType,
+}
+
+impl<'a> Batch<'a> {
+    /// 0 at the end of the file.
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    pub fn iter(self) -> impl Iterator<Item = Packet<'a>> {
+        self.records.iter().zip(self.first..).map(move |(record, number)| Packet {
+            time_ns: record.time_ns,
+            wire_len: record.wire_len,
+            link_type: record.link_type,
+            interface: record.interface,
+            number,
+            data: &self.window[record.data.start as usize..record.data.end as usize],
+            options: PacketOptions { endian: self.endian, octets: self.options, dropped: self.dropped },
+        })
+    }
+}
+
+impl std::fmt::Debug for Batch<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Batch").field("first", &self.first).field("len", &self.len()).finish_non_exhaustive()
+    }
+}
