@@ -628,6 +628,21 @@ impl<V: Default> FlowTable<V> {
         self.seen_hashed(key, self.hash(key), now_ns)
     }
 
+    /// The value of the flow `key`, if there is one.
+    pub fn get(&self, key: &FlowKey) -> Option<&V> {
+        let hash = self.hash(key);
+        let mask = self.slots.len() - 1;
+        let mut at = hash as usize & mask;
+        while self.slots[at] != 0 {
+            let flow = &self.flows[self.slots[at] as u32 as usize - 1];
+            if self.slots[at] >> 32 == hash >> 32 && flow.key == *key {
+                return Some(&flow.value);
+            }
+            at = (at + 1) & mask;
+        }
+        None
+    }
+
     /// Of this table alone.
     #[inline]
     pub fn hash(&self, key: &FlowKey) -> u64 {
@@ -695,6 +710,13 @@ impl<V: Default> FlowTable<V> {
         }
     }
 
+    /// Adds the counts of a table of other packets.
+    pub fn merge_counts(&mut self, other: FlowCounts) {
+        self.counts.flows += other.flows;
+        self.counts.expired += other.expired;
+        self.counts.overflow_packets += other.overflow_packets;
+    }
+
     /// Takes out the flows that have expired at `now_ns`, each shown to `each`: for tables that live long.
     pub fn expire(&mut self, now_ns: u64, mut each: impl FnMut(&Flow<V>)) {
         let Some(idle_ns) = self.idle_ns else { return };
@@ -740,6 +762,11 @@ impl<V> FlowTable<V> {
     /// In the order of their first packets.
     pub fn iter(&self) -> std::slice::Iter<'_, Flow<V>> {
         self.flows.iter()
+    }
+
+    /// As [`FlowTable::iter`].
+    pub fn as_slice(&self) -> &[Flow<V>] {
+        &self.flows
     }
 
     /// Octets of memory, without what the values refer to.
@@ -931,6 +958,7 @@ mod tests {
             prop_assert_eq!(table.counts(), counts);
             prop_assert_eq!(table.iter().map(|f| f.key).collect::<Vec<_>>(), order);
             prop_assert!(table.iter().all(|flow| map[&flow.key] == flow.value));
+            prop_assert!(keys.iter().all(|key| table.get(key) == map.get(key)));
         }
 
         #[test]

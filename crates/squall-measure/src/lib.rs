@@ -5,6 +5,7 @@
 //! senders write ([`kinds`]). Frames without one are counted, not judged. Does not know ports or clocks.
 #![forbid(unsafe_code)]
 
+pub mod census;
 pub mod flow;
 mod flows;
 pub mod kinds;

@@ -1,0 +1,792 @@
+//! What is in a capture: lengths, times, protocols, flows ([`Census`]).
+//!
+//! Built for the speed of memory: a packet costs some table increments, and whatever can be found in the tables at the end
+//! is not counted on the way. Memory is that of the tables: 0.5 MB and, at most, the flow table's.
+
+use std::collections::BTreeMap;
+
+use squall_stats::Histogram;
+use squall_wire::checksum::{fold, sum};
+
+use crate::flow::{FlowCounts, FlowKey, FlowTable, Fragment, HeaderFault, Headers, Link, Seen, protocol};
+
+/// Packets that are worked on together: their flows' places are asked for before the first is needed.
+pub const BATCH: usize = 32;
+/// Lengths below this are counted in a table.
+const SHORT: usize = 1 << 16;
+
+/// What a census looks at beyond the cheap.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Flows that are told apart at most: 72 octets each, and 16 of index.
+    pub flows: usize,
+    /// A flow that is idle for longer has ended.
+    pub idle_ns: Option<u64>,
+    /// Verify the checksums of IPv4, TCP, UDP, ICMP, ICMPv6.
+    pub checksums: bool,
+    /// Compare each packet with so many before it; 0 is none.
+    pub duplicates: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { flows: 1 << 19, idle_ns: None, checksums: false, duplicates: 0 }
+    }
+}
+
+/// A packet of a capture.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample<'a> {
+    /// What was captured of it.
+    pub octets: &'a [u8],
+    /// On the wire; at least what was captured.
+    pub wire_len: u32,
+    /// Since 1970; 0 is unknown, unless it is where time begins.
+    pub time_ns: u64,
+    pub link: Link,
+}
+
+/// Packets and their octets on the wire.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Share {
+    pub packets: u64,
+    pub octets: u64,
+}
+
+impl Share {
+    #[inline]
+    fn add(&mut self, wire_len: u32) {
+        self.packets += 1;
+        self.octets += u64::from(wire_len);
+    }
+}
+
+impl std::ops::AddAssign for Share {
+    fn add_assign(&mut self, other: Self) {
+        self.packets += other.packets;
+        self.octets += other.octets;
+    }
+}
+
+/// What is kept of a flow.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FlowStats {
+    pub share: Share,
+    pub first_ns: u64,
+}
+
+/// How many checksums were right, and how many not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Checked {
+    pub good: u64,
+    pub bad: u64,
+}
+
+/// What was counted of a capture so far.
+#[derive(Clone, Debug)]
+pub struct Census {
+    settings: Settings,
+    lengths: Vec<u64>,
+    /// Of packets that are longer than the table.
+    long: BTreeMap<u32, u64>,
+    /// Octets on the wire.
+    octets: u64,
+    packets: u64,
+    cut: Share,
+    cut_octets: u64,
+    times: Times,
+    flows: FlowTable<FlowStats>,
+    /// By IP version and protocol, of packets that are in no flow of the table: [`Self::kind`].
+    apart: Vec<Share>,
+    /// By EtherType, of what is no IP.
+    others: BTreeMap<u16, Share>,
+    tagged: Share,
+    labelled: Share,
+    fragments: Share,
+    later_fragments: Share,
+    malformed: u64,
+    cut_headers: u64,
+    /// Of IPv4, TCP, UDP, ICMP, ICMPv6.
+    checksums: [Checked; 5],
+    /// Hashes of the last packets, a ring.
+    recent: Vec<u64>,
+    duplicates: u64,
+}
+
+/// Names of [`Census::checksums`]' rows.
+pub const CHECKSUMS: [&str; 5] = ["ipv4", "tcp", "udp", "icmp", "icmpv6"];
+
+impl Census {
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            lengths: vec![0; SHORT],
+            long: BTreeMap::new(),
+            octets: 0,
+            packets: 0,
+            cut: Share::default(),
+            cut_octets: 0,
+            times: Times::default(),
+            flows: FlowTable::new(settings.flows, settings.idle_ns),
+            apart: vec![Share::default(); 512],
+            others: BTreeMap::new(),
+            tagged: Share::default(),
+            labelled: Share::default(),
+            fragments: Share::default(),
+            later_fragments: Share::default(),
+            malformed: 0,
+            cut_headers: 0,
+            checksums: Default::default(),
+            recent: vec![0; settings.duplicates],
+            duplicates: 0,
+        }
+    }
+
+    /// Counts packets in their order; in batches of [`BATCH`] it is fastest.
+    pub fn add(&mut self, packets: &[Sample<'_>]) {
+        for batch in packets.chunks(BATCH) {
+            self.add_batch(batch);
+        }
+    }
+
+    #[inline]
+    fn add_batch(&mut self, packets: &[Sample<'_>]) {
+        let mut keys = [(FlowKey::default(), 0); BATCH];
+        let mut in_flow = 0u32;
+        for (i, packet) in packets.iter().enumerate() {
+            match self.lengths.get_mut(packet.wire_len as usize) {
+                Some(count) => *count += 1,
+                None => *self.long.entry(packet.wire_len).or_default() += 1,
+            }
+            if packet.octets.len() < packet.wire_len as usize {
+                self.cut.add(packet.wire_len);
+                self.cut_octets += u64::from(packet.wire_len) - packet.octets.len() as u64;
+            }
+            let headers = Headers::parse(packet.octets, packet.link);
+            let plain = headers.key.version != 0
+                && headers.fault.is_none()
+                && headers.fragment == Fragment::Whole
+                && headers.tags == 0
+                && headers.mpls_labels == 0;
+            if plain || self.is_in_flow(&headers, packet) {
+                let hash = self.flows.hash(&headers.key);
+                std::hint::black_box(self.flows.touch(hash));
+                keys[i] = (headers.key, hash);
+                in_flow |= 1 << i;
+            }
+            if self.settings.checksums {
+                self.verify(&headers, packet);
+            }
+        }
+        for (i, packet) in packets.iter().enumerate() {
+            if in_flow & 1 << i == 0 {
+                continue;
+            }
+            let (key, hash) = &keys[i];
+            match self.flows.seen_hashed(key, *hash, packet.time_ns) {
+                Some((flow, seen)) => {
+                    flow.share.add(packet.wire_len);
+                    if seen == Seen::New {
+                        flow.first_ns = packet.time_ns;
+                    }
+                }
+                None => self.apart[Self::kind(key)].add(packet.wire_len),
+            }
+        }
+        let flows = self.flows.counts().flows;
+        self.times.add(packets, (self.packets, self.octets), flows);
+        self.packets += packets.len() as u64;
+        self.octets += packets.iter().map(|p| u64::from(p.wire_len)).sum::<u64>();
+        if self.settings.duplicates > 0 {
+            self.compare(packets);
+        }
+    }
+
+    /// Where in `apart` an IP packet is counted.
+    fn kind(key: &FlowKey) -> usize {
+        usize::from(key.protocol) + if key.version == 6 { 256 } else { 0 }
+    }
+
+    /// Counts what is not plain, and says whether it belongs to a flow all the same.
+    #[cold]
+    fn is_in_flow(&mut self, headers: &Headers, packet: &Sample<'_>) -> bool {
+        let len = packet.wire_len;
+        if headers.tags > 0 {
+            self.tagged.add(len);
+        }
+        if headers.mpls_labels > 0 {
+            self.labelled.add(len);
+        }
+        if headers.fragment != Fragment::Whole {
+            self.fragments.add(len);
+        }
+        match headers.fault {
+            Some(HeaderFault::Malformed) => self.malformed += 1,
+            Some(HeaderFault::Cut) => self.cut_headers += 1,
+            None => {}
+        }
+        if headers.key.version == 0 {
+            self.others.entry(headers.ethertype).or_default().add(len);
+            return false;
+        }
+        // What has no ports would be another flow than the one that it belongs to.
+        if headers.fragment == Fragment::Later {
+            self.later_fragments.add(len);
+        } else if headers.fault.is_none() {
+            return true;
+        }
+        self.apart[Self::kind(&headers.key)].add(len);
+        false
+    }
+
+    /// Checks what can be: whole packets that are not fragments.
+    fn verify(&mut self, headers: &Headers, packet: &Sample<'_>) {
+        let octets = packet.octets;
+        let (network, transport, end) = (headers.network as usize, headers.transport as usize, headers.end as usize);
+        if headers.key.version == 0 || headers.fault.is_some() {
+            return;
+        }
+        if headers.key.version == 4 {
+            let header_len = usize::from(octets[network] & 15) * 4;
+            if let Some(header) = octets.get(network..network + header_len) {
+                self.judge(0, fold(sum(header)) == 0xffff);
+            }
+        }
+        if headers.fragment != Fragment::Whole || octets.len() < packet.wire_len as usize {
+            return;
+        }
+        let segment = &octets[transport..end];
+        let addresses = match headers.key.version {
+            4 => &octets[network + 12..network + 20],
+            _ => &octets[network + 8..network + 40],
+        };
+        let with_pseudo =
+            |number: u8| fold(sum(addresses) + u64::from(number) + segment.len() as u64 + sum(segment)) == 0xffff;
+        match headers.key.protocol {
+            protocol::TCP => self.judge(1, with_pseudo(protocol::TCP)),
+            protocol::UDP => {
+                // A datagram shorter than its IP packet says so itself.
+                let len = usize::from(u16::from_be_bytes([segment[4], segment[5]]));
+                let none = segment[6..8] == [0, 0] && headers.key.version == 4;
+                if !none && (len == segment.len() || len == 0) {
+                    self.judge(2, with_pseudo(protocol::UDP));
+                } else if !none {
+                    let right = len >= 8 && len <= segment.len() && {
+                        let all = sum(addresses) + u64::from(protocol::UDP) + len as u64 + sum(&segment[..len]);
+                        fold(all) == 0xffff
+                    };
+                    self.judge(2, right);
+                }
+            }
+            protocol::ICMP if headers.key.version == 4 => self.judge(3, fold(sum(segment)) == 0xffff),
+            protocol::ICMPV6 if headers.key.version == 6 => self.judge(4, with_pseudo(protocol::ICMPV6)),
+            _ => {}
+        }
+    }
+
+    fn judge(&mut self, row: usize, right: bool) {
+        let Checked { good, bad } = &mut self.checksums[row];
+        *if right { good } else { bad } += 1;
+    }
+
+    fn compare(&mut self, packets: &[Sample<'_>]) {
+        for (i, packet) in packets.iter().enumerate() {
+            let mut fingerprint = squall_stats::Fingerprint::default();
+            fingerprint.add(packet.octets);
+            // 0 is an empty place.
+            let hash = (fingerprint.to_u128() as u64 ^ u64::from(packet.wire_len)) | 1;
+            if self.recent.contains(&hash) {
+                self.duplicates += 1;
+            }
+            let number = self.packets - packets.len() as u64 + i as u64;
+            let places = self.recent.len() as u64;
+            self.recent[(number % places) as usize] = hash;
+        }
+    }
+
+    /// Adds what was found in another capture. Of the two series nothing remains but the greater peak.
+    pub fn merge(&mut self, other: &Self) {
+        for (sum, n) in self.lengths.iter_mut().zip(&other.lengths) {
+            *sum += n;
+        }
+        for (len, n) in &other.long {
+            *self.long.entry(*len).or_default() += n;
+        }
+        self.octets += other.octets;
+        self.packets += other.packets;
+        self.times.merge(&other.times);
+        let mut without_room = 0;
+        for flow in &other.flows {
+            match self.flows.seen(&flow.key, flow.last_ns) {
+                Some((sum, seen)) => {
+                    sum.share += flow.value.share;
+                    if seen == Seen::New || flow.value.first_ns < sum.first_ns {
+                        sum.first_ns = flow.value.first_ns;
+                    }
+                }
+                None => {
+                    without_room += flow.value.share.packets - 1;
+                    self.apart[Self::kind(&flow.key)] += flow.value.share;
+                }
+            }
+        }
+        // Of a flow that goes on from file to file there is one, and what began anew within a file comes on top.
+        let counts = other.flows.counts();
+        let again = counts.flows - other.flows.len() as u64;
+        let overflow_packets = counts.overflow_packets + without_room;
+        self.flows.merge_counts(FlowCounts { flows: again, expired: counts.expired, overflow_packets });
+        for (sum, share) in self.apart.iter_mut().zip(&other.apart) {
+            *sum += *share;
+        }
+        for (ethertype, share) in &other.others {
+            *self.others.entry(*ethertype).or_default() += *share;
+        }
+        self.cut += other.cut;
+        self.cut_octets += other.cut_octets;
+        self.tagged += other.tagged;
+        self.labelled += other.labelled;
+        self.fragments += other.fragments;
+        self.later_fragments += other.later_fragments;
+        self.malformed += other.malformed;
+        self.cut_headers += other.cut_headers;
+        for (sum, checked) in self.checksums.iter_mut().zip(&other.checksums) {
+            sum.good += checked.good;
+            sum.bad += checked.bad;
+        }
+        self.duplicates += other.duplicates;
+    }
+
+    // --- what was found ---
+
+    pub fn packets(&self) -> u64 {
+        self.packets
+    }
+
+    /// On the wire.
+    pub fn octets(&self) -> u64 {
+        self.octets
+    }
+
+    /// (length on the wire, packets), ascending, none empty.
+    pub fn lengths(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
+        let short = self.lengths.iter().enumerate().filter(|(_, n)| **n > 0).map(|(len, n)| (len as u32, *n));
+        short.chain(self.long.iter().map(|(len, n)| (*len, *n)))
+    }
+
+    /// Packets of which not all octets were captured: their octets on the wire.
+    pub fn cut(&self) -> Share {
+        self.cut
+    }
+
+    /// Octets of those packets that were not captured.
+    pub fn cut_octets(&self) -> u64 {
+        self.cut_octets
+    }
+
+    pub fn times(&self) -> &Times {
+        &self.times
+    }
+
+    pub fn flows(&self) -> &FlowTable<FlowStats> {
+        &self.flows
+    }
+
+    pub fn flow_counts(&self) -> FlowCounts {
+        self.flows.counts()
+    }
+
+    /// Of each IP version and protocol.
+    pub fn protocols(&self) -> BTreeMap<(u8, u8), Share> {
+        let mut all = self.apart.clone();
+        for flow in &self.flows {
+            all[Self::kind(&flow.key)] += flow.value.share;
+        }
+        let filled = all.into_iter().enumerate().filter(|(_, share)| share.packets > 0);
+        filled.map(|(kind, share)| ((if kind < 256 { 4 } else { 6 }, kind as u8), share)).collect()
+    }
+
+    /// By EtherType, what is no IP; 0 is a link that has none, or a packet that ends before it.
+    pub fn others(&self) -> &BTreeMap<u16, Share> {
+        &self.others
+    }
+
+    /// Packets with a VLAN tag.
+    pub fn tagged(&self) -> Share {
+        self.tagged
+    }
+
+    /// Packets with MPLS labels.
+    pub fn labelled(&self) -> Share {
+        self.labelled
+    }
+
+    /// Fragments, with the first of each datagram.
+    pub fn fragments(&self) -> Share {
+        self.fragments
+    }
+
+    /// Fragments that have no ports: in no flow.
+    pub fn later_fragments(&self) -> Share {
+        self.later_fragments
+    }
+
+    /// Packets whose headers contradict themselves.
+    pub fn malformed(&self) -> u64 {
+        self.malformed
+    }
+
+    /// Packets that end within a header.
+    pub fn cut_headers(&self) -> u64 {
+        self.cut_headers
+    }
+
+    /// In the order of [`CHECKSUMS`].
+    pub fn checksums(&self) -> [Checked; 5] {
+        self.checksums
+    }
+
+    /// Packets that are octet for octet one of those before them.
+    pub fn duplicates(&self) -> u64 {
+        self.duplicates
+    }
+
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+}
+
+const SECOND: u64 = 1_000_000_000;
+/// Width of the series' first points; they widen tenfold whenever there are too many.
+const FINEST: u64 = 1_000_000;
+const MOST_POINTS: usize = 10_000;
+
+/// Which packets came when.
+#[derive(Clone, Debug, Default)]
+pub struct Times {
+    span: Option<(u64, u64)>,
+    /// A packet with a time was there; the last one's.
+    begun: bool,
+    last: u64,
+    untimed: u64,
+    backward: u64,
+    largest_backward_ns: u64,
+    gaps: Histogram,
+    series: Series,
+    /// Of captures that were merged into this one.
+    merged_peak: (u64, u64),
+}
+
+/// One of a series.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Point {
+    pub packets: u64,
+    /// On the wire.
+    pub octets: u64,
+    pub new_flows: u64,
+}
+
+impl Times {
+    /// `before`: packets and octets before the batch; `flows` those begun until its end.
+    #[inline]
+    fn add(&mut self, batch: &[Sample<'_>], before: (u64, u64), flows: u64) {
+        let mut gaps = [0; BATCH];
+        let mut n = 0;
+        let (packets, mut octets) = before;
+        for (i, packet) in batch.iter().enumerate() {
+            let time = packet.time_ns;
+            if time >= self.last && self.begun {
+                gaps[n] = time - self.last;
+                n += 1;
+                self.last = time;
+            } else if self.has_time(time) {
+                self.last = time;
+            }
+            if time.wrapping_sub(self.series.tick) >= self.series.tick_len && (time != 0 || self.last == 0) {
+                self.series.turn(time, Point { packets: packets + i as u64, octets, new_flows: flows });
+            }
+            octets += u64::from(packet.wire_len);
+        }
+        self.gaps.record_all(&gaps[..n]);
+        if let Some((_, latest)) = &mut self.span {
+            *latest = self.last.max(*latest);
+        }
+        self.series.totals = Point { packets: packets + batch.len() as u64, octets, new_flows: flows };
+    }
+
+    /// Looks at a packet that is not later than the one before: the first, one that goes backward, one without a time.
+    #[cold]
+    fn has_time(&mut self, time: u64) -> bool {
+        if time == 0 && self.last > 0 {
+            self.untimed += 1;
+            return false;
+        }
+        self.begun = true;
+        match &mut self.span {
+            None => self.span = Some((time, time)),
+            Some((earliest, latest)) => {
+                (*earliest, *latest) = (time.min(*earliest), self.last.max(*latest));
+                self.backward += 1;
+                self.largest_backward_ns = self.largest_backward_ns.max(self.last - time);
+            }
+        }
+        true
+    }
+
+    /// The earliest and the latest, wherever they stand.
+    pub fn span(&self) -> Option<(u64, u64)> {
+        self.span
+    }
+
+    pub fn duration_ns(&self) -> u64 {
+        self.span.map_or(0, |(earliest, latest)| latest - earliest)
+    }
+
+    /// Packets without a time.
+    pub fn untimed(&self) -> u64 {
+        self.untimed
+    }
+
+    /// Packets earlier than the one before them.
+    pub fn backward(&self) -> u64 {
+        self.backward
+    }
+
+    pub fn largest_backward_ns(&self) -> u64 {
+        self.largest_backward_ns
+    }
+
+    /// From each packet to the next, where time does not go backward.
+    pub fn gaps(&self) -> &Histogram {
+        &self.gaps
+    }
+
+    /// Points of equal width, nanoseconds, from the first packet on. What is earlier than that is in point 0.
+    pub fn series(&self) -> (u64, Vec<Point>) {
+        let mut series = self.series.clone();
+        series.put_down();
+        (series.width, series.points)
+    }
+
+    /// The greatest numbers of packets, and of octets, in one second: seconds are counted from the first packet on.
+    pub fn peak_second(&self) -> (u64, u64) {
+        let (packets, octets) = self.own_peak();
+        (packets.max(self.merged_peak.0), octets.max(self.merged_peak.1))
+    }
+
+    fn merge(&mut self, other: &Self) {
+        let (one, two) = (self.peak_second(), other.peak_second());
+        self.merged_peak = (one.0.max(two.0), one.1.max(two.1));
+        self.series = Series::default();
+        self.span = match (self.span, other.span) {
+            (Some((a, b)), Some((c, d))) => Some((a.min(c), b.max(d))),
+            (a, b) => a.or(b),
+        };
+        self.untimed += other.untimed;
+        self.backward += other.backward;
+        self.largest_backward_ns = self.largest_backward_ns.max(other.largest_backward_ns);
+        self.gaps.merge(&other.gaps);
+    }
+
+    fn own_peak(&self) -> (u64, u64) {
+        let (width, points) = self.series();
+        if width == 0 {
+            return (0, 0);
+        }
+        if width <= SECOND {
+            let seconds = || points.chunks((SECOND / width) as usize);
+            let most = |f: fn(&Point) -> u64| seconds().map(|s| s.iter().map(f).sum()).max().unwrap_or(0);
+            return (most(|p| p.packets), most(|p| p.octets));
+        }
+        let mut series = self.series.clone();
+        series.put_down();
+        series.end_second();
+        (series.peak.packets, series.peak.octets)
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct Series {
+    /// Of point 0.
+    start: u64,
+    /// 0 before the first packet.
+    width: u64,
+    points: Vec<Point>,
+    /// Where what comes is counted: a point, or a second of a wider point.
+    tick: u64,
+    tick_len: u64,
+    /// At the begin of the tick, and now.
+    base: Point,
+    totals: Point,
+    /// The current second: its number, and what it has.
+    second: (u64, Point),
+    peak: Point,
+}
+
+impl Series {
+    /// Goes on to the tick of `time`, as the totals are `before` it.
+    #[cold]
+    fn turn(&mut self, time: u64, before: Point) {
+        self.totals = before;
+        if self.width == 0 {
+            (self.start, self.width, self.tick, self.tick_len) = (time, FINEST, time, FINEST);
+            return;
+        }
+        self.put_down();
+        let since = time.saturating_sub(self.start);
+        while since / self.width >= MOST_POINTS as u64 {
+            self.width *= 10;
+            let merged = self.points.chunks(10).map(|ten| {
+                ten.iter().fold(Point::default(), |a, b| Point {
+                    packets: a.packets + b.packets,
+                    octets: a.octets + b.octets,
+                    new_flows: a.new_flows + b.new_flows,
+                })
+            });
+            self.points = merged.collect();
+            self.tick_len = self.width.min(SECOND);
+        }
+        self.tick = self.start + since / self.tick_len * self.tick_len;
+    }
+
+    /// Counts what came since the tick began.
+    fn put_down(&mut self) {
+        if self.width == 0 {
+            return;
+        }
+        let (base, now) = (self.base, self.totals);
+        let new = Point {
+            packets: now.packets - base.packets,
+            octets: now.octets - base.octets,
+            new_flows: now.new_flows - base.new_flows,
+        };
+        self.base = now;
+        let since = self.tick - self.start;
+        let at = (since / self.width) as usize;
+        if at >= self.points.len() {
+            self.points.resize(at + 1, Point::default());
+        }
+        let second = since / SECOND;
+        if second != self.second.0 {
+            self.end_second();
+            self.second.0 = second;
+        }
+        for sum in [&mut self.points[at], &mut self.second.1] {
+            sum.packets += new.packets;
+            sum.octets += new.octets;
+            sum.new_flows += new.new_flows;
+        }
+    }
+
+    fn end_second(&mut self) {
+        let second = std::mem::take(&mut self.second.1);
+        self.peak.packets = self.peak.packets.max(second.packets);
+        self.peak.octets = self.peak.octets.max(second.octets);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ethernet, IPv4, UDP from port `port`, so many octets on the wire.
+    fn udp(port: u8, len: usize) -> Vec<u8> {
+        let mut frame = vec![0; len];
+        frame[12] = 8;
+        let ip = [0x45, 0, 0, len as u8 - 14, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2, 0, port, 0, 9];
+        frame[14..38].copy_from_slice(&ip);
+        frame[39] = len as u8 - 34;
+        frame
+    }
+
+    fn sample(octets: &[u8], time_ns: u64) -> Sample<'_> {
+        Sample { octets, wire_len: octets.len() as u32, time_ns, link: Link::Ethernet }
+    }
+
+    #[test]
+    fn packets_are_counted_by_length_time_protocol_and_flow() {
+        let frames: Vec<Vec<u8>> = (0..100).map(|i| udp(i % 4, 60 + usize::from(i % 2))).collect();
+        let mut census = Census::new(Settings::default());
+        let packets: Vec<_> = frames.iter().zip(0u64..).map(|(f, i)| sample(f, 1_000 + i * 500_000)).collect();
+        census.add(&packets);
+        assert_eq!((census.packets(), census.octets()), (100, 6050));
+        assert_eq!(census.lengths().collect::<Vec<_>>(), [(60, 50), (61, 50)]);
+        assert_eq!(census.protocols(), BTreeMap::from([((4, 17), Share { packets: 100, octets: 6050 })]));
+        assert_eq!((census.flows().len(), census.flow_counts().flows), (4, 4));
+        let times = census.times();
+        assert_eq!((times.duration_ns(), times.backward(), times.gaps().count()), (49_500_000, 0, 99));
+        let (width, points) = times.series();
+        assert_eq!((width, points.len(), points[7].packets), (1_000_000, 50, 2));
+        assert_eq!(points.iter().map(|p| p.octets).sum::<u64>(), 6050);
+        assert_eq!(times.peak_second(), (100, 6050));
+    }
+
+    #[test]
+    fn the_series_widens_and_keeps_every_packet_and_the_peak() {
+        let frame = udp(1, 60);
+        let mut census = Census::new(Settings::default());
+        let mut time = 5;
+        let mut packets = Vec::new();
+        for i in 0..30_000u64 {
+            time += if i % 1000 < 900 { 1_000_000 } else { 10_000_000_000 };
+            packets.push(sample(&frame, time));
+        }
+        census.add(&packets);
+        let (width, points) = census.times().series();
+        assert!(width > SECOND && points.len() <= MOST_POINTS);
+        assert_eq!(points.iter().map(|p| p.packets).sum::<u64>(), 30_000);
+        let mut seconds = BTreeMap::<u64, u64>::new();
+        packets.iter().for_each(|p| *seconds.entry((p.time_ns - packets[0].time_ns) / SECOND).or_default() += 1);
+        assert_eq!(census.times().peak_second().0, *seconds.values().max().unwrap());
+    }
+
+    #[test]
+    fn steps_backward_and_missing_times_are_counted() {
+        let frame = udp(1, 60);
+        let mut census = Census::new(Settings::default());
+        let times = [100, 200, 150, 0, 150, 90, 300];
+        census.add(&times.map(|time| sample(&frame, time)));
+        let times = census.times();
+        assert_eq!((times.backward(), times.largest_backward_ns(), times.untimed()), (2, 60, 1));
+        assert_eq!((times.span(), times.gaps().count()), (Some((90, 300)), 3));
+        assert_eq!(times.series().1[0].packets, 7);
+    }
+
+    #[test]
+    fn what_has_no_room_is_in_no_flow_but_in_its_protocol() {
+        let frames = [udp(1, 60), udp(2, 60), udp(3, 60)];
+        let mut census = Census::new(Settings { flows: 2, ..Settings::default() });
+        census.add(&frames.each_ref().map(|f| sample(f, 1)));
+        assert_eq!((census.flows().len(), census.flow_counts().overflow_packets), (2, 1));
+        assert_eq!(census.protocols()[&(4, 17)].packets, 3);
+    }
+
+    #[test]
+    fn two_censuses_merge_to_that_of_both_captures() {
+        let frames: Vec<Vec<u8>> = (0..50).map(|i| udp(i % 7, 60 + usize::from(i % 3))).collect();
+        let packets: Vec<_> = frames.iter().zip(1u64..).map(|(f, i)| sample(f, i)).collect();
+        let of = |packets: &[Sample<'_>]| {
+            let mut census = Census::new(Settings { flows: 5, ..Settings::default() });
+            census.add(packets);
+            census
+        };
+        let (mut both, whole) = (of(&packets[..20]), of(&packets));
+        both.merge(&of(&packets[20..]));
+        assert_eq!((both.packets(), both.octets(), both.flows().len()), (whole.packets(), whole.octets(), 5));
+        assert_eq!(both.protocols(), whole.protocols());
+        assert_eq!(both.flow_counts().flows, 5);
+        assert_eq!((both.times().span(), both.times().gaps().count()), (Some((1, 50)), 48));
+        assert_eq!(both.lengths().collect::<Vec<_>>(), whole.lengths().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn wrong_checksums_and_repeated_packets_are_found() {
+        let mut frame = udp(1, 60);
+        let checksum = !fold(sum(&frame[14..34]));
+        frame[24..26].copy_from_slice(&checksum.to_be_bytes());
+        let wrong = udp(2, 60);
+        let mut census = Census::new(Settings { checksums: true, duplicates: 2, ..Settings::default() });
+        census.add(&[&frame, &wrong, &frame, &wrong, &wrong].map(|f| sample(f, 1)));
+        assert_eq!(census.checksums()[0], Checked { good: 2, bad: 3 });
+        assert_eq!((census.checksums()[2], census.duplicates()), (Checked::default(), 3));
+    }
+}
