@@ -10,6 +10,7 @@ mod compare;
 mod demo;
 mod docs;
 mod drive;
+mod info;
 mod lab;
 mod output;
 mod plan;
@@ -50,6 +51,7 @@ enum Command {
     Send(Box<send::Args>),
     Recv(recv::Args),
     Capture(Box<capture::Args>),
+    Info(info::Args),
     Plan(plan::Args),
     Ports(ports::Args),
     Lab(lab::Args),
@@ -73,6 +75,7 @@ pub fn main() -> ExitCode {
         Command::Send(args) => send::send(&args),
         Command::Recv(args) => recv::recv(&args),
         Command::Capture(args) => capture::capture(&args),
+        Command::Info(args) => info::info(&args),
         Command::Plan(args) => plan::plan(&args),
         Command::Ports(args) => ports::ports(&args),
         Command::Lab(args) => lab::lab(&args),

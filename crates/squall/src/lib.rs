@@ -31,6 +31,7 @@ mod error;
 mod filter;
 mod flows;
 mod host;
+pub mod info;
 pub mod kinds;
 mod ports;
 pub mod probe;

@@ -7,6 +7,7 @@ mod flow_page;
 mod flows;
 mod html;
 pub mod human;
+mod info;
 mod live;
 pub mod page;
 mod table;
@@ -14,6 +15,7 @@ mod text;
 
 pub use flows::flows;
 pub use html::html;
+pub use info::{info_html, info_table, info_text};
 pub use live::{Live, LiveMode};
 pub use text::summary;
 

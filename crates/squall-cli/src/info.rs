@@ -1,0 +1,174 @@
+//! `squall info`: what is in captures.
+
+use std::{
+    io::{self, IsTerminal, Write},
+    path::PathBuf,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use squall::{
+    Error,
+    info::{Bins, Info, Progress, Settings, read},
+    render::{human, info_html, info_table, info_text},
+    units::Nanos,
+};
+
+use crate::{args::command_line, drive::Signals, output};
+
+/// Tells what is in captures: packets, rates, protocols, lengths, gaps, flows
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  squall info capture.pcapng
+  squall info --table *.pcap.gz                              # a line for each
+  squall info trace.pcap --bins 100 --report trace.html      # lengths in bins of 100 octets, plots
+  squall info trace.pcap --filter 'udp port 53' --json -     # figures of some packets
+  squall info trace.pcap --flow-expiry 30s --top 50          # flows, as tcpreplay counts them
+  zcat old.pcap.gz | squall info -
+
+Lengths and rates are those of the capture: on the wire, without FCS. Reads pcap and pcapng, also compressed. Memory does
+not grow with the file. A faulty file is told as far as it can be read, and where it is faulty; the exit status is then 2.")]
+pub struct Args {
+    /// pcap or pcapng, compressed or not; - is the standard input
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+    /// Looks only at what EXPR takes, in the language of tcpdump: 'tcp and port 80'
+    #[arg(short, long, value_name = "EXPR")]
+    filter: Option<String>,
+    /// Bins of lengths: rmon (RFC 2819), wireshark, a width (100), or edges (64,128,1500)
+    #[arg(long, value_name = "BINS", default_value = "rmon")]
+    bins: Bins,
+    /// A flow that is idle for longer has ended, and its next packet begins another
+    #[arg(long, value_name = "TIME")]
+    flow_expiry: Option<Nanos>,
+    /// Flows that are told apart at most: 88 octets of memory each
+    #[arg(long, value_name = "N", default_value_t = 1 << 19, value_parser = clap::value_parser!(u32).range(2..=1 << 30))]
+    max_flows: u32,
+    /// Rows in the lists of flows, hosts and ports
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    top: usize,
+    /// Verifies the checksums of IPv4, TCP, UDP, ICMP and ICMPv6
+    #[arg(long)]
+    checksums: bool,
+    /// Counts packets that are octet for octet one of the N before them [default: 5]
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "5", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    duplicates: Option<u32>,
+    /// Tells the SHA-256 of each file, for which it is read once more
+    #[arg(long)]
+    hash: bool,
+    /// A line for each file
+    #[arg(long)]
+    table: bool,
+    /// Writes the figures as JSON; - is the standard output
+    #[arg(long, value_name = "FILE|-")]
+    json: Option<String>,
+    /// Writes the figures as one HTML file with plots
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
+    /// Shows nothing on the way and no figures
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+pub fn info(args: &Args) -> Result<ExitCode, Error> {
+    let settings = Settings {
+        filter: args.filter.clone(),
+        bins: args.bins.clone(),
+        top: args.top,
+        max_flows: args.max_flows as usize,
+        flow_expiry_s: args.flow_expiry.map(Nanos::as_secs_f64),
+        checksums: args.checksums,
+        duplicates: args.duplicates.map_or(0, |n| n as usize),
+        hash: args.hash,
+    };
+    let signals = Signals::catch()?;
+    let to_stdout = args.json.as_deref() == Some("-");
+    // Made before hours of reading, not after.
+    let json = args.json.as_deref().filter(|name| *name != "-").map(output::create).transpose()?;
+    let html = args.report.as_ref().map(|path| output::create(&path.to_string_lossy())).transpose()?;
+    let mut line = ProgressLine::new(!args.quiet && io::stderr().is_terminal());
+    let read = read(&args.files, &settings, |progress| {
+        line.update(&args.files, progress);
+        !signals.came()
+    });
+    line.clear();
+    let info = Info { command: command_line(), ..read? };
+    if let Some((name, file)) = json {
+        output::write(&name, file, &(info.to_json() + "\n"))?;
+    }
+    if let Some((name, file)) = html {
+        output::write(&name, file, &info_html(&info))?;
+    }
+    if !args.quiet {
+        let text = if args.table { info_table(&info) } else { info_text(&info) };
+        if to_stdout {
+            eprint!("{text}");
+        } else {
+            output::print(&text);
+        }
+    }
+    if to_stdout {
+        output::print(&(info.to_json() + "\n"));
+    }
+    for file in &info.files {
+        if let Some(fault) = &file.fault {
+            eprintln!("squall: {} at octet {}: {}", file.path, fault.offset, fault.text);
+        }
+    }
+    Ok(ExitCode::from(if info.files.iter().any(|file| file.fault.is_some()) { 2 } else { 0 }))
+}
+
+/// How far the reading is, on a terminal.
+struct ProgressLine {
+    shown: bool,
+    on: bool,
+    began: Instant,
+    last: Instant,
+    /// The file, and when it began.
+    file: (usize, Instant),
+}
+
+impl ProgressLine {
+    fn new(on: bool) -> Self {
+        let now = Instant::now();
+        Self { shown: false, on, began: now, last: now, file: (0, now) }
+    }
+
+    fn update(&mut self, files: &[PathBuf], progress: &Progress) {
+        // What is over in a moment needs no progress.
+        if !self.on || self.last.elapsed() < Duration::from_millis(200) || self.began.elapsed().as_millis() < 500 {
+            return;
+        }
+        self.last = Instant::now();
+        if self.file.0 != progress.file {
+            self.file = (progress.file, self.last);
+        }
+        let elapsed = self.file.1.elapsed().as_secs_f64().max(0.001);
+        let rate = progress.octets as f64 / elapsed;
+        let mut text = format!("{}: {}", files[progress.file].display(), human::si(progress.octets as f64, "B"));
+        if let Some(all) = progress.file_octets.filter(|all| *all >= progress.octets) {
+            let left = (all - progress.octets) as f64 / rate.max(1.0);
+            text += &format!(
+                " of {} ({}), ",
+                human::si(all as f64, "B"),
+                human::ratio(progress.octets as f64 / all as f64)
+            );
+            text += &format!("{}, {} left", human::si(rate, "B/s"), human::seconds(left.round()));
+        } else {
+            text += &format!(", {}", human::si(rate, "B/s"));
+        }
+        text += &format!(", {} packets", human::short_count(progress.packets));
+        let width = terminal_size::terminal_size_of(io::stderr()).map_or(80, |(width, _)| usize::from(width.0));
+        let text: String = text.chars().filter(|c| !c.is_control()).take(width.saturating_sub(1)).collect();
+        eprint!("\r\x1b[K{text}");
+        let _ = io::stderr().flush();
+        self.shown = true;
+    }
+
+    fn clear(&mut self) {
+        if std::mem::take(&mut self.shown) {
+            eprint!("\r\x1b[K");
+        }
+    }
+}
