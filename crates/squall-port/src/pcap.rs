@@ -44,9 +44,19 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
         virtual_time: true,
         batch: BATCH,
         segmentation: Segmentation::Engine,
-        link_type: ETHERNET,
+        link_type: if read { link_of(path) } else { ETHERNET },
     };
     Ok(Box::new(PcapPort { facts, path: path.into(), epoch: u64::from(seconds) * Nanos::SECOND.0, opened: false }))
+}
+
+/// Of the file's first packet. A fault is told when the frames are asked for; a pipe cannot be read twice.
+fn link_of(path: &Path) -> u16 {
+    if !path.is_file() {
+        return ETHERNET;
+    }
+    let first =
+        CaptureReader::open(path).ok().and_then(|mut reader| reader.next().ok().flatten().map(|p| p.link_type.0));
+    first.unwrap_or(ETHERNET)
 }
 
 struct PcapPort {
@@ -90,6 +100,7 @@ impl Port for PcapPort {
             reader,
             path: self.path.clone(),
             epoch: self.epoch,
+            link_type: LinkType(self.facts.link_type),
             octets: Vec::new(),
             frames: Vec::new(),
             failure: None,
@@ -205,6 +216,8 @@ struct PcapRx {
     reader: CaptureReader,
     path: Box<Path>,
     epoch: u64,
+    /// As the facts said; a port has one.
+    link_type: LinkType,
     octets: Vec<u8>,
     frames: Vec<RxFrame>,
     /// Told after the frames before it.
@@ -221,9 +234,12 @@ impl RxQueue for PcapRx {
         while self.frames.len() < BATCH && self.failure.is_none() {
             match self.reader.next() {
                 Ok(None) => break,
-                Ok(Some(packet)) if packet.link_type != LinkType::ETHERNET => {
-                    let text =
-                        format!("packet {} is of link type {}, expected Ethernet", packet.number, packet.link_type);
+                Ok(Some(packet)) if packet.link_type != self.link_type => {
+                    let text = format!(
+                        "packet {} is of link type {}, those before are {}; a port has one link type: split the file, \
+                         as with tshark -Y 'frame.interface_id == 0' -w",
+                        packet.number, packet.link_type, self.link_type
+                    );
                     self.failure = Some(in_file(&self.path, &io::Error::new(io::ErrorKind::InvalidData, text)));
                 }
                 Ok(Some(packet)) => {
@@ -267,6 +283,25 @@ mod tests {
         let time = rx.receive().unwrap().frames[0].time;
         std::fs::remove_file(&path).unwrap();
         assert_eq!((packet_time, time), (1_700_000_001_500_000_007, Nanos(1_500_000_007)));
+    }
+
+    #[test]
+    fn a_file_tells_its_link_type_and_a_packet_of_another_is_a_fault() {
+        let path = std::env::temp_dir().join(format!("squall-port-links-{}.pcapng", std::process::id()));
+        let links = [LinkType::RAW, LinkType::RAW, LinkType::ETHERNET];
+        let interfaces = links.map(|link_type| InterfaceFormat { link_type, ..InterfaceFormat::default() });
+        let mut writer = PcapngWriter::create(&path, interfaces.to_vec()).unwrap();
+        for interface in 0..3 {
+            writer.write(interface, 1, 40, &[0x45; 40]).unwrap();
+        }
+        writer.finish().unwrap();
+        let mut port = port(&format!("pcap:{},read", path.display())).unwrap();
+        assert_eq!(port.facts().link_type, LinkType::RAW.0);
+        let mut rx = port.open_rx(0).unwrap();
+        assert_eq!(rx.receive().unwrap().frames.len(), 2);
+        let error = rx.receive().err().expect("a port has one link type").to_string();
+        std::fs::remove_file(&path).unwrap();
+        assert!(error.contains("packet 3 is of link type Ethernet, those before are raw IP"), "{error}");
     }
 
     #[test]
