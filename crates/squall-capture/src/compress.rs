@@ -3,6 +3,8 @@
 
 use std::{fmt, io, io::Write, str::FromStr};
 
+use lz4_flex::frame::{BlockSize, FrameEncoder, FrameInfo};
+
 /// A method, and how hard it tries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compression {
@@ -112,7 +114,9 @@ impl Compressor {
                 encoder.finish()?;
             }
             (Method::Lz4, _) => {
-                let mut encoder = lz4_flex::frame::FrameEncoder::new(&mut self.out);
+                // Of one size in all frames: there are readers that expect that.
+                let info = FrameInfo::new().block_size(BlockSize::Max256KB);
+                let mut encoder = FrameEncoder::with_frame_info(info, &mut self.out);
                 encoder.write_all(octets)?;
                 encoder.finish().map_err(io::Error::other)?;
             }

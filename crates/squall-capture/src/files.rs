@@ -95,6 +95,10 @@ impl Files {
             closed_octets: 0,
             shared: shared.clone(),
         };
+        // On virtual time nobody knows yet when the first file begins, which is in the name of one of several.
+        if options.virtual_time && options.rotate.is_asked_for() {
+            return Ok(files);
+        }
         files.begin(shared.start).map_err(|failure| match failure {
             Failure::ReaderGone => io::ErrorKind::BrokenPipe.into(),
             Failure::Error(text) => io::Error::other(text),
@@ -132,17 +136,22 @@ impl Files {
         if open.stage.len() >= STAGE { self.flush() } else { Ok(()) }
     }
 
-    /// Whether `octets` of `packets` up to `last` go into the file that is open.
-    pub fn room(&self, octets: u64, packets: u64, last: u64) -> bool {
+    /// Whether records of so many `octets` go into the file that is open, or into the next one if none is.
+    pub fn room(&self, octets: u64, run: &Run) -> bool {
         let rotate = &self.shared.options.rotate;
-        let Some(open) = &self.open else {
-            let one = rotate.packets.is_none_or(|most| packets <= most);
-            return one && rotate.octets.is_none_or(|most| self.head.len() as u64 + octets + self.tail <= most);
+        let (before, packets) = self.open.as_ref().map_or((self.head.len() as u64, 0), |o| (o.octets, o.packets));
+        let on_disk = match (&self.compressor, &self.open) {
+            (Some(_), open) => open.as_ref().map_or(0, |open| open.written.octets),
+            (None, _) => before + octets,
         };
-        let on_disk = if self.compressor.is_some() { open.written.octets } else { open.octets + octets };
+        // Steps begin with the first packet of all.
+        let until = match (&self.open, self.start) {
+            (Some(open), Some(_)) => open.until,
+            (_, start) => self.step_end(start.unwrap_or(run.first), run.first),
+        };
         rotate.octets.is_none_or(|most| on_disk + self.tail <= most)
-            && rotate.packets.is_none_or(|most| open.packets + packets <= most)
-            && last < open.until
+            && rotate.packets.is_none_or(|most| packets + run.packets <= most)
+            && run.last < until
     }
 
     /// Whether the file that is open has no packet: then one goes in, however large.
@@ -253,7 +262,8 @@ impl Files {
         }
         let mut tail = Vec::new();
         if self.shared.options.format == Format::Pcapng {
-            statistics(&self.shared, &mut tail);
+            let last = self.open.as_ref().map_or(0, |open| open.written.last_ns);
+            statistics(&self.shared, last, &mut tail);
         }
         let written = if tail.is_empty() { Ok(()) } else { self.write(&tail, Run::default()) };
         self.remember();
@@ -285,11 +295,15 @@ impl Files {
         }
     }
 
-    /// Where the step of time ends that `time` is in.
+    /// Where the step of time ends that `time` is in, if there are steps.
     fn period_end(&self, time: u64) -> u64 {
-        let (Some(step), Some(start)) = (self.shared.options.rotate.time, self.start) else { return u64::MAX };
-        let passed = time.saturating_sub(start) / step.0.max(1);
-        start.saturating_add((passed + 1).saturating_mul(step.0.max(1)))
+        self.start.map_or(u64::MAX, |start| self.step_end(start, time))
+    }
+
+    fn step_end(&self, start: u64, time: u64) -> u64 {
+        let Some(step) = self.shared.options.rotate.time.map(|step| step.0.max(1)) else { return u64::MAX };
+        let passed = time.saturating_sub(start) / step;
+        start.saturating_add((passed + 1).saturating_mul(step))
     }
 
     /// `out.pcapng`, or `out_00001_20261121T205500.pcapng` (UTC) when there may be several.
@@ -339,17 +353,18 @@ fn head(options: &Options) -> io::Result<Vec<u8>> {
     Ok(head)
 }
 
-/// What the interfaces have counted until now.
-fn statistics(shared: &Shared, out: &mut Vec<u8>) {
-    let now = shared.now();
+/// What the interfaces have counted until now; on virtual time that is when the `last` packet came.
+fn statistics(shared: &Shared, last: u64, out: &mut Vec<u8>) {
+    let virtual_time = shared.options.virtual_time;
+    let now = if virtual_time { last } else { shared.now() };
     let counts = lock(&shared.counts).clone();
     let sinks = lock(&shared.sinks).clone();
     for (i, counts) in counts.iter().enumerate() {
         let delivered = sinks.iter().filter(|s| s.interface == i).map(|s| s.packets.load(Relaxed)).sum::<u64>();
         let accepted = delivered + counts.dropped_by_system;
         let statistics = Statistics {
-            start_ns: Some(shared.start),
-            end_ns: Some(now),
+            start_ns: (!virtual_time).then_some(shared.start),
+            end_ns: (!virtual_time).then_some(now),
             received: Some(counts.received.unwrap_or(accepted).max(accepted)),
             dropped_by_interface: Some(counts.dropped_by_interface.unwrap_or(0)),
             accepted: Some(accepted),

@@ -60,6 +60,9 @@ impl Chunk {
     }
 }
 
+/// Chunks that are used while the writer keeps up, and some more.
+const WARM: usize = 16;
+
 /// What [`Pool::next`] gives.
 pub(crate) enum Next {
     Chunk(Chunk),
@@ -97,13 +100,18 @@ struct State {
 }
 
 impl Pool {
-    /// `chunks` of `chunk_octets` each; their memory is there, not only promised.
+    /// `chunks` of `chunk_octets` each. Those that are lent first have their memory, not only the promise of it: a page
+    /// that is first written during the capture costs as much as a dozen frames, and all of them at the start more than
+    /// many a capture.
     pub fn new(chunks: usize, chunk_octets: usize, holding: bool) -> Self {
-        let chunk = || {
-            // A page that is first written during the capture costs as much as dozens of frames.
-            Chunk { octets: vec![0xff; chunk_octets], ..Chunk::default() }
+        let chunk = |i| {
+            let mut octets = vec![0; chunk_octets];
+            if i + WARM >= chunks {
+                octets.fill(0xff);
+            }
+            Chunk { octets, ..Chunk::default() }
         };
-        let free = (0..chunks).map(|_| chunk()).collect();
+        let free = (0..chunks).map(chunk).collect();
         Self {
             state: Mutex::new(State { free, holding, ..State::default() }),
             work: Condvar::new(),
@@ -183,9 +191,11 @@ impl Pool {
         oldest
     }
 
-    /// Whether what is in full chunks is kept for a trigger that has not come.
-    pub fn is_holding(&self) -> bool {
-        self.lock().holding
+    /// Whether what is in full chunks is kept for a trigger that has not come, and so much is that only what is to be free
+    /// when it comes is left.
+    pub fn is_ring(&self) -> bool {
+        let state = self.lock();
+        state.holding && state.free.len() <= self.chunks / 8 + 1
     }
 
     /// Hands a chunk with records over.

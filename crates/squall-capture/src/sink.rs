@@ -2,7 +2,10 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicU64, Ordering::Relaxed},
+    atomic::{
+        AtomicU64,
+        Ordering::{Relaxed, Release},
+    },
 };
 
 use squall_port::{Filter, RxBatch, RxFrame, Sink};
@@ -109,32 +112,37 @@ impl CaptureSink {
     fn renew(&mut self, captured: usize) -> Option<usize> {
         self.hand_over();
         let pool = &self.shared.pool;
-        let chunk = match self.shared.options.on_full {
-            OnFull::Wait => Some(pool.lend_or_wait()),
-            _ => pool.lend(),
+        let policy = self.shared.options.on_full;
+        // Until the trigger comes the buffer is a ring: what falls out of it was not asked for.
+        let mut chunk = match pool.is_ring() {
+            true => self.take_oldest(|owner| &owner.before).or_else(|| pool.lend()),
+            false => pool.lend(),
         };
-        let chunk = chunk.or_else(|| {
-            let holding = pool.is_holding();
-            if !holding && self.shared.options.on_full != OnFull::DropOldest {
-                return None;
-            }
-            let mut chunk = pool.take_oldest()?;
-            // Until the trigger comes the buffer is a ring: what falls out of it was not asked for.
-            let owner = self.shared.sink(chunk.source);
-            let gone = if holding { &owner.before } else { &owner.oldest };
-            gone.fetch_add(chunk.run.packets, Relaxed);
-            chunk.empty();
-            Some(chunk)
-        })?;
+        if chunk.is_none() && policy == OnFull::DropOldest {
+            chunk = self.take_oldest(|owner| &owner.oldest);
+        }
+        if chunk.is_none() && policy == OnFull::Wait {
+            chunk = Some(pool.lend_or_wait());
+        }
+        let chunk = chunk?;
         self.chunk = Some(Chunk { source: self.number, ..chunk });
         Some(captured)
+    }
+
+    /// The chunk that has waited longest, emptied; `gone` counts what was in it.
+    fn take_oldest(&self, gone: fn(&SinkCounters) -> &AtomicU64) -> Option<Chunk> {
+        let mut chunk = self.shared.pool.take_oldest()?;
+        let owner = self.shared.sink(chunk.source);
+        gone(&owner).fetch_add(chunk.run.packets, Relaxed);
+        chunk.empty();
+        Some(chunk)
     }
 
     fn hand_over(&mut self) {
         if let Some(chunk) = self.chunk.take_if(|chunk| chunk.run.packets > 0) {
             let until = chunk.run.last;
             self.shared.pool.hand_over(chunk);
-            self.counters.until.store(until, Relaxed);
+            self.counters.until.store(until, Release);
         }
     }
 
@@ -254,14 +262,14 @@ impl Sink for CaptureSink {
         let now = now.0.wrapping_add(self.shared.offset);
         self.age(now);
         if self.chunk.as_ref().is_none_or(|chunk| chunk.run.packets == 0) {
-            self.counters.until.fetch_max(now.saturating_sub(SLACK_NS), Relaxed);
+            self.counters.until.fetch_max(now.saturating_sub(SLACK_NS), Release);
         }
     }
 
     fn finish(&mut self) {
         if !std::mem::replace(&mut self.finished, true) {
             self.hand_over();
-            self.counters.until.store(u64::MAX, Relaxed);
+            self.counters.until.store(u64::MAX, Release);
             self.shared.pool.leave();
         }
     }

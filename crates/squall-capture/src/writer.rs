@@ -4,7 +4,10 @@
 use std::{
     collections::VecDeque,
     io,
-    sync::{Arc, atomic::Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::Ordering::{Acquire, Relaxed},
+    },
     time::Duration,
 };
 
@@ -37,6 +40,8 @@ pub(crate) struct Writer {
     printer: Option<Printer>,
     /// By sink.
     sources: Vec<VecDeque<Part>>,
+    /// By sink: all frames up to this instant are in `sources`, or written.
+    marks: Vec<u64>,
     /// Packets from here on are wanted, and before there.
     from: u64,
     until: u64,
@@ -65,6 +70,7 @@ impl Writer {
             left: options.stop.packets.unwrap_or(u64::MAX),
             files,
             sources: Vec::new(),
+            marks: Vec::new(),
             from: 0,
             until: u64::MAX,
             last: 0,
@@ -78,16 +84,27 @@ impl Writer {
         let shared = self.shared.clone();
         let keep = shared.options.pre_trigger.as_ref();
         loop {
-            let keep_from = keep.map_or(0, |keep| shared.now().saturating_sub(keep.keep.0));
+            let keep_from = match keep {
+                Some(keep) if !shared.options.virtual_time => shared.now().saturating_sub(keep.keep.0),
+                _ => 0,
+            };
             let past = |chunk: &Chunk| {
                 shared.written.before.fetch_add(chunk.run.packets, Relaxed);
             };
+            // What was handed over before is here when nothing waits behind.
+            let marks: Vec<u64> = match shared.sinks() {
+                1 => Vec::new(),
+                sinks => (0..sinks).map(|i| shared.sink(i).until.load(Acquire)).collect(),
+            };
             let next = shared.pool.next(PATIENCE, keep_from, past);
+            if shared.pool.waiting() == 0 {
+                self.marks = marks;
+            }
             let triggered = shared.triggered.load(Relaxed);
             if let Some(keep) = keep.filter(|_| triggered > 0) {
                 self.from = triggered.saturating_sub(keep.keep.0);
                 self.until = keep.after.map_or(u64::MAX, |after| triggered.saturating_add(after.0));
-                if shared.now() > self.until.saturating_add(ORDER_NS) {
+                if !shared.options.virtual_time && shared.now() > self.until.saturating_add(ORDER_NS) {
                     self.end("after the trigger");
                 }
             }
@@ -143,14 +160,19 @@ impl Writer {
         }
         // Who waits for others when no chunk is left to be filled waits for ever.
         let all = all || self.shared.pool.is_short();
-        let long_ago = if all { u64::MAX } else { self.shared.now().saturating_sub(ORDER_NS) };
+        let long_ago = match self.shared.options.virtual_time {
+            _ if all => u64::MAX,
+            true => 0,
+            false => self.shared.now().saturating_sub(ORDER_NS),
+        };
         loop {
             let heads = self.sources.iter().enumerate().filter_map(|(i, queue)| Some((queue.front()?.run.first, i)));
             let Some((time, first)) = heads.min() else { break };
             // What the others may still give begins here: a record of their own, or what they have not handed over yet.
             let others = (0..self.shared.sinks()).filter(|&i| i != first).map(|i| {
                 let queued = self.sources.get(i).and_then(|queue| queue.front());
-                queued.map_or_else(|| self.shared.sink(i).until.load(Relaxed).max(long_ago), |part| part.run.first)
+                let mark = || self.marks.get(i).copied().unwrap_or(0).max(long_ago);
+                queued.map_or_else(mark, |part| part.run.first)
             });
             let until = others.min().unwrap_or(u64::MAX);
             if time > until {
@@ -187,9 +209,7 @@ impl Writer {
         }
         self.last = self.last.max(last);
         let len = records.len() as u64;
-        let fits = |files: &Files| {
-            files.room(len, packets, last) && stop.octets.is_none_or(|most| files.octets() + len <= most)
-        };
+        let fits = |files: &Files| files.room(len, &run) && stop.octets.is_none_or(|most| files.octets() + len <= most);
         if plain && self.files.as_ref().is_none_or(fits) {
             return self.put(records, run, source);
         }
@@ -214,7 +234,9 @@ impl Writer {
             }
             let is_full = |files: &Files| {
                 let fresh = run.packets == 0 && files.is_fresh(time);
-                !fresh && !files.room((at - start) as u64, run.packets + 1, time)
+                let mut with = run;
+                with.add(time, 0);
+                !fresh && !files.room((at - start) as u64, &with)
             };
             if self.files.as_ref().is_some_and(is_full) {
                 self.put(&records[start..begin], run, source);

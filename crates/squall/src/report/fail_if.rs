@@ -18,7 +18,7 @@
 
 use std::fmt;
 
-use super::{Distribution, FlowReport, Report, SequenceReport, StreamReport, StreamRx};
+use super::{CaptureReport, Distribution, FlowReport, Report, SequenceReport, StreamReport, StreamRx};
 
 /// A parsed criterion.
 ///
@@ -58,7 +58,8 @@ impl FailIf {
             Some(false) => Outcome::Passes,
             None => Outcome::Unknown,
         };
-        if !self.root.any_term(&|term| term.is_of_stream()) {
+        // A capture has no streams: what is asked of one is asked of it.
+        if report.capture.is_some() || !self.root.any_term(&|term| term.is_of_stream()) {
             return match verdict(None) {
                 Outcome::Fails(values) => vec![format!("{values} (fail if {})", self.text)],
                 Outcome::Passes => Vec::new(),
@@ -177,6 +178,8 @@ const RUN_TERMS: &[(&str, Kind, &str)] = &[
     ("valid", Kind::Bool, "the verdict: the generator kept its schedule and the counters agree"),
     ("errors", Kind::Count, "frames that a port refused with an error, all ports"),
     ("rx.drops", Kind::Count, "frames lost between an interface and the process, all ports"),
+    ("drops", Kind::Count, "packets that a capture lost, in the kernel or in squall"),
+    ("plr", Kind::Share, "packet loss ratio of a capture: drops / packets that the filter took"),
     ("total.tx", Kind::Count, "frames sent, all ports"),
     ("total.rx", Kind::Count, "frames received, all ports"),
     ("total.not_sent", Kind::Count, "frames that were due and did not leave, all ports"),
@@ -265,7 +268,8 @@ impl Term {
     fn value(self, run: &RunTotals<'_>, subject: Option<Subject<'_>>) -> Option<f64> {
         match (self, subject) {
             (Self::Run(name), _) => run.value(name),
-            (_, None) => None,
+            (Self::Stream(name), None) => capture_value(name, run.report.capture.as_ref()?),
+            (Self::Spread(..), None) => None,
             (Self::Stream(name), Some(Subject::Stream(stream))) => stream_value(name, stream),
             (Self::Stream(name), Some(Subject::Flow(flow))) => flow_value(name, flow),
             (Self::Spread(spread, statistic), Some(subject)) => {
@@ -317,6 +321,8 @@ impl<'a> RunTotals<'a> {
             "valid" => Some(f64::from(u8::from(self.report.verdict.valid))),
             "errors" => sum(|p| p.tx.errors),
             "rx.drops" => sum(|p| p.rx.drops.values().sum()),
+            "drops" => Some(self.report.capture.as_ref()?.lost as f64),
+            "plr" => Some(self.report.capture.as_ref()?.loss_ratio),
             "total.tx" => sum(|p| p.tx.packets),
             "total.rx" => sum(|p| p.rx.packets),
             "total.not_sent" => sum(|p| p.tx.not_sent.values().sum()),
@@ -344,6 +350,16 @@ fn stream_value(name: &str, stream: &StreamReport) -> Option<f64> {
         "jitter" => stream.rx.as_ref().and_then(|rx| rx.jitter_ns),
         "rx_pps" => None,
         _ => unreachable!("{name} is in STREAM_TERMS and has no value"),
+    }
+}
+
+/// What a term of a stream is of a capture.
+fn capture_value(name: &str, capture: &CaptureReport) -> Option<f64> {
+    match name {
+        "loss" => Some(capture.lost as f64),
+        "loss_ratio" => Some(capture.loss_ratio),
+        "rx" => Some(capture.received as f64),
+        _ => None,
     }
 }
 
@@ -819,6 +835,17 @@ mod tests {
             check("latency.p99 > 1s", &none),
             ["stream \"gone\": cannot tell whether latency.p99 > 1s: none of its 10 frames arrived"]
         );
+    }
+
+    #[test]
+    fn a_criterion_is_checked_on_a_capture() {
+        let capture = CaptureReport { received: 1000, lost: 5, loss_ratio: 0.005, ..CaptureReport::default() };
+        let report = Report { capture: Some(capture), ..Report::default() };
+        let check = |text: &str| FailIf::parse(text).unwrap().check(&report);
+        assert_eq!(check("loss>0"), ["loss = 5 (fail if loss>0)"]);
+        assert_eq!(check("drops > 5 or plr > 0.5 %"), [""; 0]);
+        assert_eq!(check("plr >= 0.5 %").len(), 1);
+        assert!(check("latency.p99 > 1s")[0].starts_with("cannot tell"));
     }
 
     #[test]
