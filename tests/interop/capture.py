@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+"""squall capture against other tools: what it says it wrote is what capinfos and tshark read; kill -9 at any moment leaves a
+readable file; a full disk is an error with everything so far intact. Needs root for interfaces and disks of its own."""
+
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+SQUALL = os.environ.get("SQUALL", "target/debug/squall")
+ROUNDS = int(os.environ.get("ROUNDS", "6"))
+NAMESPACE = f"sq-capture-{os.getpid()}"
+PACKET = ["--packet", "eth(dst=02:00:00:00:00:01)/ipv4/udp(dport=9)", "--size", "64-1518"]
+
+
+class Failed(Exception):
+    pass
+
+
+def run(*argv, ok=(0,), **options):
+    done = subprocess.run([str(a) for a in argv], capture_output=True, text=True, timeout=120, **options)
+    if done.returncode not in ok:
+        raise Failed(f"{' '.join(map(str, argv))}: {done.returncode}\n{done.stdout}{done.stderr}")
+    return done
+
+
+def same(what, found, expected):
+    if found != expected:
+        raise Failed(f"{what}: found {found}, expected {expected}")
+
+
+def packets_of(path):
+    """By capinfos; a file that ends in the middle of a packet is read up to there."""
+    text = run("capinfos", "-c", "-M", "-T", "-r", path, ok=(0, 1, 2)).stdout
+    return int(text.split("\t")[-1]) if text.strip() else 0
+
+
+def readable(path):
+    """Packets by tshark, whether or not the file ends well."""
+    done = run("tshark", "-n", "-r", path, "-T", "fields", "-e", "frame.number", ok=(0, 1, 2))
+    return len(done.stdout.split())
+
+
+def forms(folder):
+    """A file of 3000 packets, captured into every form."""
+    source = folder / "in.pcap"
+    run(SQUALL, "send", "--port", f"pcap:{source}", *PACKET, "--rate", "10kpps", "--count", "3000", "-q")
+    for name in ["a.pcapng", "b.pcap", "c.pcapng.zst", "d.pcapng.gz", "e.pcap.lz4"]:
+        for more in [[], ["--rotate-count", "700"], ["--rotate-size", "300kB"], ["-s", "96"]]:
+            for old in folder.glob("[a-e]*"):
+                old.unlink()
+            report = folder / "report.json"
+            argv = [SQUALL, "capture", "--port", f"pcap:{source},read", "-w", folder / name, "--json", report, "-q", *more]
+            run(*argv, "--fail-if", "loss > 0")
+            capture = json.loads(report.read_text())["capture"]
+            what = f"{name} {' '.join(more)}"
+            same(f"{what}: written", (capture["received"], capture["written_packets"], capture["lost"]), (3000, 3000, 0))
+            for file in capture["files"]:
+                same(f"{what}: {file['name']}: octets", os.path.getsize(file["name"]), file["octets"])
+                same(f"{what}: {file['name']}: packets", packets_of(file["name"]), file["packets"])
+            same(f"{what}: files", sum(file["packets"] for file in capture["files"]), 3000)
+    print("forms: capinfos counts what the report says")
+
+
+def network():
+    run("ip", "netns", "add", NAMESPACE)
+    run("ip", "-n", NAMESPACE, "link", "add", "va", "type", "veth", "peer", "name", "vb")
+    for link in ["va", "vb"]:
+        run("ip", "-n", NAMESPACE, "link", "set", link, "up")
+
+
+def inside(*argv):
+    return ["ip", "netns", "exec", NAMESPACE, *[str(a) for a in argv]]
+
+
+def sent_and_captured(folder):
+    """Over a veth pair: what was sent is written or lost by name, and the statistics in the file agree."""
+    report, sent, file = folder / "report.json", folder / "sent.json", folder / "veth.pcapng"
+    argv = inside(SQUALL, "capture", "--port", "af_packet:vb", "-w", file, "--json", report, "-q", "--filter", "udp port 9")
+    capture = subprocess.Popen(argv)
+    time.sleep(1)
+    run(*inside(SQUALL, "send", "--port", "af_packet:va", *PACKET, "--rate", "20kpps", "--count", "20000", "-q", "--json", sent))
+    time.sleep(0.5)
+    capture.send_signal(signal.SIGINT)
+    same("exit status", capture.wait(timeout=30), 0)
+    tx = json.loads(sent.read_text())["ports"][0]["tx"]["packets"]
+    told = json.loads(report.read_text())["capture"]
+    same("received and sent", told["received"], tx)
+    same("written and lost", told["written_packets"] + told["lost"], tx)
+    same("in the file", packets_of(file), told["written_packets"])
+    statistics = run("capinfos", "-A", file).stdout
+    same("the statistics are there", "Number of stat entries = 1" in statistics, True)
+    print(f"veth: {tx} sent, {told['written_packets']} written, {told['lost']} lost")
+
+
+def killed(folder):
+    for name in ["k.pcapng", "k.pcap", "k.pcapng.zst"] * max(1, ROUNDS // 3):
+        file = folder / name
+        file.unlink(missing_ok=True)
+        capture = subprocess.Popen(inside(SQUALL, "capture", "--port", "af_packet:vb", "-w", file, "-q"))
+        time.sleep(1)
+        send = inside(SQUALL, "send", "--port", "af_packet:va", *PACKET, "--rate", "20kpps", "--duration", "3s", "-q")
+        sender = subprocess.Popen(send)
+        time.sleep(1 + random.random())
+        capture.kill()
+        capture.wait()
+        sender.wait(timeout=30)
+        found = readable(file)
+        same(f"{name}: packets can be read", found > 1000, True)
+        told = folder / "read.json"
+        run(SQUALL, "info", file, "--json", told, "-q", ok=(0, 1, 2, 3))
+        print(f"kill -9: {found} packets in {name}")
+
+
+def full_disk(folder):
+    disk = folder / "disk"
+    disk.mkdir()
+    run("mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk)
+    try:
+        for name in ["f.pcapng", "f.pcap", "f.pcapng.gz"]:
+            file, report = disk / name, folder / "report.json"
+            argv = [SQUALL, "capture", "--port", f"pcap:{folder / 'random.pcap'},read", "-w", file, "--json", report, "-q"]
+            same(f"{name}: exit status", run(*argv, ok=(0, 3)).returncode, 3)
+            capture = json.loads(report.read_text())["capture"]
+            same(f"{name}: the error is told", "No space left" in capture["error"], True)
+            same(f"{name}: all counted", capture["written_packets"] + capture["dropped"]["write_error"], capture["received"])
+            same(f"{name}: readable", readable(file), capture["written_packets"])
+            same(f"{name}: something was written", capture["written_packets"] > 0, True)
+            print(f"full disk: {capture['written_packets']} of {capture['received']} packets are in {name}")
+            file.unlink()
+    finally:
+        run("umount", disk)
+
+
+def main():
+    for tool in ["capinfos", "tshark"]:
+        if not shutil.which(tool):
+            print(f"SKIPPED: {tool} is not installed, try scripts/setup")
+            return 0
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        forms(folder)
+        if os.geteuid() != 0:
+            print("SKIPPED: interfaces and disks of its own need root")
+            return 0
+        random_packets = ["--packet", "eth/ipv4/udp/payload(random)", "--size", "1000"]
+        run(SQUALL, "send", "--port", f"pcap:{folder / 'random.pcap'}", *random_packets, "--rate", "10kpps", "--count", "3000", "-q")
+        full_disk(folder)
+        network()
+        try:
+            sent_and_captured(folder)
+            killed(folder)
+        finally:
+            run("ip", "netns", "del", NAMESPACE)
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except Failed as failed:
+        sys.exit(f"FAILED: {failed}")
