@@ -17,22 +17,29 @@ from . import _native
 from ._values import Arrays, ByName, Streams, read
 
 __all__ = [
+    "Bursts",
     "CaptureFile",
     "CaptureReport",
     "Cpu",
     "Distribution",
     "EqualBins",
+    "FlowReport",
+    "FlowsReport",
     "Host",
     "InterfaceReport",
     "Memory",
+    "Patterns",
     "PortReport",
     "PortSample",
     "PortSeries",
     "Reason",
     "Report",
+    "RestReport",
     "RxReport",
     "Sample",
+    "SequenceReport",
     "Series",
+    "SourceReport",
     "StreamReport",
     "StreamRx",
     "StreamSample",
@@ -228,6 +235,11 @@ class RxReport:
         Gaps between consecutive frames; None if there are not two.
     arrival_gap_bins : EqualBins or None
         The same gaps in equal bins; only where the session has ``gap_bins``.
+    timestamp_resolution_ns : int or None
+        What the arrival instants are multiples of, as far as they show it; where flows are looked at.
+    peak_pps, peak_bps_l2 : float or None
+        Of the busiest interval; where flows are looked at and one queue receives.
+    bursts : Bursts or None
     """
 
     packets: int
@@ -242,6 +254,217 @@ class RxReport:
     fingerprint: str | None
     arrival_gap_ns: Distribution | None
     arrival_gap_bins: EqualBins | None
+    timestamp_resolution_ns: int | None
+    peak_pps: float | None
+    peak_bps_l2: float | None
+    bursts: Bursts | None
+
+
+@dataclass(frozen=True)
+class Bursts:
+    """Two frames or more, each at most `FlowsReport.burst_gap_ns` behind the one before it.
+
+    Attributes
+    ----------
+    count : int
+    mean_packets, max_packets : float, int
+        Frames in a burst.
+    max_ns : int
+        From first to last frame.
+    """
+
+    count: int
+    mean_packets: float
+    max_packets: int
+    max_ns: int
+
+
+@dataclass(frozen=True)
+class Patterns:
+    """How losses are spread, and how late frames are late: distributions of frames, not of times.
+
+    Attributes
+    ----------
+    loss_period_packets, loss_distance_packets : Distribution or None
+        RFC 3357: frames lost in a row; from each lost frame to the one before it, in sequence numbers.
+    reordering_extent_packets, n_reordering_packets : Distribution or None
+        RFC 4737 sections 4.2.1 and 5.
+    """
+
+    loss_period_packets: Distribution | None
+    loss_distance_packets: Distribution | None
+    reordering_extent_packets: Distribution | None
+    n_reordering_packets: Distribution | None
+
+
+@dataclass(frozen=True)
+class SequenceReport:
+    """What the numbers in a flow's packets tell.
+
+    Attributes
+    ----------
+    kind : str
+        ``squall``, ``mgen``, ``crude``, ``trex``, ``iperf3`` or ``rtp``.
+    stream : int or None
+        Of frames of ours: the stream, which has the figures; there are none here.
+    unnumbered_packets, unique_packets : int
+        Packets without a number; first copies.
+    lost, loss_ratio : int, float
+        Missing between the first and the last number.
+    duplicates, reordered, reordering_ratio, max_reordering_extent, too_old : int or float
+    restarts : int
+        How often the sender began to count anew.
+    clock : str
+        Whose clock the send times are of: ``wall``, ``receiver``, ``other`` or ``none``.
+    latency_ns : Distribution or None
+        One-way delay; where the clocks are one.
+    ipdv_ns, jitter_ns : Distribution or None, float or None
+        RFC 3393, and RFC 3550 at the end.
+    """
+
+    kind: str
+    stream: int | None
+    unnumbered_packets: int
+    unique_packets: int
+    lost: int
+    loss_ratio: float
+    duplicates: int
+    reordered: int
+    reordering_ratio: float
+    max_reordering_extent: int
+    too_old: int
+    restarts: int
+    clock: str
+    latency_ns: Distribution | None
+    negative_latency: int
+    ipdv_ns: Distribution | None
+    jitter_ns: float | None
+    patterns: Patterns | None
+
+
+@dataclass(frozen=True)
+class FlowReport:
+    """One flow, or one source.
+
+    Attributes
+    ----------
+    name, port, src, dst, protocol : str
+        ``10.0.0.1:5000 > 10.0.0.2:6000 UDP``; the port that it was received on; addresses.
+    src_port, dst_port : int or None
+    packets, octets : int
+    first_s, last_s : float
+        Instants of the first and the last frame, since the first frame of all.
+    pps, bps_l2 : float
+        Means from the first to the last frame.
+    peak_pps, peak_bps_l2 : float
+        Of the busiest interval.
+    bursts : Bursts
+    arrival_gap_ns, arrival_gap_bins : Distribution or None, EqualBins or None
+    gap_floor_ns, gap_stddev_corrected_ns : float or None
+        The receiver's own part of the gaps' standard deviation, where it was measured, and what remains.
+    sequence : SequenceReport or None
+        Where its packets are numbered in a way that is known.
+    """
+
+    name: str
+    port: str
+    src: str
+    dst: str
+    src_port: int | None
+    dst_port: int | None
+    protocol: str
+    packets: int
+    octets: int
+    first_s: float
+    last_s: float
+    pps: float
+    bps_l2: float
+    peak_pps: float
+    peak_bps_l2: float
+    bursts: Bursts
+    arrival_gap_ns: Distribution | None
+    arrival_gap_bins: EqualBins | None
+    gap_floor_ns: float | None
+    gap_stddev_corrected_ns: float | None
+    sequence: SequenceReport | None
+
+
+@dataclass(frozen=True)
+class SourceReport:
+    """The flows of one source together; ``lost`` is that of those whose packets are numbered."""
+
+    name: str
+    flows: int
+    packets: int
+    octets: int
+    pps: float
+    bps_l2: float
+    lost: int | None
+
+
+@dataclass(frozen=True)
+class RestReport:
+    """Frames of flows that were too many to have an entry."""
+
+    packets: int
+    octets: int
+
+
+@dataclass(frozen=True)
+class FlowsReport:
+    """What was received flow by flow, or source by source.
+
+    Attributes
+    ----------
+    by : str
+        ``flow``, ``source`` or ``none``.
+    limit : int
+        Entries at most; the frames of others are in ``rest``.
+    interval_ns, burst_gap_ns : int
+        Of peaks, and in bursts.
+    flows : ByName of FlowReport
+        Most octets first.
+    sources : ByName of SourceReport
+        Most octets first; where `by` is ``flow``.
+    rest : RestReport or None
+    memory_octets : int
+
+    Examples
+    --------
+    >>> import squall
+    >>> report = squall.send("pcap:flows.pcap", "eth/ipv4/udp(dport=53)", rate="1 kpps", count=10)
+    >>> flows = squall.recv("pcap:flows.pcap,read").flows
+    >>> flows.flows[0].dst_port, flows.flows[0].packets, flows.column("pps").round()
+    (53, 10, array([1000.]))
+    """
+
+    by: str
+    limit: int
+    interval_ns: int
+    burst_gap_ns: int
+    flows: ByName[FlowReport]
+    sources: ByName[SourceReport]
+    rest: RestReport | None
+    memory_octets: int
+
+    def column(self, name: str) -> Floats:
+        """A field of all flows, float64[n]; NaN where it is None. ``sequence.lost`` and such reach into what they have.
+
+        Raises
+        ------
+        AttributeError
+            Flows have no such field.
+        """
+
+        def value(flow: FlowReport) -> float:
+            item: Any = flow
+            for part in name.split("."):
+                if item is None:
+                    return float("nan")
+                item = getattr(item, part)
+            return float("nan") if item is None else float(item)
+
+        return np.fromiter(map(value, self.flows), np.float64, len(self.flows))
 
 
 @dataclass(frozen=True)
@@ -304,6 +527,14 @@ class StreamRx:
         Magnitude of the delay's variation between consecutive sequence numbers (RFC 3393).
     arrival_gap_ns : Distribution or None
         Gaps between consecutive frames of the stream.
+    jitter_ns : float or None
+        Smoothed interarrival jitter at the end (RFC 3550).
+    reordering_ratio : float
+        reordered / received, duplicates left out (RFC 4737).
+    restarts : int
+        How often the sender began to count anew; of streams that are sent elsewhere.
+    patterns : Patterns or None
+        How losses are spread, and how late frames are late; where there are any.
     """
 
     ports: tuple[str, ...]
@@ -317,6 +548,10 @@ class StreamRx:
     latency_ns: Distribution | None
     ipdv_ns: Distribution | None
     arrival_gap_ns: Distribution | None
+    jitter_ns: float | None
+    reordering_ratio: float
+    restarts: int
+    patterns: Patterns | None
 
 
 @dataclass(frozen=True)
@@ -569,6 +804,8 @@ class Report:
         By name or index: ``report.streams["web"].rx.latency_ns.p99``.
     capture : CaptureReport or None
         What was written to files; only of a capture.
+    flows : FlowsReport or None
+        What was received flow by flow; only of `recv`.
     workers : tuple of WorkerReport
         The threads that sent and received.
     notes : tuple of str
@@ -596,6 +833,7 @@ class Report:
     ports: ByName[PortReport]
     streams: Streams[StreamReport]
     capture: CaptureReport | None
+    flows: FlowsReport | None
     workers: tuple[WorkerReport, ...]
     cpu: Cpu
     memory: Memory

@@ -5,6 +5,7 @@ from __future__ import annotations
 import decimal
 import json
 import os
+import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
@@ -15,7 +16,7 @@ from ._profile import Frame, Profile, Stream, Time, Vary
 from ._report import Report, Sample
 from ._values import read
 
-__all__ = ["Interrupted", "Run", "Session", "run", "send"]
+__all__ = ["Interrupted", "Run", "Session", "recv", "run", "send"]
 
 Progress: TypeAlias = Callable[[Sample], object]
 
@@ -376,3 +377,98 @@ def send(
     stream = Stream(packet=packet, rate=rate, mode=mode, size=size, segment=segment, vary=vary, latency=latency)
     profile = Profile(ports={"A": port}, streams=[stream], duration=duration, seed=seed)
     return run(profile, clock=clock, fingerprint=fingerprint, progress=progress)
+
+
+def recv(
+    port: str | Sequence[str],
+    *,
+    duration: float | None = None,
+    count: int | None = None,
+    filter: str | None = None,
+    by: Literal["flow", "source", "none"] = "flow",
+    flows: int = 10_000,
+    sequence: Literal["auto", "squall", "mgen", "crude", "trex", "iperf3", "rtp", "none"] = "auto",
+    interval: float = 0.1,
+    burst_gap: float = 10e-6,
+    cores: int | None = None,
+    cpus: Sequence[int] | None = None,
+    gap_bins: tuple[int, int] | None = None,
+    every: float = 0.25,
+    progress: Progress | None = None,
+) -> Report:
+    """Receives and sends nothing. Without `duration` and `count`, until Ctrl-C; a file ends by itself.
+
+    Parameters
+    ----------
+    port : str or sequence of str
+        Addresses: ``"af_packet:eth1"``, ``"pcap:in.pcap,read"``.
+    duration : seconds, optional
+    count : int, optional
+        Ends soon after so many frames.
+    filter : str, optional
+        Receives only what it takes, in the language of tcpdump.
+    by : {"flow", "source", "none"}
+        What is told apart.
+    flows : int
+        Flows at most in each receive queue; others are counted as one.
+    sequence
+        How packets are numbered: ``auto`` waits for evidence, a kind is taken from the first packet on.
+    interval, burst_gap : seconds
+        Peak rates are those of the busiest interval; frames of a burst are no further apart.
+    cores, cpus, gap_bins, every, progress
+        As those of `Session` and `Session.run`.
+
+    Returns
+    -------
+    Report
+        Its ``flows`` has what was measured of each.
+
+    Raises
+    ------
+    Interrupted
+        Ctrl-C: a `KeyboardInterrupt` with the report of what came until then.
+
+    Examples
+    --------
+    >>> import squall
+    >>> report = squall.send("pcap:recv.pcap", "eth/ipv4/udp", rate="1 kpps", count=100, latency=True)
+    >>> report = squall.recv("pcap:recv.pcap,read")
+    >>> report.ports[0].rx.packets, report.streams[0].rx.lost, report.flows.flows[0].sequence.kind
+    (100, 0, 'squall')
+    """
+    addresses = [port] if isinstance(port, str) else list(port)
+    native = _native.Session.listen(
+        [(chr(ord("A") + i) if i < 26 else f"port {i + 1}", address) for i, address in enumerate(addresses)],
+        filter=filter,
+        by=by,
+        flows=flows,
+        sequence=sequence,
+        interval_ns=round(interval * 1e9),
+        burst_gap_ns=round(burst_gap * 1e9),
+        cores=cores,
+        cpus=None if cpus is None else list(cpus),
+        gap_bins=gap_bins,
+    )
+    run = Run(native.start())
+    start, due, seen, idle = time.monotonic(), every, -1, 0
+    try:
+        while duration is None or time.monotonic() - start < duration:
+            time.sleep(0.05 if duration is None else max(min(0.05, duration - (time.monotonic() - start)), 0))
+            received = run._native.received
+            if count is not None and received >= count:
+                break
+            # A file ends when nothing comes any more.
+            idle = idle + 1 if run.virtual_time and received == seen else 0
+            seen = received
+            if idle >= 6:
+                break
+            if not run.virtual_time and run.elapsed_s >= due:
+                sample = run.sample()
+                due += every
+                if progress is not None:
+                    progress(sample)
+    except KeyboardInterrupt as interrupt:
+        run.stop()
+        raise Interrupted(run.finish()) from interrupt
+    run.stop()
+    return run.finish()

@@ -324,3 +324,24 @@ def test_gaps_are_counted_in_equal_bins_where_asked_for(loop: Address) -> None:
     assert bins is not None
     assert (bins.width_ns, bins.counts.tolist(), bins.beyond) == (500_000, [0, 0, 10, 0], 0)
     assert bins.counts.dtype == np.uint64
+
+
+def test_flows_of_a_capture_are_arrays_and_named(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "flows.pcap"
+    squall.send(f"pcap:{path}", "eth/ipv4/udp(dport=53)", rate="1 kpps", count=100, latency=True)
+    report = squall.recv(f"pcap:{path},read", gap_bins=(4, 500_000))
+    flows = report.flows
+    assert flows is not None and len(flows.flows) == 1
+    flow = flows.flows[0]
+    assert (flow.packets, flow.dst_port, flow.protocol) == (100, 53, "UDP")
+    assert flow.sequence is not None and (flow.sequence.kind, flow.sequence.stream) == ("squall", 0)
+    assert flow.arrival_gap_ns is not None and flow.arrival_gap_ns.stddev == 0
+    assert flow.arrival_gap_bins is not None and list(flow.arrival_gap_bins.counts) == [0, 0, 99, 0]
+    assert flows.column("packets").dtype == np.float64
+    assert np.isnan(flows.column("sequence.jitter_ns")).all()
+    assert report.streams[0].rx is not None and report.streams[0].rx.lost == 0
+    assert squall.Report.from_json(report.to_json()) == report
+    only = squall.recv(f"pcap:{path},read", filter="udp port 54").flows
+    assert only is not None and len(only.flows) == 0
+    with pytest.raises(ValueError, match="expected flow"):
+        squall.recv("null:", by="port")  # type: ignore[arg-type]

@@ -22,6 +22,19 @@ pub enum By {
     None,
 }
 
+/// `flow`, `source`, `none`.
+impl std::str::FromStr for By {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "flow" => Ok(Self::Flow),
+            "source" => Ok(Self::Source),
+            "none" => Ok(Self::None),
+            _ => Err(format!("{text:?}: expected flow, source or none")),
+        }
+    }
+}
+
 /// How flows are measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowSettings {

@@ -38,6 +38,24 @@ pub enum Wanted {
     None,
 }
 
+/// `auto`, `none`, or a kind's name.
+impl std::str::FromStr for Wanted {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let kinds = [Kind::Squall, Kind::Mgen, Kind::Crude, Kind::Trex, Kind::Iperf3, Kind::Rtp];
+        match text {
+            "auto" => Ok(Self::Auto),
+            "none" => Ok(Self::None),
+            name => match kinds.into_iter().find(|kind| kind.name() == name) {
+                Some(kind) => Ok(Self::Only(kind)),
+                None => Err(format!(
+                    "{name:?} is no kind of sequence: expected auto, squall, mgen, crude, trex, iperf3, rtp or none"
+                )),
+            },
+        }
+    }
+}
+
 /// In this order they are tried: where two would fit, the one that proves more.
 const KINDS: [Kind; 6] = [Kind::Mgen, Kind::Crude, Kind::Trex, Kind::Iperf3Wide, Kind::Iperf3, Kind::Rtp];
 /// Packets of a flow in which a kind is looked for.

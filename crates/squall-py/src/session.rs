@@ -7,7 +7,7 @@ use std::{
 };
 
 use pyo3::{exceptions::PyValueError, prelude::*};
-use squall::units::Nanos;
+use squall::{FlowSettings, Pace, units::Nanos};
 
 use crate::{
     error::{Error, UnknownStream, to_py},
@@ -66,6 +66,41 @@ impl Session {
         Ok(Self(session))
     }
 
+    /// Receives on ports (name, address), and sends nothing.
+    #[staticmethod]
+    #[allow(clippy::too_many_arguments)]
+    #[pyo3(signature = (ports, *, filter, by, flows, sequence, interval_ns, burst_gap_ns, cores, cpus, gap_bins))]
+    fn listen(
+        ports: Vec<(String, String)>,
+        filter: Option<String>,
+        by: &str,
+        flows: usize,
+        sequence: &str,
+        interval_ns: u64,
+        burst_gap_ns: u64,
+        cores: Option<usize>,
+        cpus: Option<Vec<u32>>,
+        gap_bins: Option<(usize, u64)>,
+    ) -> PyResult<Self> {
+        let settings = FlowSettings {
+            by: by.parse().map_err(|e: String| PyValueError::new_err(format!("by = {e}")))?,
+            limit: flows.min(1 << 31),
+            pace: Pace { interval: Nanos(interval_ns), burst_gap: Nanos(burst_gap_ns) },
+            sequence: sequence.parse().map_err(|e: String| PyValueError::new_err(format!("sequence = {e}")))?,
+            ..FlowSettings::default()
+        };
+        let session = squall::Session {
+            filter,
+            flows: Some(settings),
+            cores,
+            cpus,
+            gap_bins: gap_bins.map(|(bins, width_ns)| (bins, Nanos(width_ns))),
+            command: "python".into(),
+            ..squall::Session::listen(ports)
+        };
+        Ok(Self(session))
+    }
+
     fn plan(&self, py: Python<'_>) -> PyResult<Plan> {
         let planned = py.detach(|| self.0.plan_only()).map_err(to_py)?;
         Ok(Plan { plan: planned.plan, virtual_time: planned.virtual_time })
@@ -87,6 +122,11 @@ impl Run {
     #[getter]
     fn elapsed_s(&self, py: Python<'_>) -> PyResult<f64> {
         self.with(py, |s| s.run.elapsed_s())
+    }
+
+    #[getter]
+    fn received(&self, py: Python<'_>) -> PyResult<u64> {
+        self.with(py, |s| s.run.received())
     }
 
     /// The sample as JSON, and the report so far.

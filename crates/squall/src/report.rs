@@ -34,7 +34,7 @@ pub struct Report {
     /// The threads that sent and received.
     pub workers: Vec<WorkerReport>,
     /// What was received flow by flow; only of commands that look at that (`squall recv`).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub flows: Option<FlowsReport>,
     pub series: Vec<Sample>,
     pub cpu: Cpu,

@@ -379,6 +379,7 @@ impl Opened {
             cpu: crate::host::cpu(),
             command: self.session.command.clone(),
             fingerprint: self.session.fingerprint,
+            filtered: self.session.filter.is_some(),
             flows,
         };
         let running = squall_engine::start(Arc::new(self.plan.clone()), self.ports, settings).map_err(|e| match e {
