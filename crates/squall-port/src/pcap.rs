@@ -2,7 +2,7 @@
 //!
 //! Written as pcap with nanoseconds, or as pcapng if FILE ends so; read in every form that `squall-pcap` knows. A file has
 //! no time of its own: instants are those of the engine's clock, from the start of the epoch or from `epoch=SECONDS`
-//! after it, which is added when writing and taken off when reading.
+//! after it, which is added when writing and taken off when reading. Faults on purpose are keys of [`crate::fault`].
 
 use std::{io, path::Path};
 
@@ -12,14 +12,15 @@ use squall_pcap::{
 
 use crate::{
     Address, BATCH, ETHERNET, Lent, Nanos, Port, PortFacts, RxBatch, RxFrame, RxQueue, Segmentation, SendError, Slots,
-    Timestamps, TxBatch, TxQueue,
+    Timestamps, TxBatch, TxQueue, fault::Faults,
 };
 
 pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
     let mut a = address.clone();
     let read = a.take_flag("read")?.unwrap_or(false);
     let seconds: u32 = a.take("epoch", "seconds since 1970, a whole number")?.unwrap_or(0);
-    a.finish(&["read", "epoch"])?;
+    let faults = Faults::take(&mut a)?;
+    a.finish(&[&["read", "epoch"], Faults::KEYS].concat())?;
     let path = Path::new(address.name());
     // The file itself is opened with its queue: to ask for a port's facts must not truncate it.
     if path.file_name().is_none() {
@@ -46,7 +47,12 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
         segmentation: Segmentation::Engine,
         link_type: if read { link_of(path) } else { ETHERNET },
     };
-    Ok(Box::new(PcapPort { facts, path: path.into(), epoch: u64::from(seconds) * Nanos::SECOND.0, opened: false }))
+    Ok(faults.wrap(Box::new(PcapPort {
+        facts,
+        path: path.into(),
+        epoch: u64::from(seconds) * Nanos::SECOND.0,
+        opened: false,
+    })))
 }
 
 /// Of the file's first packet. A fault is told when the frames are asked for; a pipe cannot be read twice.
