@@ -263,7 +263,7 @@ fn receive(signed: bool, frames: u64) -> Cost {
         let begun = cpu_ns();
         for (i, batch) in batches.iter().enumerate() {
             let mut time = now - 6400 * (batches.len() - i) as u64 + 2000;
-            receiver.observe_all(batch.chunks_exact(stride).map(|slot| {
+            receiver.observe_all(batch.chunks_exact(stride).map(move |slot| {
                 time += 100;
                 (&slot[..60], 60, Nanos(time))
             }));

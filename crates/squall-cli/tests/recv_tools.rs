@@ -57,18 +57,18 @@ fn figure(flow: &Value, key: &str) -> u64 {
 fn iperf3_is_counted_as_it_counts_itself_and_faults_are_counted_exactly() {
     let script = |options: &str| {
         format!(
-            "tcpdump -i lo -Z root -s 200 -w $DIR/iperf.pcap udp port 5201 >/dev/null 2>&1 & T=$!
+            "$SQUALL capture --port af_packet:lo -w $DIR/iperf.pcap --filter 'udp port 5201' --duration 4s --quiet & C=$!
             $SQUALL recv --port af_packet:lo --udp 5201 --duration 4s --json $DIR/recv.json --quiet & R=$!
             iperf3 -s -1 >/dev/null 2>&1 & sleep 1
             iperf3 -c 127.0.0.1 -u -b 8M -l 500 -t 1 {options} --json > $DIR/iperf.json || exit 1
-            wait $R; kill -INT $T; wait $T
+            wait $R && wait $C || exit 1
             for fault in drop=1/10 dup=1/20 reorder=1/50; do
                 $SQUALL recv --port pcap:$DIR/iperf.pcap,read,$fault --json $DIR/${{fault%=*}}.json --quiet || exit 1
             done"
         )
     };
     for (name, options) in [("iperf3", ""), ("iperf3-wide", "--udp-counters-64bit")] {
-        let Some(folder) = private(name, &["iperf3", "tcpdump", "ip", "unshare"], &script(options)) else { return };
+        let Some(folder) = private(name, &["iperf3", "ip", "unshare"], &script(options)) else { return };
         let (report, iperf) = (json(&folder, "recv.json"), json(&folder, "iperf.json"));
         let flow = numbered(&report, "iperf3");
         let sent = iperf["end"]["sum"]["packets"].as_u64().unwrap();
