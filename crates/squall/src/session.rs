@@ -357,7 +357,11 @@ impl Opened {
         if let Some(capturing) = &capturing {
             self.take.iter_mut().enumerate().for_each(|(i, take)| take.sink = Some(capturing.sinks(i)));
         }
+        // One for all ports: who receives from several of different links takes them one by one.
+        let link_type =
+            self.ports.iter().map(|port| port.facts()).find(|facts| facts.rx_queues > 0).map(|f| f.link_type);
         let flows = self.session.flows.clone().map(|flows| FlowSettings {
+            link: link_type.map_or(flows.link, squall_measure::flow::Link::from),
             wall: (!self.virtual_time).then(crate::host::wall_offset),
             restarts: self.plan.streams.is_empty(),
             ..flows
