@@ -63,12 +63,13 @@ impl Search {
         // Top speed is not known by a number before it was tried.
         let tried = if asked.is_finite() { asked } else { trial.actual_pps.max(SLOWEST_PPS) };
         if lossless {
+            // A busy machine sends a little less than it was asked; only who gets no further has found the sender's limit.
+            let further = trial.actual_pps > self.good * RESOLUTION;
             self.good = self.good.max(trial.actual_pps);
             match asked.is_finite() {
                 // Nothing is faster than that.
                 false => self.sender_bound = true,
-                // The sender's limit is below what was asked: no use in trying that again.
-                true if !reached(trial.actual_pps, asked) => self.bad = self.bad.min(tried),
+                true if !further && !reached(trial.actual_pps, asked) => self.bad = self.bad.min(tried),
                 true => {}
             }
         } else {
@@ -148,6 +149,17 @@ mod tests {
             let found = search(400e3, 1e6, noise).found();
             assert!(found <= 600e3 * 1.001, "{seed}: {found}");
         }
+    }
+
+    #[test]
+    fn a_sender_that_is_always_a_little_short_does_not_end_the_search() {
+        let mut search = Search::new(0.001);
+        while let Some(rate) = search.next() {
+            let (asked_pps, actual) = (rate.is_finite().then_some(rate), 0.95 * rate.min(1e6));
+            let plr = Some(if actual > 300e3 { 0.5 } else { 0.0 });
+            search.record(Trial { asked_pps, actual_pps: actual, plr, cpu_s_per_mpkt: None });
+        }
+        assert!((280e3..=300e3).contains(&search.found()), "{}", search.found());
     }
 
     #[test]
