@@ -186,7 +186,7 @@ fn traffic_text(t: &Traffic, text: &mut String) {
         ),
     ];
     if let Some(gap) = &t.gap_ns {
-        rows.push(("Gap", distribution(gap, |v| human::ns(v))));
+        rows.push(("Gap", distribution(gap, human::ns)));
     }
     rows.push(("Flows", flows_text(f)));
     if let Some(d) = &f.packets_per_flow {
