@@ -12,6 +12,7 @@ Everything is decided by the engine in Rust; this package converts what goes in 
 A packet may be one of scapy, or any other object whose ``bytes()`` is a frame. Histograms and series are numpy arrays.
 """
 
+from ._capture import capture
 from ._errors import Diagnostic, Error, PortError, ProfileError, UnknownStream
 from ._native import __version__
 from ._plan import Plan, PlanFrame, PlanPort, PlanStream, PlanWorker
@@ -53,9 +54,9 @@ from ._values import ByName
 
 __all__ = [
     "Bursts",
+    "ByName",
     "CaptureFile",
     "CaptureReport",
-    "ByName",
     "Cpu",
     "Diagnostic",
     "Distribution",
@@ -100,6 +101,7 @@ __all__ = [
     "Verdict",
     "WorkerReport",
     "__version__",
+    "capture",
     "recv",
     "run",
     "send",

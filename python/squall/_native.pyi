@@ -1,9 +1,27 @@
 import os
 from typing import final
 
-__all__ = ["Plan", "Profile", "Report", "Run", "Session", "__version__"]
+__all__ = ["Plan", "Profile", "Report", "Run", "Session", "__version__", "capture"]
 
 __version__: str
+
+def capture(
+    ports: list[str],
+    file: str,
+    *,
+    filter: str | None,
+    duration_s: float | None,
+    count: int | None,
+    snaplen: int | None,
+    format: str,
+    compress: str | None,
+    rotate_octets: int | None,
+    rotate_s: float | None,
+    rotate_count: int | None,
+    ring_files: int | None,
+    buffer: int,
+    on_full: str,
+) -> Report: ...
 
 @final
 class Profile:

@@ -4,6 +4,7 @@
 //! Small values cross as JSON of the schemas, frames and histograms as octets. Whatever may take long runs detached
 //! from the interpreter, and no lock is held while it attaches again: whoever waits for a lock may hold the interpreter.
 
+mod capture;
 mod error;
 mod plan;
 mod profile;
@@ -16,6 +17,8 @@ use pyo3::prelude::*;
 mod _native {
     use super::*;
 
+    #[pymodule_export]
+    use capture::capture;
     #[pymodule_export]
     use plan::Plan;
     #[pymodule_export]

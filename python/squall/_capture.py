@@ -1,0 +1,94 @@
+"""Captures: what arrives goes to files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Literal
+
+from . import _native
+from ._report import Report
+
+
+def capture(
+    port: str | Iterable[str],
+    file: str | os.PathLike[str],
+    *,
+    filter: str | None = None,
+    duration_s: float | None = None,
+    count: int | None = None,
+    snaplen: int | None = None,
+    format: Literal["pcapng", "pcap", "pcap-us"] = "pcapng",
+    compress: str | None = None,
+    rotate_octets: int | None = None,
+    rotate_s: float | None = None,
+    rotate_count: int | None = None,
+    ring_files: int | None = None,
+    buffer: int = 64 << 20,
+    on_full: Literal["drop-newest", "drop-oldest"] = "drop-newest",
+) -> Report:
+    """Captures what arrives on one port or several into a file. Without `count` and `duration_s`, until Ctrl-C, or until
+    the files that are read end.
+
+    Parameters
+    ----------
+    port : str or iterable of str
+        Addresses: ``"af_packet:eth1"``, ``"pcap:in.pcap,read"``.
+    file : path
+        With `rotate_octets`, `rotate_s` or `rotate_count`, of several numbered ones.
+    filter : str, optional
+        In the language of tcpdump: ``"udp port 53"``.
+    count : int, optional
+        Ends after so many packets.
+    snaplen : int, optional
+        Octets of a packet to keep.
+    compress : str, optional
+        ``"zstd"``, ``"gz"`` or ``"lz4"``, with a level: ``"zstd:3"``.
+    rotate_octets, rotate_s, rotate_count : optional
+        Another file begins after so much.
+    ring_files : int, optional
+        So many files are kept, the newest.
+    buffer : int
+        Octets of memory between the wire and the file.
+    on_full : str
+        Whether what comes is lost when the buffer is full, or what has waited longest.
+
+    Returns
+    -------
+    Report
+        ``report.capture`` says what was written, and what was lost and why.
+
+    Raises
+    ------
+    PortError
+        A port or a file that does not open.
+    ProfileError
+        A filter or an address that says nothing.
+
+    Examples
+    --------
+    >>> import pathlib, squall, tempfile
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> sent = squall.send(f"pcap:{folder}/in.pcap", "eth/ipv4/udp", rate="1 kpps", count=10)
+    >>> report = squall.capture(f"pcap:{folder}/in.pcap,read", folder / "out.pcapng")
+    >>> report.capture.received, report.capture.written_packets, report.capture.lost
+    (10, 10, 0)
+    """
+    ports = [port] if isinstance(port, str) else list(port)
+    native = _native.capture(
+        ports,
+        os.fspath(file),
+        filter=filter,
+        duration_s=duration_s,
+        count=count,
+        snaplen=snaplen,
+        format=format,
+        compress=compress,
+        rotate_octets=rotate_octets,
+        rotate_s=rotate_s,
+        rotate_count=rotate_count,
+        ring_files=ring_files,
+        buffer=buffer,
+        on_full=on_full,
+    )
+    return Report._from(native)
