@@ -22,15 +22,17 @@ pub fn ethertype(ethertype: u16, octets: &[u8]) -> Option<String> {
         0x888e => {
             const KINDS: [&str; 5] = ["packet", "start", "logoff", "key", "ASF alert"];
             let kind = usize::from(*octets.get(1)?);
-            format!("EAPOL {} ({kind}) v{}, len {}", KINDS.get(kind)?, octets[0], be16(octets, 2)?)
+            format!("EAPOL {} ({kind}) v{}, len {}", KINDS.get(kind)?, *octets.first()?, be16(octets, 2)?)
         }
         0x88cc => match lldp_name(octets) {
             Some(name) => format!("LLDP, length {len}: {name}"),
             None => format!("LLDP, length {len}"),
         },
-        0x88f7 => format!("PTPv{}, message {}, length {len}", octets.get(1)? & 15, octets[0] & 15),
+        0x88f7 => format!("PTPv{}, message {}, length {len}", octets.get(1)? & 15, *octets.first()? & 15),
         0x8808 if be16(octets, 0)? == 1 => format!("MPCP, Pause, quanta {}, length {len}", be16(octets, 2)?),
-        0x9000 => format!("Loopback, skipCount {}, length {len}", u16::from_le_bytes([octets[0], *octets.get(1)?])),
+        0x9000 => {
+            format!("Loopback, skipCount {}, length {len}", u16::from_le_bytes([*octets.first()?, *octets.get(1)?]))
+        }
         _ => return None,
     })
 }
@@ -116,7 +118,7 @@ pub fn protocol(number: u128, octets: &[u8]) -> Option<(Option<(u16, u16)>, Stri
         89 => {
             const KINDS: [&str; 6] = ["", "Hello", "Database Description", "LS-Request", "LS-Update", "LS-Ack"];
             let kind = KINDS.get(usize::from(*octets.get(1)?)).filter(|kind| !kind.is_empty())?;
-            format!("OSPFv{}, {kind}, length {len}", octets[0])
+            format!("OSPFv{}, {kind}, length {len}", *octets.first()?)
         }
         103 => {
             const KINDS: [&str; 9] = [
@@ -130,11 +132,11 @@ pub fn protocol(number: u128, octets: &[u8]) -> Option<(Option<(u16, u16)>, Stri
                 "Graft-Ack",
                 "Candidate RP Advertisement",
             ];
-            format!("PIMv{}, {}, length {len}", octets.first()? >> 4, KINDS.get(usize::from(octets[0] & 15))?)
+            format!("PIMv{}, {}, length {len}", octets.first()? >> 4, KINDS.get(usize::from(*octets.first()? & 15))?)
         }
         112 => {
             let (vrid, priority) = (octets.get(1)?, octets.get(2)?);
-            format!("VRRPv{}, Advertisement, vrid {vrid}, prio {priority}, length {len}", octets[0] >> 4)
+            format!("VRRPv{}, Advertisement, vrid {vrid}, prio {priority}, length {len}", *octets.first()? >> 4)
         }
         132 => {
             const KINDS: [&str; 15] = [
@@ -183,7 +185,7 @@ pub fn udp(ports: (u16, u16), octets: &[u8]) -> Option<String> {
     if is(67) || is(68) {
         let client = octets.get(28..34)?;
         let mac: Vec<String> = client.iter().map(|octet| format!("{octet:02x}")).collect();
-        return Some(match octets[0] {
+        return Some(match *octets.first()? {
             1 => format!("BOOTP/DHCP, Request from {}, length {len}", mac.join(":")),
             2 => format!("BOOTP/DHCP, Reply, length {len}"),
             _ => return None,

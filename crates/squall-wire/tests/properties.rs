@@ -213,3 +213,52 @@ proptest! {
         prop_assert_eq!(&short.bytes[start..], &long.bytes[start..start + a]);
     }
 }
+
+/// Ethernet up to where each protocol begins that a line is said of.
+fn fronts() -> Vec<Vec<u8>> {
+    let eth = |ethertype: u16| [&[0; 12][..], &ethertype.to_be_bytes()].concat();
+    let ip = |protocol: u8| {
+        let header = [0x45, 0, 0, 220, 0, 0, 0, 0, 64, protocol, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+        [eth(0x0800), header.to_vec()].concat()
+    };
+    let udp = |port: u16| [ip(17), port.to_be_bytes().to_vec(), vec![0x30, 0x39, 0, 200, 0, 0]].concat();
+    let tcp = [ip(6), vec![0, 80, 0, 80, 0, 0, 0, 0, 0, 0, 0, 0]].concat();
+    let ethertypes =
+        [0, 40, 1500, 0x8100, 0x8809, 0x8863, 0x8864, 0x888e, 0x88cc, 0x88f7, 0x8808, 0x9000, 0x0806, 0x86dd];
+    let llc =
+        [&[0x42, 0x42, 3][..], &[0xaa, 0xaa, 3, 0, 0, 0x0c, 0x20, 0], &[0xaa, 0xaa, 3, 0, 0, 0], &[0xfe, 0xfe, 3]];
+    let mut all: Vec<_> = ethertypes.map(eth).to_vec();
+    all.extend([1, 2, 6, 50, 51, 58, 89, 103, 112, 132].map(ip));
+    all.extend([53, 5353, 67, 68, 123, 546, 4789, 2152].map(udp));
+    all.extend(llc.map(|front| [eth(100), front.to_vec()].concat()));
+    all.push(tcp);
+    all
+}
+
+proptest! {
+    #[test]
+    fn any_octets_of_any_link_have_a_line(
+        front in proptest::sample::select(fronts()),
+        rest in proptest::collection::vec(prop_oneof![Just(0u8), Just(1), Just(0xc0), any::<u8>()], 0..240),
+        link in prop_oneof![
+            Just(0u16), Just(9), Just(50), Just(51), Just(101), Just(104), Just(105), Just(108), Just(109), Just(113), Just(127),
+            Just(204), Just(228), Just(276), any::<u16>()
+        ],
+        more in 0..3_000usize,
+    ) {
+        let frame = [front, rest.clone()].concat();
+        for octets in [&frame[..], &rest] {
+            let line = squall_wire::summary(1, octets, octets.len() + more);
+            prop_assert!(!line.is_empty() && !line.contains('\n'), "{}", line);
+            for link in [link, 1] {
+                let _ = (squall_wire::summary(link, octets, octets.len()), squall_wire::summary(link, octets, 0));
+                let frame = Frame::dissect_link(link, octets.to_vec());
+                prop_assert_eq!(&frame.bytes[..], octets);
+                frame.summary();
+                if let Ok(ethernet) = squall_wire::link::to_ethernet(link, octets) {
+                    prop_assert!(ethernet.len() <= octets.len() + 14);
+                }
+            }
+        }
+    }
+}
