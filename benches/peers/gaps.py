@@ -3,8 +3,8 @@
 
     gaps.py [--rates 1000,10000,50000] [--rounds 5] [--seconds 3] [--squall PATH] [--out FILE]
 
-The same frames, stamped by the kernel, read by both: the standard deviation that squall says must be no larger than that
-of tcpdump's time stamps (--time-stamp-precision=nano). Prints the median of both and of their ratio for each rate.
+The same frames, stamped by the kernel, read by both: the standard deviation that squall says must be no larger than
+that of tcpdump's time stamps (--time-stamp-precision=nano). Prints the median of both and of their ratio for each rate.
 """
 
 import argparse
@@ -39,13 +39,14 @@ def stamps(file: pathlib.Path) -> np.ndarray:
 
 def measure(lab: Lab, squall: str, rate: int, seconds: float) -> dict[str, float]:
     pcap, report = lab.folder / "gaps.pcap", lab.folder / "gaps.json"
-    dump = lab.receiver("tcpdump", "-i", PORT_B, "-w", str(pcap), "--time-stamp-precision=nano", "-s", "96", "-U", "udp")
-    recv = lab.receiver(squall, "recv", "--port", f"af_packet:{PORT_B}", "--filter", "udp", "--json", str(report), "-q")
+    precise = "--time-stamp-precision=nano"
+    dump = lab.receiver("tcpdump", "-i", PORT_B, "-w", str(pcap), precise, "-s", "96", "-U", "udp")
+    port = f"af_packet:{PORT_B}"
+    recv = lab.receiver(squall, "recv", "--port", port, "--filter", "udp", "--json", str(report), "-q")
     time.sleep(1)
     packet = f"eth(src={MAC_A},dst={MAC_SINK})/ipv4(src={IP_A},dst={IP_SINK})/udp(sport=1024,dport=9)"
-    send = lab.sender(
-        squall, "send", "--port", f"af_packet:{PORT_A}", "--packet", packet, "--rate", str(rate), "--duration", f"{seconds}s", "-q"
-    )
+    what = ("--packet", packet, "--rate", str(rate), "--duration", f"{seconds}s")
+    send = lab.sender(squall, "send", "--port", f"af_packet:{PORT_A}", *what, "-q")
     while send.running():
         time.sleep(0.05)
     # tcpdump forgets what is in a block of its ring that was not handed over yet.
