@@ -115,7 +115,18 @@ impl Filter {
         self.step_through(octets, wire_len).unwrap_or(0)
     }
 
-    fn step_through(&self, octets: &[u8], wire_len: u32) -> Option<u32> {
+    /// As [`Filter::run`] for an Ethernet frame as Linux shows it to packet sockets: a VLAN tag in front is not there.
+    #[inline]
+    pub fn run_untagged(&self, octets: &[u8], wire_len: u32) -> u32 {
+        match octets.get(TAG_AT..TAG_AT + 2) {
+            Some([0x81, 0x00] | [0x88, 0xa8]) if octets.len() >= TAG_AT + TAG + 2 => {
+                self.step_through(&Untagged(octets), wire_len.saturating_sub(TAG as u32)).unwrap_or(0)
+            }
+            _ => self.run(octets, wire_len),
+        }
+    }
+
+    fn step_through<O: Octets + ?Sized>(&self, octets: &O, wire_len: u32) -> Option<u32> {
         let (mut a, mut x) = (0u32, 0u32);
         let mut memory = [0u32; WORDS];
         let mut at = 0;
@@ -128,7 +139,8 @@ impl Filter {
                     a = match code & 0xe0 {
                         0x00 => k,
                         0x20 => load(octets, k, code)?,
-                        0x40 => load(octets, x.checked_add(k)?, code)?,
+                        // As the kernel: the sum may turn over, but a negative offset is none.
+                        0x40 => load(octets, Some(x.wrapping_add(k)).filter(|at| *at <= i32::MAX as u32)?, code)?,
                         0x60 => memory[k as usize],
                         _ => wire_len,
                     }
@@ -138,7 +150,7 @@ impl Filter {
                         0x00 => k,
                         0x60 => memory[k as usize],
                         0x80 => wire_len,
-                        _ => u32::from(octets.get(k as usize)? & 15) * 4,
+                        _ => u32::from(octets.chunk::<1>(k as usize)?[0] & 15) * 4,
                     }
                 }
                 ST => memory[k as usize] = a,
@@ -152,8 +164,9 @@ impl Filter {
                         0x30 => a.checked_div(by)?,
                         0x40 => a | by,
                         0x50 => a & by,
-                        0x60 => a.checked_shl(by).unwrap_or(0),
-                        0x70 => a.checked_shr(by).unwrap_or(0),
+                        // As the kernel, and CPUs: by the low five bits.
+                        0x60 => a.wrapping_shl(by),
+                        0x70 => a.wrapping_shr(by),
                         0x80 => a.wrapping_neg(),
                         0x90 => a.checked_rem(by)?,
                         _ => a ^ by,
@@ -178,13 +191,49 @@ impl Filter {
     }
 }
 
+/// Where an Ethernet frame has its VLAN tag, and how long that is.
+const TAG_AT: usize = 12;
+const TAG: usize = 4;
+
+/// What a program reads.
+trait Octets {
+    fn chunk<const N: usize>(&self, at: usize) -> Option<[u8; N]>;
+}
+
+impl Octets for [u8] {
+    #[inline]
+    fn chunk<const N: usize>(&self, at: usize) -> Option<[u8; N]> {
+        self.get(at..)?.first_chunk().copied()
+    }
+}
+
+/// A frame without its outer VLAN tag, which it has.
+struct Untagged<'a>(&'a [u8]);
+
+impl Octets for Untagged<'_> {
+    #[inline]
+    fn chunk<const N: usize>(&self, at: usize) -> Option<[u8; N]> {
+        if at >= TAG_AT {
+            return self.0.chunk(at + TAG);
+        }
+        if at + N <= TAG_AT {
+            return self.0.chunk(at);
+        }
+        let mut octets = [0; N];
+        for (i, octet) in octets.iter_mut().enumerate() {
+            [*octet] = self.chunk(at + i)?;
+        }
+        Some(octets)
+    }
+}
+
 #[inline]
-fn load(octets: &[u8], at: u32, code: u16) -> Option<u32> {
-    let from = octets.get(at as usize..)?;
+fn load<O: Octets + ?Sized>(octets: &O, at: u32, code: u16) -> Option<u32> {
+    let at = at as usize;
     Some(match code & 0x18 {
-        0x00 => u32::from_be_bytes(*from.first_chunk()?),
-        0x08 => u32::from(u16::from_be_bytes(*from.first_chunk()?)),
-        _ => u32::from(*from.first()?),
+        0x00 => u32::from_be_bytes(octets.chunk(at)?),
+        0x08 => u32::from(u16::from_be_bytes(octets.chunk(at)?)),
+        _ => u32::from(octets.chunk::<1>(at)?[0]),
     })
 }
 
@@ -214,6 +263,24 @@ mod tests {
         frame[23] = 6;
         assert_eq!(udp.run(&frame, 60), 0);
         assert_eq!(udp.run(&frame[..20], 60), 0, "what is not there does not match");
+    }
+
+    #[test]
+    fn a_tag_in_front_is_stepped_over_where_linux_takes_it_off() {
+        let mut tagged: Vec<u8> = (0..64).collect();
+        tagged[12..14].copy_from_slice(&[0x81, 0x00]);
+        let mut plain = tagged.clone();
+        plain.drain(12..16);
+        for at in 0..64 {
+            for size in [0x00, 0x08, 0x10] {
+                // The octets themselves, and the length.
+                let read = Filter::new(vec![insn(0x20 | size, 0, 0, at), insn(0x16, 0, 0, 0)]).unwrap();
+                assert_eq!(read.run_untagged(&tagged, 64), read.run(&plain, 60), "{at}");
+                assert_eq!(read.run_untagged(&plain, 60), read.run(&plain, 60));
+            }
+        }
+        let length = Filter::new(vec![insn(0x80, 0, 0, 0), insn(0x16, 0, 0, 0)]).unwrap();
+        assert_eq!((length.run_untagged(&tagged, 64), length.run_untagged(&plain, 60)), (60, 60));
     }
 
     #[test]

@@ -211,7 +211,7 @@ impl CaptureSink {
     /// Whether one of `frames` is what the capture waits for.
     fn look_for_trigger(&mut self, frames: &RxBatch<'_>) {
         let Some(filter) = &self.trigger else { return };
-        let mut wanted = frames.iter().filter(|(octets, frame)| filter.program.run(octets, frame.wire_len) > 0);
+        let mut wanted = frames.iter().filter(|(octets, frame)| filter.keep(octets, frame.wire_len) > 0);
         if let Some((_, frame)) = wanted.next() {
             self.shared.trigger(frame.time.0.wrapping_add(self.shared.offset));
         }

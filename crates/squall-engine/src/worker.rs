@@ -211,9 +211,9 @@ impl Receiving {
             Some(filter) => {
                 self.chosen.clear();
                 for (octets, frame) in batch.iter() {
-                    let keep = filter.program.run(octets, frame.wire_len);
+                    let keep = filter.keep(octets, frame.wire_len);
                     if keep > 0 {
-                        self.chosen.push(RxFrame { len: frame.len.min(keep), ..*frame });
+                        self.chosen.push(RxFrame { len: keep, ..*frame });
                     }
                 }
                 self.filtered += (batch.frames.len() - self.chosen.len()) as u64;

@@ -7,26 +7,35 @@
 //! of the frame then reads the next one in it.
 //!
 //! Receives from a TPACKET_V3 ring without copying, everything that comes in (promiscuous), with the kernel's arrival
-//! instants. VLAN tags, which the kernel takes off, are put back.
+//! instants. VLAN tags, which the kernel takes off, are put back. Filters run in the kernel, so that what is not wanted is
+//! not copied (docs/adr/0020-filters.md). From interfaces without Ethernet, and from all at once (`any`), it receives only:
+//! packets with no header in front (LINKTYPE_RAW), or with one that says what Linux knows (LINKTYPE_LINUX_SLL2).
+//!
+//! The ring, 64 MiB a queue in the kernel's memory, holds what comes while its reader is away: 0.4 s of 60-octet frames at
+//! 1 Mpps, 40 ms of 1514-octet ones.
 //!
 //! Options: `batch=N` (frames in one system call), `rx_queues=N` (a flow stays in one of them), `blocks=N` and
 //! `block=KIB` (the receive ring), `retire=MS` (a block that is not full is handed over after), `bypass=0` (leave through
-//! the interface's qdisc).
+//! the interface's qdisc), `direction=in|out|both` (which frames are received), `promisc=0` (only what the interface takes
+//! anyway).
 
 use std::{
     io, mem,
     os::fd::BorrowedFd,
+    str::FromStr,
     sync::atomic::{AtomicU32, Ordering, fence},
 };
 
 use libc::c_int;
+use squall_bpf::classic::{self, Instruction};
 use squall_port::{
-    Address, BATCH, Cut, ETHERNET, InterfaceCounters, Lent, Offload, Port, PortFacts, RxBatch, RxFrame, RxQueue,
-    Segmentation, SendError, Slots, Timestamps, TxBatch, TxQueue, monotonic,
+    Address, BATCH, Cut, ETHERNET, Filter, InterfaceCounters, Lent, Offload, Port, PortFacts, RxBatch, RxFrame,
+    RxQueue, Segmentation, SendError, Slots, Tags, Timestamps, TxBatch, TxQueue, monotonic,
 };
 use squall_units::Nanos;
 
 use crate::{
+    filter::{self, SLL2, Sight},
     interface::{Ethtool, InterfaceInfo, describe},
     netlink::{Link, Netlink},
     sys::{self, Map, Socket},
@@ -50,20 +59,28 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
         block_octets: a.take_in("block", 128..=16 << 10, 1024)?.next_power_of_two() << 10,
         retire_ms: a.take_in("retire", 1..=1000, 10)?,
         gro: a.take_flag("gro")?.unwrap_or(true),
+        direction: a.take("direction", "in, out or both")?.unwrap_or_default(),
+        promiscuous: a.take_flag("promisc")?.unwrap_or(true),
     };
-    a.finish(&["batch", "bypass", "rx_queues", "blocks", "block", "retire", "gro"])?;
+    a.finish(&OPTIONS)?;
 
     let netlink = Netlink::open()?;
-    let (link, interface) = ethernet_link(address, &netlink)?;
+    let shape = Shape::of(address, &netlink)?;
+    let (link, speed_bps) = if shape.link_type == ETHERNET {
+        let (link, interface) = ethernet_link(address, &netlink)?;
+        (link, interface.speed_bps)
+    } else {
+        (shape.link.clone(), None)
+    };
     // A missing permission is told now, not when the run starts.
     packet_socket(address)?;
     let facts = PortFacts {
         kind: "af_packet",
         address: address.to_string(),
         max_frame: link.mtu + ETHERNET_HEADER + VLAN_TAG as u32,
-        speed_bps: interface.speed_bps,
+        speed_bps,
         mac: link.mac,
-        tx_queues: TX_QUEUES,
+        tx_queues: if shape.link_type == ETHERNET { TX_QUEUES } else { 0 },
         rx_queues: options.rx_queues,
         timestamps: Timestamps::Kernel,
         virtual_time: false,
@@ -73,10 +90,13 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
             tcp: u32::from(u16::MAX),
             udp: most_udp_segments(),
         }),
-        link_type: ETHERNET,
+        link_type: shape.link_type,
     };
-    Ok(Box::new(PacketPort { facts, options, address: address.clone(), link, netlink, fanout: None }))
+    let address = address.clone();
+    Ok(Box::new(PacketPort { facts, options, address, link, shape, netlink, fanout: None, filter: None }))
 }
+
+const OPTIONS: [&str; 9] = ["batch", "bypass", "rx_queues", "blocks", "block", "retire", "gro", "direction", "promisc"];
 
 #[derive(Clone, Copy, Debug)]
 struct Options {
@@ -88,6 +108,73 @@ struct Options {
     retire_ms: u32,
     /// Received super-frames come with what they are to be cut into.
     gro: bool,
+    direction: Direction,
+    promiscuous: bool,
+}
+
+/// Which frames are received.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Direction {
+    /// What arrives.
+    #[default]
+    In,
+    /// What this host sends, by any socket but those that leave past the qdisc (`bypass`).
+    Out,
+    /// On a loopback interface, where all that is sent arrives: each frame once.
+    Both,
+}
+
+impl FromStr for Direction {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        match text {
+            "in" => Ok(Self::In),
+            "out" => Ok(Self::Out),
+            "both" | "inout" => Ok(Self::Both),
+            _ => Err(()),
+        }
+    }
+}
+
+/// What received frames look like.
+#[derive(Clone, Debug)]
+struct Shape {
+    link_type: u16,
+    /// The kernel takes the link-layer header off, and we put that of LINKTYPE_LINUX_SLL2 in front.
+    cooked: bool,
+    /// What arrives there was sent there: the interface, or where it is one of all, its number.
+    loopback: Option<u32>,
+    /// Of number 0: all of them.
+    link: Link,
+}
+
+const RAW: u16 = 101;
+const LINUX_SLL2: u16 = 276;
+/// All interfaces of the namespace.
+const ANY: &str = "any";
+const ARPHRD_RAWIP: u16 = 519;
+
+impl Shape {
+    fn of(address: &Address, netlink: &Netlink) -> io::Result<Self> {
+        let is_loopback = |link: &Link| link.hardware == libc::ARPHRD_LOOPBACK;
+        let cooked = |link, loopback| Self { link_type: LINUX_SLL2, cooked: true, loopback, link };
+        if address.name() == ANY {
+            let loopback = netlink.links()?.iter().find(|link| is_loopback(link)).map(|link| link.index);
+            return Ok(cooked(Link { name: ANY.into(), mtu: MOST_OCTETS, ..Link::default() }, loopback));
+        }
+        let link = find_link(address, netlink)?;
+        check_up(address, &link)?;
+        Ok(match link.hardware {
+            libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK => {
+                let loopback = is_loopback(&link).then_some(link.index);
+                Self { link_type: ETHERNET, cooked: false, loopback, link }
+            }
+            // Tunnels whose packets are IP with nothing in front.
+            libc::ARPHRD_NONE | ARPHRD_RAWIP => Self { link_type: RAW, cooked: false, loopback: None, link },
+            _ => cooked(link, None),
+        })
+    }
 }
 
 /// UDP_MAX_SEGMENTS: 128 since Linux 6.10.
@@ -101,17 +188,22 @@ fn most_udp_segments() -> u32 {
 /// The interface that `address` names, if frames can be sent there.
 pub(crate) fn ethernet_link(address: &Address, netlink: &Netlink) -> io::Result<(Link, InterfaceInfo)> {
     let link = find_link(address, netlink)?;
-    if !link.is_up() {
-        let name = &link.name;
-        let text = format!("{address}: interface {name} is down, try: ip link set {name} up");
-        return Err(io::Error::new(io::ErrorKind::NetworkDown, text));
-    }
+    check_up(address, &link)?;
     let interface = describe(&link, &Ethtool::open()?);
     if !interface.ethernet {
         let text = format!("{address}: {} is no Ethernet interface (ARPHRD {})", link.name, link.hardware);
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     }
     Ok((link, interface))
+}
+
+fn check_up(address: &Address, link: &Link) -> io::Result<()> {
+    if link.is_up() {
+        return Ok(());
+    }
+    let name = &link.name;
+    let text = format!("{address}: interface {name} is down, try: ip link set {name} up");
+    Err(io::Error::new(io::ErrorKind::NetworkDown, text))
 }
 
 fn find_link(address: &Address, netlink: &Netlink) -> io::Result<Link> {
@@ -154,7 +246,11 @@ pub(crate) fn be_promiscuous(socket: &Socket, index: u32) -> io::Result<()> {
 
 /// Not bound to an interface yet, and of protocol 0: receives nothing.
 pub(crate) fn packet_socket(address: &Address) -> io::Result<Socket> {
-    Socket::new(libc::AF_PACKET, libc::SOCK_RAW, 0).map_err(|error| match error.raw_os_error() {
+    packet_socket_of(address, libc::SOCK_RAW)
+}
+
+fn packet_socket_of(address: &Address, kind: c_int) -> io::Result<Socket> {
+    Socket::new(libc::AF_PACKET, kind, 0).map_err(|error| match error.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => io::Error::new(
             io::ErrorKind::PermissionDenied,
             format!(
@@ -171,10 +267,13 @@ struct PacketPort {
     options: Options,
     address: Address,
     link: Link,
+    shape: Shape,
     /// Stays in the namespace of the thread that opened the port.
     netlink: Netlink,
     /// The group of the receive queues, once there is one.
     fanout: Option<u16>,
+    /// Of the queues that are opened from now on: what the kernel runs, and the octets that are wanted of a frame.
+    filter: Option<(Vec<Instruction>, u32)>,
 }
 
 impl Port for PacketPort {
@@ -183,6 +282,10 @@ impl Port for PacketPort {
     }
 
     fn open_tx(&mut self, queue: u32, max_frame: u32) -> io::Result<Box<dyn TxQueue>> {
+        if self.facts.tx_queues == 0 {
+            let text = format!("{}: receives only: it is no Ethernet interface", self.address);
+            return Err(io::Error::new(io::ErrorKind::Unsupported, text));
+        }
         self.facts.check_tx(queue, max_frame)?;
         let socket = packet_socket(&self.address)?;
         if self.options.bypass {
@@ -196,11 +299,20 @@ impl Port for PacketPort {
 
     fn open_rx(&mut self, queue: u32) -> io::Result<Box<dyn RxQueue>> {
         self.facts.check_rx(queue)?;
-        let socket = packet_socket(&self.address)?;
-        let ring = Ring::new(socket, &self.options)?;
+        let kind = if self.shape.cooked { libc::SOCK_DGRAM } else { libc::SOCK_RAW };
+        let (program, snaplen) = match &self.filter {
+            Some((program, snaplen)) => (Some(program.clone()), *snaplen),
+            // Which frames come may be for a filter to say, even if all of these are wanted.
+            None => (self.program(&classic::Filter::all(u32::MAX)).filter(|program| program.len() > 1), u32::MAX),
+        };
+        let ring = Ring::new(packet_socket_of(&self.address, kind)?, &self.options, &self.shape, snaplen)?;
         let (socket, level) = (&ring.socket, libc::SOL_PACKET);
-        socket.set(level, libc::PACKET_IGNORE_OUTGOING, 1)?;
-        be_promiscuous(socket, self.link.index)?;
+        if self.ignores_outgoing() {
+            socket.set(level, libc::PACKET_IGNORE_OUTGOING, 1)?;
+        }
+        if self.options.promiscuous && self.link.index > 0 {
+            be_promiscuous(socket, self.link.index)?;
+        }
         // Without it the kernel stamps a frame when it has come as far as this socket, not when it arrived.
         socket.set(libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)?;
         // Deaf until in its group: a queue alone would get the other queues' frames too.
@@ -209,8 +321,25 @@ impl Port for PacketPort {
         if self.options.rx_queues > 1 {
             self.join_fanout(socket)?;
         }
-        socket.set(libc::SOL_SOCKET, libc::SO_DETACH_FILTER, 0)?;
+        match program {
+            Some(program) => socket.attach_filter(&program)?,
+            None => socket.set(libc::SOL_SOCKET, libc::SO_DETACH_FILTER, 0)?,
+        }
         Ok(Box::new(ring))
+    }
+
+    fn set_filter(&mut self, filter: &Filter) -> io::Result<bool> {
+        // The tag is not in the octets any more when the kernel filters.
+        let program = match filter.tags {
+            Tags::InPlace if self.shape.link_type == ETHERNET => {
+                let compiled = filter::compile_for(&self.link.name, &filter.expression, filter.snaplen);
+                compiled.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error.to_string()))?
+            }
+            _ => filter.program.clone(),
+        };
+        let Some(program) = self.program(&program) else { return Ok(false) };
+        self.filter = Some((program, filter.snaplen));
+        Ok(true)
     }
 
     fn interface_counters(&self) -> Option<InterfaceCounters> {
@@ -219,9 +348,30 @@ impl Port for PacketPort {
 }
 
 impl PacketPort {
+    /// On one loopback interface all that is sent arrives.
+    fn ignores_outgoing(&self) -> bool {
+        let all_arrive = self.shape.loopback.is_some() && self.shape.link.index > 0;
+        self.options.direction == Direction::In || (self.options.direction == Direction::Both && all_arrive)
+    }
+
+    /// What the kernel is to run for `program`; `None` if it cannot.
+    fn program(&self, program: &classic::Filter) -> Option<Vec<Instruction>> {
+        let sight = Sight {
+            loopback: self.shape.loopback.filter(|_| !self.ignores_outgoing()),
+            outgoing_only: self.options.direction == Direction::Out,
+            cooked: self.shape.cooked,
+            // What a super-frame is to be cut into stands in its headers.
+            least: if self.options.gro { HEADERS } else { 0 },
+        };
+        filter::for_socket(program, sight)
+    }
+
     /// Spreads frames over the sockets of the group by flow.
     fn join_fanout(&mut self, socket: &Socket) -> io::Result<()> {
-        let kind = libc::PACKET_FANOUT_HASH | libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING;
+        let mut kind = libc::PACKET_FANOUT_HASH;
+        if self.ignores_outgoing() {
+            kind |= libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING;
+        }
         let (id, flags) = match self.fanout {
             Some(id) => (id, kind),
             None => (0, kind | libc::PACKET_FANOUT_FLAG_UNIQUEID),
@@ -543,10 +693,26 @@ struct Ring {
     clock: WallClock,
     /// A [`VirtioHeader`] is in front of each frame.
     gro: bool,
+    look: Look,
     /// Of the kernel so far: frames behind the filter, and those of them that found no room.
     received: u64,
     drops: u64,
 }
+
+/// What is to be made of the frames in the ring.
+#[derive(Clone, Copy, Debug)]
+struct Look {
+    /// Octets that are wanted of a frame; the kernel may give more.
+    snaplen: u32,
+    cooked: bool,
+    /// There may be frames that this host sends.
+    outgoing: bool,
+}
+
+/// Octets in which all headers lie that a super-frame is cut by: those of its segments fit 255 octets.
+const HEADERS: u32 = 256;
+/// From a frame's `tpacket3_hdr`.
+const SOCKET_ADDRESS: usize = 48;
 
 // struct tpacket_block_desc: version, offset_to_priv, then block_status, num_pkts, offset_to_first_pkt.
 const BLOCK_STATUS: usize = 8;
@@ -554,10 +720,12 @@ const BLOCK_FRAMES: usize = 12;
 const BLOCK_FIRST: usize = 16;
 
 impl Ring {
-    fn new(socket: Socket, options: &Options) -> io::Result<Self> {
+    fn new(socket: Socket, options: &Options, shape: &Shape, snaplen: u32) -> io::Result<Self> {
         let (blocks, block_octets) = (options.blocks as usize, options.block_octets as usize);
         socket.set(libc::SOL_PACKET, libc::PACKET_VERSION, libc::tpacket_versions::TPACKET_V3 as c_int)?;
-        let gro = options.gro && socket.set(libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1).is_ok();
+        let gro = options.gro
+            && shape.link_type == ETHERNET
+            && socket.set(libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1).is_ok();
         let frame = 2048;
         let request = libc::tpacket_req3 {
             tp_block_size: options.block_octets,
@@ -588,6 +756,7 @@ impl Ring {
             frames,
             clock,
             gro,
+            look: Look { snaplen, cooked: shape.cooked, outgoing: options.direction != Direction::In },
             received: 0,
             drops: 0,
         })
@@ -644,7 +813,7 @@ impl RxQueue for Ring {
         // to it now.
         let block = unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), self.block_octets) };
         for _ in 0..self.left.min(BATCH) {
-            let (frame, step) = read_frame(block, self.next, &self.clock, self.gro);
+            let (frame, step) = read_frame(block, self.next, &self.clock, self.gro, self.look);
             self.frames.push(frame);
             self.next += step;
             self.left -= 1;
@@ -674,7 +843,7 @@ impl RxQueue for Ring {
 }
 
 /// The frame whose `tpacket3_hdr` is at `at`, and how far the next one is. Puts the VLAN tag back in.
-fn read_frame(block: &mut [u8], at: usize, clock: &WallClock, gro: bool) -> (RxFrame, usize) {
+fn read_frame(block: &mut [u8], at: usize, clock: &WallClock, gro: bool, look: Look) -> (RxFrame, usize) {
     // One check of bounds for all of it.
     let header: &[u8; 48] = block[at..].first_chunk().expect("the kernel puts whole headers into blocks");
     let step = word(header, 0) as usize;
@@ -688,7 +857,11 @@ fn read_frame(block: &mut [u8], at: usize, clock: &WallClock, gro: bool) -> (RxF
         let (header, frame) = block[offset - VIRTIO_HEADER..offset + len as usize].split_at(VIRTIO_HEADER);
         cut = VirtioHeader::read(header).cut(frame);
     }
-    if status & libc::TP_STATUS_VLAN_VALID != 0 {
+    let outgoing = look.outgoing && block[at + SOCKET_ADDRESS + 10] == libc::PACKET_OUTGOING;
+    if look.cooked {
+        let added = cook(block, at + SOCKET_ADDRESS, offset, (status, tpid, tci));
+        (offset, len, wire_len) = (offset - added, len + added as u32, wire_len + added as u32);
+    } else if status & libc::TP_STATUS_VLAN_VALID != 0 {
         let has_tpid = status & libc::TP_STATUS_VLAN_TPID_VALID != 0;
         let tpid = if has_tpid { tpid } else { libc::ETH_P_8021Q as u16 };
         // Into the headroom, which held the socket address that nobody reads.
@@ -703,7 +876,31 @@ fn read_frame(block: &mut [u8], at: usize, clock: &WallClock, gro: bool) -> (RxF
             (cut.transport, cut.payload) = (cut.transport + tag, cut.payload + tag);
         }
     }
-    (RxFrame { offset, len, wire_len, cut, time, outgoing: false }, step)
+    (RxFrame { offset, len: len.min(look.snaplen), wire_len, cut, time, outgoing }, step)
+}
+
+/// Puts the header of LINKTYPE_LINUX_SLL2 in front of the packet at `offset`, whose `sockaddr_ll` is at `address`; with its
+/// VLAN tag, if it had one. How many octets these are.
+fn cook(block: &mut [u8], address: usize, offset: usize, (status, tpid, tci): (u32, u16, u16)) -> usize {
+    let from: [u8; 20] = *block[address..].first_chunk().expect("the kernel puts whole addresses into blocks");
+    let protocol = [from[2], from[3]];
+    let mut header = [0; SLL2 + VLAN_TAG];
+    header[..2].copy_from_slice(&protocol);
+    header[4..8].copy_from_slice(&word(&from, 4).to_be_bytes());
+    header[8..10].copy_from_slice(&half(&from, 8).to_be_bytes());
+    // Type of packet, length of the address, the address.
+    header[10..SLL2].copy_from_slice(&from[10..]);
+    let mut added = SLL2;
+    if status & libc::TP_STATUS_VLAN_VALID != 0 {
+        let has_tpid = status & libc::TP_STATUS_VLAN_TPID_VALID != 0;
+        let tpid = if has_tpid { tpid } else { libc::ETH_P_8021Q as u16 };
+        header[..2].copy_from_slice(&tpid.to_be_bytes());
+        header[SLL2..SLL2 + 2].copy_from_slice(&tci.to_be_bytes());
+        header[SLL2 + 2..].copy_from_slice(&protocol);
+        added += VLAN_TAG;
+    }
+    block[offset - added..offset].copy_from_slice(&header[..added]);
+    added
 }
 
 fn word(octets: &[u8], at: usize) -> u32 {

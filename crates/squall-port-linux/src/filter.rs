@@ -16,6 +16,8 @@ pub enum FilterError {
         "filter {expression:?}: {problem}\n  the language is that of tcpdump: man pcap-filter; such as 'udp and port 53'"
     )]
     Expression { expression: String, problem: String },
+    #[error("filter {expression:?}, which says vlan, cannot be compiled for {interface}: {problem}")]
+    Interface { expression: String, interface: String, problem: String },
 }
 
 /// `struct bpf_program`.
@@ -36,6 +38,10 @@ struct Instruction4 {
 }
 
 struct Libpcap {
+    create: unsafe extern "C" fn(*const c_char, *mut c_char) -> *mut c_void,
+    set_snaplen: unsafe extern "C" fn(*mut c_void, c_int) -> c_int,
+    set_buffer_size: unsafe extern "C" fn(*mut c_void, c_int) -> c_int,
+    activate: unsafe extern "C" fn(*mut c_void) -> c_int,
     open_dead: unsafe extern "C" fn(c_int, c_int) -> *mut c_void,
     compile: unsafe extern "C" fn(*mut c_void, *mut Program, *const c_char, c_int, u32) -> c_int,
     freecode: unsafe extern "C" fn(*mut Program),
@@ -50,33 +56,154 @@ struct Libpcap {
 /// # Errors
 /// [`FilterError`].
 pub fn compile(expression: &str, link_type: u16, snaplen: u32) -> Result<Filter, FilterError> {
-    let bad = |problem: String| FilterError::Expression { expression: expression.to_owned(), problem };
-    let text = CString::new(expression).map_err(|_| bad("a filter has no zero octets".into()))?;
     let pcap = libpcap()?;
     // SAFETY: both arguments are plain numbers.
     let handle = unsafe { (pcap.open_dead)(link_type.into(), snaplen as c_int) };
     if handle.is_null() {
-        return Err(bad("libpcap has no memory left".into()));
+        let problem = "libpcap has no memory left".into();
+        return Err(FilterError::Expression { expression: expression.to_owned(), problem });
     }
-    let mut program = Program { len: 0, insns: std::ptr::null_mut() };
-    // PCAP_NETMASK_UNKNOWN: `ip broadcast` is then refused.
-    // SAFETY: the handle is open, the text ends in a zero octet, and the program is ours to write.
-    let status = unsafe { (pcap.compile)(handle, &raw mut program, text.as_ptr(), 1, u32::MAX) };
-    let result = if status == 0 {
+    Handle { handle, pcap }.compile(expression)
+}
+
+/// As [`compile`], as a packet socket on the Ethernet interface `interface` wants it: the kernel has taken the outer VLAN tag
+/// off, and programs ask it what was in there. libpcap compiles so for an open interface only; it is open for the call.
+///
+/// # Errors
+/// [`FilterError`].
+pub(crate) fn compile_for(interface: &str, expression: &str, snaplen: u32) -> Result<Filter, FilterError> {
+    let pcap = libpcap()?;
+    let bad = |problem: String| FilterError::Interface {
+        expression: expression.to_owned(),
+        interface: interface.to_owned(),
+        problem,
+    };
+    let name = CString::new(interface).map_err(|_| bad("a name has no zero octets".into()))?;
+    // PCAP_ERRBUF_SIZE
+    let mut error = [0; 256];
+    // SAFETY: the name ends in a zero octet, and the buffer is as long as pcap_create(3) wants it.
+    let handle = unsafe { (pcap.create)(name.as_ptr(), error.as_mut_ptr()) };
+    if handle.is_null() {
+        // SAFETY: libpcap has ended its message with a zero octet, within the buffer.
+        return Err(bad(unsafe { CStr::from_ptr(error.as_ptr()) }.to_string_lossy().into_owned()));
+    }
+    let handle = Handle { handle, pcap };
+    // Nobody reads from it.
+    const LITTLE: c_int = 1 << 18;
+    // SAFETY: the handle is not active yet.
+    unsafe { (pcap.set_buffer_size)(handle.handle, LITTLE) };
+    // SAFETY: as above.
+    unsafe { (pcap.set_snaplen)(handle.handle, snaplen as c_int) };
+    // SAFETY: as above. Warnings are positive.
+    match unsafe { (pcap.activate)(handle.handle) } {
+        0.. => handle.compile(expression),
+        code => Err(bad(format!("libpcap cannot open it (error {code}) {}", handle.error()))),
+    }
+}
+
+/// Whether `expression` may look for VLAN tags.
+pub fn says_vlan(expression: &str) -> bool {
+    expression.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| word == "vlan")
+}
+
+/// An open `pcap_t`.
+struct Handle {
+    handle: *mut c_void,
+    pcap: &'static Libpcap,
+}
+
+impl Handle {
+    fn compile(&self, expression: &str) -> Result<Filter, FilterError> {
+        let bad = |problem: String| FilterError::Expression { expression: expression.to_owned(), problem };
+        let text = CString::new(expression).map_err(|_| bad("a filter has no zero octets".into()))?;
+        let mut program = Program { len: 0, insns: std::ptr::null_mut() };
+        // PCAP_NETMASK_UNKNOWN: `ip broadcast` is then refused.
+        // SAFETY: the handle is open, the text ends in a zero octet, and the program is ours to write.
+        let status = unsafe { (self.pcap.compile)(self.handle, &raw mut program, text.as_ptr(), 1, u32::MAX) };
+        if status != 0 {
+            return Err(bad(self.error()));
+        }
         // SAFETY: so many instructions are there until they are freed below.
         let insns = unsafe { std::slice::from_raw_parts(program.insns, program.len as usize) };
         let insns = insns.iter().map(|&Instruction4 { code, jt, jf, k }| Instruction { code, jt, jf, k }).collect();
         // SAFETY: compiled just now, and freed once.
-        unsafe { (pcap.freecode)(&raw mut program) };
+        unsafe { (self.pcap.freecode)(&raw mut program) };
         Filter::new(insns).map_err(|e| bad(e.to_string()))
-    } else {
+    }
+
+    fn error(&self) -> String {
         // SAFETY: the handle is open; its message ends in a zero octet and lives as long.
-        let problem = unsafe { CStr::from_ptr((pcap.geterr)(handle)) }.to_string_lossy().into_owned();
-        Err(bad(problem))
-    };
-    // SAFETY: opened above, and closed once.
-    unsafe { (pcap.close)(handle) };
-    result
+        unsafe { CStr::from_ptr((self.pcap.geterr)(self.handle)) }.to_string_lossy().into_owned()
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // SAFETY: open until now, and closed once.
+        unsafe { (self.pcap.close)(self.handle) };
+    }
+}
+
+/// What a packet socket is to let through, beside what a program takes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sight {
+    /// Frames that this host sends are not wanted from this interface: they come back there.
+    pub loopback: Option<u32>,
+    /// Only frames that this host sends.
+    pub outgoing_only: bool,
+    /// Frames come without their link-layer header, before which we put that of LINKTYPE_LINUX_SLL2.
+    pub cooked: bool,
+    /// Of a frame that is taken so many octets are wanted, even if the program says fewer.
+    pub least: u32,
+}
+
+// BPF_LD | BPF_W | BPF_ABS, BPF_JMP | BPF_JEQ | BPF_K, BPF_RET | BPF_K.
+const LOAD: u16 = 0x20;
+const JUMP_EQUAL: u16 = 0x15;
+const RETURN: u16 = 0x06;
+
+/// `program` as the kernel is to run it on a packet socket; `None` if the kernel does not show what it looks at.
+pub(crate) fn for_socket(program: &Filter, sight: Sight) -> Option<Vec<Instruction>> {
+    let insn = |code, jt, jf, k| Instruction { code, jt, jf, k };
+    let ancillary = |what: i32| (libc::SKF_AD_OFF + what) as u32;
+    let outgoing = u32::from(libc::PACKET_OUTGOING);
+    let mut all = Vec::new();
+    if sight.outgoing_only {
+        all.push(insn(LOAD, 0, 0, ancillary(libc::SKF_AD_PKTTYPE)));
+        all.extend([insn(JUMP_EQUAL, 1, 0, outgoing), insn(RETURN, 0, 0, 0)]);
+    } else if let Some(loopback) = sight.loopback {
+        all.push(insn(LOAD, 0, 0, ancillary(libc::SKF_AD_PKTTYPE)));
+        all.extend([insn(JUMP_EQUAL, 0, 3, outgoing), insn(LOAD, 0, 0, ancillary(libc::SKF_AD_IFINDEX))]);
+        all.extend([insn(JUMP_EQUAL, 0, 1, loopback), insn(RETURN, 0, 0, 0)]);
+    }
+    for &instruction in program.instructions() {
+        let mut instruction = instruction;
+        let is_load = instruction.code & 7 <= 1 && matches!(instruction.code & 0xe0, 0x20 | 0x40 | 0xa0);
+        if is_load && sight.cooked {
+            instruction.k = uncooked(instruction.k)?;
+        }
+        if instruction.code == RETURN && instruction.k > 0 {
+            instruction.k = instruction.k.max(sight.least);
+        }
+        all.push(instruction);
+    }
+    Some(all)
+}
+
+/// Octets of the header of LINKTYPE_LINUX_SLL2.
+pub(crate) const SLL2: usize = 20;
+
+/// Where the kernel has what stands at `at` of a cooked frame, as libpcap's `fix_offset` has it.
+fn uncooked(at: u32) -> Option<u32> {
+    let ancillary = |what: i32| Some((libc::SKF_AD_OFF + what) as u32);
+    match at {
+        _ if at >= SLL2 as u32 => Some(at - SLL2 as u32),
+        0 => ancillary(libc::SKF_AD_PROTOCOL),
+        4 => ancillary(libc::SKF_AD_IFINDEX),
+        8 => ancillary(libc::SKF_AD_HATYPE),
+        10 => ancillary(libc::SKF_AD_PKTTYPE),
+        _ => None,
+    }
 }
 
 fn libpcap() -> Result<&'static Libpcap, FilterError> {
@@ -98,6 +225,14 @@ fn load() -> Result<Libpcap, String> {
 }
 
 fn symbols(library: Library) -> Result<Libpcap, libloading::Error> {
+    // SAFETY: pcap_create(3) has this type.
+    let create = *unsafe { library.get(b"pcap_create\0") }?;
+    // SAFETY: pcap_set_snaplen(3) has this type.
+    let set_snaplen = *unsafe { library.get(b"pcap_set_snaplen\0") }?;
+    // SAFETY: pcap_set_buffer_size(3) has this type.
+    let set_buffer_size = *unsafe { library.get(b"pcap_set_buffer_size\0") }?;
+    // SAFETY: pcap_activate(3) has this type.
+    let activate = *unsafe { library.get(b"pcap_activate\0") }?;
     // SAFETY: pcap_open_dead(3) has this type.
     let open_dead = *unsafe { library.get(b"pcap_open_dead\0") }?;
     // SAFETY: pcap_compile(3) has this type.
@@ -108,7 +243,18 @@ fn symbols(library: Library) -> Result<Libpcap, libloading::Error> {
     let geterr = *unsafe { library.get(b"pcap_geterr\0") }?;
     // SAFETY: pcap_close(3) has this type.
     let close = *unsafe { library.get(b"pcap_close\0") }?;
-    Ok(Libpcap { open_dead, compile, freecode, geterr, close, _library: library })
+    Ok(Libpcap {
+        create,
+        set_snaplen,
+        set_buffer_size,
+        activate,
+        open_dead,
+        compile,
+        freecode,
+        geterr,
+        close,
+        _library: library,
+    })
 }
 
 #[cfg(test)]
@@ -128,5 +274,90 @@ mod tests {
         assert_eq!(filter.run(&frame, 60), 0);
         let error = compile("udp prot 53", 1, 96).unwrap_err().to_string();
         assert!(error.contains("udp prot 53") && error.contains("syntax error"), "{error}");
+    }
+
+    /// A random program, most of which are good.
+    fn random_program(random: &mut impl FnMut() -> u32) -> Vec<Instruction> {
+        let n = 2 + random() % 12;
+        let mut program: Vec<_> = (0..n)
+            .map(|_| {
+                let k = match random() % 4 {
+                    0 => random() % 16,
+                    1 => random() % 70,
+                    2 => random() % 40,
+                    // Offsets from here on are the kernel's own (SKF_LL_OFF).
+                    _ => random() % 0xff00_0000,
+                };
+                let codes = [
+                    0x00, 0x20, 0x28, 0x30, 0x40, 0x48, 0x50, 0x60, 0x80, 0x01, 0x61, 0x81, 0xb1, 0x02, 0x03, 0x04,
+                    0x0c, 0x14, 0x1c, 0x24, 0x2c, 0x34, 0x3c, 0x44, 0x4c, 0x54, 0x5c, 0x64, 0x6c, 0x74, 0x7c, 0x84,
+                    0x94, 0x9c, 0xa4, 0xac, 0x05, 0x15, 0x1d, 0x25, 0x2d, 0x35, 0x3d, 0x45, 0x4d, 0x06, 0x16, 0x07,
+                    0x87,
+                ];
+                let code = codes[random() as usize % codes.len()];
+                let k = if code == 0x05 { k % 4 } else { k };
+                Instruction { code, jt: (random() % 4) as u8, jf: (random() % 4) as u8, k }
+            })
+            .collect();
+        program.push(Instruction { code: 0x16, jt: 0, jf: 0, k: 0 });
+        program
+    }
+
+    /// A datagram socket runs its filter on what is sent to it, and cuts that to what the filter returns, but for one octet.
+    #[test]
+    fn programs_give_what_the_kernel_gives() {
+        use std::os::{fd::AsRawFd, unix::net::UnixDatagram};
+
+        let mut seed = 7u64;
+        let mut random = || {
+            seed = seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x14057b7ef767814f);
+            (seed >> 33) as u32
+        };
+        let (to, from) = UnixDatagram::pair().unwrap();
+        from.set_nonblocking(true).unwrap();
+        let (mut compared, mut taken) = (0, 0);
+        for _ in 0..20_000 {
+            let program = random_program(&mut random);
+            let Ok(filter) = Filter::new(program.clone()) else { continue };
+            if crate::sys::attach_filter(from.as_raw_fd(), &program).is_err() {
+                // It also finds words of memory that are read and were never written.
+                assert!(program.iter().any(|i| matches!(i.code, 0x60 | 0x61)), "{program:x?}");
+                continue;
+            }
+            for _ in 0..4 {
+                let octets: Vec<u8> = (0..1 + random() % 80).map(|_| random() as u8 % 32).collect();
+                to.send(&octets).unwrap();
+                let mut buffer = [0; 100];
+                let got = from.recv(&mut buffer).unwrap_or(0);
+                let ours = match filter.run(&octets, octets.len() as u32) as usize {
+                    0 => 0,
+                    keep => keep.min(octets.len()),
+                };
+                assert_eq!(ours, got, "{program:x?} on {octets:x?}");
+                (compared, taken) = (compared + 1, taken + usize::from(got > 0));
+            }
+        }
+        assert!(compared > 10_000 && taken > compared / 10, "{compared} {taken}");
+    }
+
+    #[test]
+    fn a_cooked_program_looks_where_the_kernel_has_it() {
+        let program = match compile("udp port 53 and inbound", 276, 96) {
+            Err(FilterError::NoLibrary(why)) => return println!("SKIPPED: {why}"),
+            other => other.unwrap(),
+        };
+        let sight = Sight { loopback: None, outgoing_only: false, cooked: true, least: 200 };
+        let fixed = for_socket(&program, sight).unwrap();
+        for what in [0xffff_f000, 0xffff_f004] {
+            assert!(fixed.iter().any(|i| i.k == what), "protocol and type of the packet: {fixed:x?}");
+        }
+        assert!(
+            fixed.iter().any(|i| i.code == RETURN && i.k == 200) && fixed.iter().all(|i| i.code != RETURN || i.k != 96)
+        );
+        let address = Filter::new(vec![
+            Instruction { code: 0x20, jt: 0, jf: 0, k: 12 },
+            Instruction { code: 0x16, jt: 0, jf: 0, k: 0 },
+        ]);
+        assert_eq!(for_socket(&address.unwrap(), sight), None, "a sender's address is not shown");
     }
 }

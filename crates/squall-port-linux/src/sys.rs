@@ -7,6 +7,7 @@ use std::{
 };
 
 use libc::{c_int, c_ulong, c_void};
+use squall_bpf::classic::Instruction;
 
 /// -1 becomes the error of the last system call.
 pub fn check(result: c_int) -> io::Result<c_int> {
@@ -76,12 +77,13 @@ impl Socket {
 
     /// A socket filter that lets nothing through.
     pub fn attach_deaf_filter(&self) -> io::Result<()> {
-        let mut program = [libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 }];
-        let fprog = libc::sock_fprog { len: 1, filter: program.as_mut_ptr() };
-        let (fprog, len): (*const libc::sock_fprog, _) = (&fprog, mem::size_of::<libc::sock_fprog>() as u32);
-        // SAFETY: `fprog` and the one instruction it points at live over the call, which copies them.
-        check(unsafe { libc::setsockopt(self.fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, fprog.cast(), len) })
-            .map(drop)
+        const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+        self.attach_filter(&[Instruction { code: RETURN, jt: 0, jf: 0, k: 0 }])
+    }
+
+    /// In the place of the one that is there.
+    pub fn attach_filter(&self, program: &[Instruction]) -> io::Result<()> {
+        attach_filter(self.fd(), program)
     }
 
     /// Binds a packet socket to an interface; `protocol` in host order, 0 to receive nothing.
@@ -166,6 +168,17 @@ impl Socket {
         // SAFETY: `data` is writable, and as large as the command's struct: the callers' promise.
         check(unsafe { libc::ioctl(self.fd(), libc::SIOCETHTOOL as _, &mut ifreq) }).map(drop)
     }
+}
+
+/// As `SO_ATTACH_FILTER`; what the kernel does not like is [`io::ErrorKind::InvalidInput`].
+pub fn attach_filter(fd: c_int, program: &[Instruction]) -> io::Result<()> {
+    let plain = |i: &Instruction| libc::sock_filter { code: i.code, jt: i.jt, jf: i.jf, k: i.k };
+    let mut program: Vec<_> = program.iter().map(plain).collect();
+    let len = u16::try_from(program.len()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+    let fprog = libc::sock_fprog { len, filter: program.as_mut_ptr() };
+    let (fprog, len): (*const libc::sock_fprog, _) = (&fprog, mem::size_of::<libc::sock_fprog>() as u32);
+    // SAFETY: `fprog` and the instructions it points at live over the call, which copies them.
+    check(unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, fprog.cast(), len) }).map(drop)
 }
 
 #[repr(C)]

@@ -3,6 +3,7 @@
 //! Each test is a process of its own, so that it has one thread when it enters its namespaces.
 
 mod af_xdp;
+mod filters;
 
 use std::{
     error::Error,
@@ -31,6 +32,15 @@ type Test = fn() -> Outcome;
 const TESTS: &[(&str, Test)] = &[
     ("af_packet_conforms", af_packet_conforms),
     ("through_the_qdisc_af_packet_conforms_too", through_the_qdisc_af_packet_conforms_too),
+    ("the_kernel_filters_as_tcpdump_does", filters::the_kernel_filters_as_tcpdump_does),
+    (
+        "a_filter_shortens_super_frames_and_tagged_ones_alike",
+        filters::a_filter_shortens_super_frames_and_tagged_ones_alike,
+    ),
+    ("filtered_queues_share_the_frames", filters::filtered_queues_share_the_frames),
+    ("each_direction_has_its_frames", filters::each_direction_has_its_frames),
+    ("all_interfaces_at_once_say_which", filters::all_interfaces_at_once_say_which),
+    ("a_stopped_queue_gives_what_it_counted", filters::a_stopped_queue_gives_what_it_counted),
     ("several_receive_queues_share_the_frames", several_receive_queues_share_the_frames),
     ("the_kernel_cuts_as_we_do", the_kernel_cuts_as_we_do),
     ("a_receiver_is_told_how_a_super_frame_is_cut", a_receiver_is_told_how_a_super_frame_is_cut),

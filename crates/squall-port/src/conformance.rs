@@ -6,7 +6,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{BATCH, Nanos, Port, RxQueue, SendError, Timestamps, TxBatch, TxQueue, monotonic};
+use squall_bpf::classic;
+
+use crate::{BATCH, ETHERNET, Filter, Nanos, Port, RxQueue, SendError, Tags, Timestamps, TxBatch, TxQueue, monotonic};
 
 /// A way to open links of the kind under test.
 pub struct Bench<'a> {
@@ -29,6 +31,8 @@ pub fn check(mut bench: Bench<'_>) {
     a_frame_too_long_is_refused_alone(&mut bench);
     what_cannot_be_is_refused_when_opening(&mut bench);
     lending_keeps_its_bounds(&mut bench);
+    what_a_filter_takes_arrives_and_nothing_else(&mut bench);
+    what_a_port_sends_it_does_not_receive(&mut bench);
 }
 
 fn frames_arrive_whole_and_in_order(bench: &mut Bench<'_>) {
@@ -158,6 +162,125 @@ fn lending_keeps_its_bounds(bench: &mut Bench<'_>) {
     link.tx.lend(5);
     assert_eq!(link.tx.send(0).expect("none to send is no error"), 0);
     link.finish();
+}
+
+/// Whether the port filters itself or leaves it to its caller.
+fn what_a_filter_takes_arrives_and_nothing_else(bench: &mut Bench<'_>) {
+    const SNAPLEN: u32 = 50;
+    const TAKEN: u32 = 200;
+    let (mut a, b) = (bench.open)().expect("the link opens");
+    let Some(mut b) = b else { return };
+    let ethernet = b.facts().link_type == ETHERNET;
+    assert!(ethernet, "what is sent as Ethernet arrives as such");
+    // ether[0:4] = PREFIX and ether[11] & 1 = 0, in front of any tag: even numbers.
+    let [first, second, third] = MAC_PREFIX.map(u32::from);
+    let program = vec![
+        instruction(0x20, 0, 0, 0),
+        instruction(0x54, 0, 0, 0xffff_ff00),
+        instruction(0x15, 0, 3, first << 24 | second << 16 | third << 8),
+        instruction(0x30, 0, 0, 11),
+        instruction(0x45, 1, 0, 1),
+        instruction(0x06, 0, 0, SNAPLEN),
+        instruction(0x06, 0, 0, 0),
+    ];
+    let filter = Filter {
+        expression: "ether[0:4] & 0xffffff00 = 0x02535100 and ether[11] & 1 = 0".into(),
+        snaplen: SNAPLEN,
+        program: classic::Filter::new(program).expect("a program"),
+        tags: Tags::Aside,
+    };
+    let mut filters = !bench.stored && b.set_filter(&filter).expect("the filter is one");
+    let mut rx = (!bench.stored).then(|| b.open_rx(0).expect("queue 0 opens to receive"));
+    let max_frame = a.facts().max_frame as usize;
+    let mut tx = a.open_tx(0, 200).expect("queue 0 opens to send");
+    let (mut expected, mut given) = ((0..2 * TAKEN).step_by(2), 0);
+    let mut drain = |rx: &mut dyn RxQueue, filters: bool| {
+        let batch = rx.receive().expect("receiving works");
+        given += batch.frames.len() as u64;
+        for (octets, frame) in batch.iter() {
+            // Somebody else's frame does not pass a filter.
+            let kept = if filters { frame.len } else { filter.keep(octets, frame.wire_len) };
+            if kept == 0 {
+                continue;
+            }
+            let seq = expected.next().expect("no frame arrives that the filter does not take");
+            let whole = self::frame(seq, 60 + seq as usize % 100, max_frame);
+            assert_eq!(
+                (kept, frame.wire_len),
+                (SNAPLEN, whole.len() as u32),
+                "so much as the filter says, of a whole frame"
+            );
+            assert!(octets[..kept as usize] == whole[..kept as usize], "all are taken, in order");
+        }
+        expected.len()
+    };
+    let mut next = 0;
+    while next < 2 * TAKEN {
+        let mut batch = tx.lend((2 * TAKEN - next) as usize);
+        let n = batch.len();
+        for i in 0..n {
+            let seq = next + i as u32;
+            write(&mut batch, i, seq, 60 + seq as usize % 100, Nanos(u64::from(seq)), max_frame);
+        }
+        let patience = Instant::now() + Duration::from_secs(2);
+        let mut taken = 0;
+        while taken < n {
+            assert!(Instant::now() < patience, "good frames are sent");
+            taken += tx.send(n - taken).expect("good frames are sent");
+            if let Some(rx) = &mut rx {
+                drain(&mut **rx, filters);
+            }
+        }
+        next += n as u32;
+        if let Some(rx) = &mut rx {
+            drain(&mut **rx, filters);
+        }
+    }
+    tx.finish().expect("the end is reached");
+    if bench.stored {
+        drop((tx, a));
+        b = (bench.open)().expect("the link opens again").1.expect("a file is read back");
+        filters = b.set_filter(&filter).expect("the filter is one");
+        rx = Some(b.open_rx(0).expect("queue 0 opens to receive"));
+    }
+    let mut rx = rx.expect("open");
+    let mut patience = Instant::now() + Duration::from_secs(2);
+    while Instant::now() < patience {
+        if drain(&mut *rx, filters) == 0 {
+            // And nothing more.
+            patience = patience.min(Instant::now() + Duration::from_millis(20));
+        }
+    }
+    assert_eq!(expected.len(), 0, "all that the filter takes arrive");
+    rx.stop().expect("a queue can be stopped");
+    let drops: u64 = rx.drops().iter().map(|(_, n)| n).sum();
+    if let Some(received) = rx.received() {
+        assert_eq!(received, given + drops, "what came as far as the queue is given or dropped");
+    }
+}
+
+fn instruction(code: u16, jt: u8, jf: u8, k: u32) -> classic::Instruction {
+    classic::Instruction { code, jt, jf, k }
+}
+
+fn what_a_port_sends_it_does_not_receive(bench: &mut Bench<'_>) {
+    let mut link = Link::open(bench, 60);
+    if link.open.is_some() || link.rx.is_none() || link.ports.0.facts().rx_queues == 0 {
+        return;
+    }
+    let Ok(mut own) = link.ports.0.open_rx(0) else { return };
+    let mut batch = link.tx.lend(10);
+    for i in 0..batch.len() {
+        write(&mut batch, i, i as u32, 60, Nanos(i as u64), link.max_frame);
+    }
+    let (n, before) = (batch.len(), monotonic());
+    let taken = link.send(n);
+    link.sent.expect(0, &vec![60; taken], &vec![Nanos::ZERO; taken], before);
+    link.timestamps = Timestamps::None;
+    link.finish();
+    let batch = own.receive().expect("receiving works");
+    let mine = batch.iter().filter(|(octets, _)| octets.get(..3) == Some(&MAC_PREFIX)).count();
+    assert_eq!(mine, 0, "a port does not receive what it has sent");
 }
 
 /// An open link, and what must still arrive on it.

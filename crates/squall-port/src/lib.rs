@@ -278,8 +278,37 @@ pub struct Filter {
     pub expression: String,
     /// Octets of a frame that are wanted at most.
     pub snaplen: u32,
-    /// Compiled for whole Ethernet frames, tags in their place.
+    /// Compiled for frames of the port's link type, as `tags` says.
     pub program: squall_bpf::classic::Filter,
+    pub tags: Tags,
+}
+
+/// What a filter makes of an Ethernet frame's outer VLAN tag (docs/adr/0020-filters.md).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tags {
+    /// It is in its place: `udp` takes no tagged frame, `vlan` finds the tag in the octets. So tcpdump reads files.
+    InPlace,
+    /// It is not there: `udp` takes tagged frames, too. So Linux shows frames to packet sockets, and tcpdump filters on
+    /// an interface.
+    Aside,
+}
+
+impl Filter {
+    /// All frames, `snaplen` octets of each.
+    pub fn all(snaplen: u32) -> Self {
+        let program = squall_bpf::classic::Filter::all(snaplen);
+        Self { expression: String::new(), snaplen, program, tags: Tags::Aside }
+    }
+
+    /// How many of `octets` are wanted, tags counted; 0: the frame is not. `wire_len`: octets that it had on the wire.
+    #[inline]
+    pub fn keep(&self, octets: &[u8], wire_len: u32) -> u32 {
+        let kept = match self.tags {
+            Tags::InPlace => self.program.run(octets, wire_len),
+            Tags::Aside => self.program.run_untagged(octets, wire_len),
+        };
+        if kept == 0 { 0 } else { self.snaplen.min(octets.len() as u32) }
+    }
 }
 
 /// Takes what a receiving queue gives, on the worker that has the queue: a capture, an emulated host.

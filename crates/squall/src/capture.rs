@@ -2,11 +2,10 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use squall_bpf::classic;
 use squall_capture::{Capture as Running, Format, InterfaceCounts, OnFull, Options, Outcome, WrittenFile};
 use squall_engine::{MakeSink, PortRx, Snapshot};
 use squall_pcap::{InterfaceFormat, LinkType};
-use squall_port::{Address, Filter, Port, Sink};
+use squall_port::{Address, Filter, Port, PortFacts, Sink};
 use squall_units::Nanos;
 
 use crate::{
@@ -23,25 +22,21 @@ pub struct Capture {
     pub trigger: Option<String>,
 }
 
-/// The filter of a port with `link_type`: `expression`, and no more octets than are kept; `None` if all is wanted whole.
+/// The filter of a port with `facts`: `expression`, and no more octets than are kept; `None` if all is wanted whole.
 ///
 /// # Errors
 /// As [`filter::compile`].
 pub(crate) fn filter_of(
     expression: Option<&str>,
     capture: Option<&Capture>,
-    link_type: u16,
+    facts: &PortFacts,
 ) -> Result<Option<Arc<Filter>>, Error> {
     let snaplen = capture.map_or(filter::SNAPLEN, |capture| capture.options.snaplen);
     match expression.filter(|text| !text.trim().is_empty()) {
-        Some(text) => filter::compile_to(text, link_type, snaplen).map(Some),
+        Some(text) => filter::compile_to(text, facts, snaplen).map(Some),
         None if snaplen >= filter::SNAPLEN => Ok(None),
-        None => {
-            // BPF_RET | BPF_K. No library is needed to say that all is wanted.
-            let all = classic::Instruction { code: 0x06, jt: 0, jf: 0, k: snaplen };
-            let program = classic::Filter::new(vec![all]).expect("a return is a program");
-            Ok(Some(Arc::new(Filter { expression: String::new(), snaplen, program })))
-        }
+        // No library is needed to say that all is wanted.
+        None => Ok(Some(Arc::new(Filter::all(snaplen)))),
     }
 }
 
@@ -69,7 +64,7 @@ impl Capturing {
         }
         options.interfaces = ports.iter().map(|port| interface(port.as_ref(), expression)).collect();
         if let (Some(text), Some(pre)) = (&capture.trigger, &mut options.pre_trigger) {
-            pre.filter = Some(filter::compile(text, ports[0].facts().link_type)?);
+            pre.filter = Some(filter::compile(text, ports[0].facts())?);
         }
         let (format, snaplen) = (options.format, options.snaplen);
         let buffer_kept = options.pre_trigger.as_ref().map(|pre| pre.keep);

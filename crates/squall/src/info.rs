@@ -461,7 +461,7 @@ impl Filters {
         if let Some(filter) = self.by_link_type.get(&link_type) {
             return Ok(Some(filter.clone()));
         }
-        let filter = filter::compile(expression, link_type)?;
+        let filter = filter::compile_file(expression, link_type)?;
         self.by_link_type.insert(link_type, filter.clone());
         Ok(Some(filter))
     }

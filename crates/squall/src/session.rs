@@ -232,8 +232,7 @@ impl Session {
             if wanted.to == Use::Receive && self.receive {
                 receives(&port.address, opened.as_ref())?;
             }
-            let link_type = opened.facts().link_type;
-            let filter = match filter_of(self.filter.as_deref(), self.capture.as_ref(), link_type)? {
+            let filter = match filter_of(self.filter.as_deref(), self.capture.as_ref(), opened.facts())? {
                 Some(filter) => {
                     let taken = opened.set_filter(&filter).map_err(|error| Error::Environment(error.to_string()))?;
                     (!taken).then_some(filter)

@@ -1,0 +1,337 @@
+//! Filters in the kernel, directions, and interfaces that are none of Ethernet.
+
+use std::{
+    io::{BufRead, BufReader},
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use squall_port::{BATCH, Filter, RxQueue, Tags, TxQueue};
+use squall_port_linux::filter::{FilterError, compile, says_vlan};
+use squall_units::Nanos;
+use squall_wire::Packet;
+
+use super::{Outcome, Skipped, enter, port, receive, receive_frames, send, send_super_frames};
+
+/// Where the kernel sees something else than the file will have, and where it does not.
+const EXPRESSIONS: [&str; 26] = [
+    "",
+    "udp",
+    "tcp",
+    "ip",
+    "ip6",
+    "arp",
+    "vlan",
+    "vlan 5",
+    "vlan 6",
+    "vlan and udp",
+    "vlan 5 and udp port 53",
+    "vlan and vlan",
+    "vlan 5 and vlan 6",
+    "vlan and vlan and ip6",
+    "not vlan",
+    "udp or vlan",
+    "not udp",
+    "udp port 53",
+    "udp port 54 or (vlan and udp port 54)",
+    "ip[6:2] & 0x1fff != 0",
+    "ip[6] & 0x20 != 0",
+    "greater 199",
+    "less 90",
+    "ether[12:2] = 0x8100",
+    "ether dst 02:00:00:00:00:09",
+    "ip6 and udp",
+];
+
+fn traffic() -> Vec<Vec<u8>> {
+    let tags = ["", "vlan(id=5)/", "vlan(id=6)/", "vlan(id=5)/vlan(id=6)/"];
+    let rest =
+        ["ipv4/udp(dport=53)", "ipv4/udp(dport=54)", "ipv4/tcp(dport=53)", "ipv6/udp(dport=53)", "ipv6/tcp", "arp"];
+    let mut frames = Vec::new();
+    for tag in tags {
+        for rest in rest {
+            for len in [90, 99, 203] {
+                let text = format!("eth(dst=02:00:00:00:00:09)/{tag}{rest}/payload(random)");
+                let text = if rest == "arp" { text.trim_end_matches("/payload(random)").to_owned() } else { text };
+                let packet = Packet::parse(&text).unwrap_or_else(|e| panic!("{text}: {e}"));
+                let mut frame = packet.build(Some(len), &|_| unreachable!(), len as u64).expect("it fits").bytes;
+                let network = 14 + 4 * tag.matches('/').count();
+                frames.push(frame.clone());
+                if tag.matches('/').count() == 2 {
+                    // As IEEE 802.1ad has the outer one.
+                    frame[12..14].copy_from_slice(&[0x88, 0xa8]);
+                    frames.push(frame.clone());
+                }
+                if rest.starts_with("ipv4") {
+                    // The first fragment, and a later one.
+                    for fragment in [[0x20, 0], [0, 100]] {
+                        frame[network + 6..network + 8].copy_from_slice(&fragment);
+                        frames.push(frame.clone());
+                    }
+                }
+            }
+        }
+    }
+    // No IP, and a tag with nothing behind it that Linux knows.
+    frames.extend([
+        [&[2; 12][..], &[0x88, 0xb5], &[7; 50]].concat(),
+        [&[2; 12][..], &[0x81, 0, 0, 5, 9, 9], &[7; 50]].concat(),
+    ]);
+    frames
+}
+
+fn send_frames(tx: &mut dyn TxQueue, frames: &[Vec<u8>]) -> Outcome {
+    for chunk in frames.chunks(BATCH) {
+        let mut batch = tx.lend(chunk.len());
+        for (i, octets) in chunk.iter().enumerate() {
+            batch.frame(i, octets.len(), Nanos::ZERO).copy_from_slice(octets);
+        }
+        let mut left = chunk.len();
+        while left > 0 {
+            left -= tx.send(left)?;
+        }
+    }
+    Ok(())
+}
+
+/// As a session compiles it.
+fn filter(expression: &str, link_type: u16, snaplen: u32) -> Result<Filter, Box<dyn std::error::Error>> {
+    let program = match compile(expression, link_type, snaplen) {
+        Err(FilterError::NoLibrary(why)) => return Err(Skipped(why).into()),
+        other => other?,
+    };
+    let tags = if link_type == 1 && !says_vlan(expression) { Tags::Aside } else { Tags::InPlace };
+    Ok(Filter { expression: expression.to_owned(), snaplen, program, tags })
+}
+
+struct Tcpdump(Child);
+
+impl Tcpdump {
+    /// Listening already.
+    fn start(expression: &str) -> Result<Self, Box<dyn std::error::Error>> {
+        let mut command = Command::new("tcpdump");
+        command.args(["-i", "veth-b", "-Q", "in", "-n", "--immediate-mode", "-w", "/dev/null", expression]);
+        if std::fs::read_to_string("/proc/self/status")?.contains("\nUid:\t0") {
+            command.args(["-Z", "root"]);
+        }
+        let child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn();
+        let mut child = child.map_err(|error| Skipped(format!("no tcpdump: {error}")))?;
+        let mut lines = BufReader::new(child.stderr.as_mut().expect("piped"));
+        let mut line = String::new();
+        while !line.contains("listening on") {
+            line.clear();
+            if lines.read_line(&mut line)? == 0 {
+                return Err(Skipped(format!("tcpdump {expression:?} does not listen")).into());
+            }
+        }
+        Ok(Self(child))
+    }
+
+    /// Packets that the kernel's filter took for it; on a busy machine it has not read all of them when it is ended.
+    fn end(mut self) -> Result<u64, Box<dyn std::error::Error>> {
+        Command::new("kill").args(["-INT", &self.0.id().to_string()]).status()?;
+        let lines = BufReader::new(self.0.stderr.take().expect("piped")).lines();
+        let mut taken = None;
+        for line in lines {
+            if let Some((n, "received by filter")) = line?.split_once(" packets ") {
+                taken = n.trim().parse().ok();
+            }
+        }
+        self.0.wait()?;
+        Ok(taken.ok_or("tcpdump says how many packets its filter took")?)
+    }
+}
+
+/// Frames that the engine would have of `rx`, if the port left the filter to it.
+fn count(rx: &mut dyn RxQueue, left: Option<&Filter>) -> std::io::Result<u64> {
+    let (mut n, mut silent) = (0, 0);
+    while silent < 50 {
+        let batch = rx.receive()?;
+        n += batch.iter().filter(|(o, f)| left.is_none_or(|filter| filter.keep(o, f.wire_len) > 0)).count() as u64;
+        silent = if batch.frames.is_empty() { silent + 1 } else { 0 };
+        if silent > 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    Ok(n)
+}
+
+pub fn the_kernel_filters_as_tcpdump_does() -> Outcome {
+    enter()?;
+    let frames = traffic();
+    let mut tx = port("af_packet:veth-a")?.open_tx(0, 300)?;
+    for expressions in EXPRESSIONS.chunks(9) {
+        let mut listeners = Vec::new();
+        for &expression in expressions {
+            let filter = filter(expression, 1, 262_144)?;
+            let mut b = port("af_packet:veth-b,blocks=4,block=128")?;
+            assert!(b.set_filter(&filter)?, "the kernel filters");
+            let kernel = b.open_rx(0)?;
+            let user = port("af_packet:veth-b,blocks=4,block=128")?.open_rx(0)?;
+            listeners.push((expression, filter, kernel, user, Tcpdump::start(expression)?));
+        }
+        send_frames(&mut *tx, &frames)?;
+        std::thread::sleep(Duration::from_millis(100));
+        for (expression, filter, mut kernel, mut user, tcpdump) in listeners {
+            let (kernel, user, theirs) =
+                (count(&mut *kernel, None)?, count(&mut *user, Some(&filter))?, tcpdump.end()?);
+            assert_eq!(kernel, theirs, "{expression:?}: ours and tcpdump's");
+            // The tag that the kernel has taken off: see below.
+            if expression != "ether[12:2] = 0x8100" {
+                assert_eq!(user, theirs, "{expression:?}: in user space and tcpdump's");
+            }
+        }
+    }
+    Ok(())
+}
+
+pub fn a_filter_shortens_super_frames_and_tagged_ones_alike() -> Outcome {
+    enter()?;
+    for snaplen in [20, 60, 100, 2000] {
+        let mut b = port("af_packet:veth-b")?;
+        assert!(b.set_filter(&Filter::all(snaplen))?);
+        let mut cut = b.open_rx(0)?;
+        let mut whole = port("af_packet:veth-b")?.open_rx(0)?;
+        send_super_frames(&mut *port("af_packet:veth-a")?.open_tx(0, 65_300)?)?;
+        let (cut, whole) = (receive_frames(&mut *cut)?, receive_frames(&mut *whole)?);
+        assert_eq!(cut.len(), whole.len());
+        assert!(whole.iter().any(|(_, cut, _)| !cut.is_whole()), "there are super-frames");
+        for (cut, whole) in cut.iter().zip(&whole) {
+            assert_eq!((cut.1, cut.2), (whole.1, whole.2), "cut in the same way, of the same length");
+            let kept = whole.0.len().min(snaplen as usize);
+            // Where a checksum is missing, it is so in both.
+            assert!(cut.0 == whole.0[..kept], "the first {snaplen} octets, tags counted");
+        }
+    }
+    Ok(())
+}
+
+pub fn filtered_queues_share_the_frames() -> Outcome {
+    enter()?;
+    let mut b = port("af_packet:veth-b,rx_queues=3,blocks=8")?;
+    assert!(b.set_filter(&filter("udp and ip[15] & 1 = 1", 1, 262_144)?)?);
+    let mut tx = port("af_packet:veth-a")?.open_tx(0, 60)?;
+    // While the queues open one after the other: none may get frames of the others.
+    let mut queues = Vec::new();
+    for queue in 0..3 {
+        queues.push(b.open_rx(queue)?);
+    }
+    send(&mut *tx, 4000)?;
+    let mut all = Vec::new();
+    for queue in &mut queues {
+        all.extend(receive(&mut **queue)?);
+        assert_eq!(queue.drops().iter().map(|(_, n)| n).sum::<u64>(), 0);
+    }
+    all.sort_unstable();
+    assert!(all.into_iter().eq((0..4000).filter(|n| n % 2 == 1)), "each frame that is taken is in one of the queues");
+    Ok(())
+}
+
+/// How many frames of ours came, and how many of them this host has sent.
+fn directions(rx: &mut dyn RxQueue) -> std::io::Result<(usize, usize)> {
+    let (mut all, mut out, mut silent) = (0, 0, 0);
+    while silent < 50 {
+        let batch = rx.receive()?;
+        let ours = || batch.iter().filter(|(octets, _)| octets[..6] == [2, 0, 0, 0, 0, 1]);
+        (all, out) = (all + ours().count(), out + ours().filter(|(_, frame)| frame.outgoing).count());
+        silent = if batch.frames.is_empty() { silent + 1 } else { 0 };
+        if silent > 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    Ok((all, out))
+}
+
+pub fn each_direction_has_its_frames() -> Outcome {
+    enter()?;
+    let _ = Command::new("ip").args(["link", "set", "lo", "up"]).status();
+    // On a loopback interface what is sent arrives, and both is each frame once.
+    let cases = [
+        ("veth-a", "", 20, 0),
+        ("veth-a", ",direction=in", 20, 0),
+        ("veth-a", ",direction=out", 30, 30),
+        ("veth-a", ",direction=both", 50, 30),
+        ("veth-a", ",direction=both,promisc=0,rx_queues=1", 50, 30),
+        ("lo", "", 30, 0),
+        ("lo", ",direction=out", 30, 30),
+        ("lo", ",direction=both", 30, 0),
+    ];
+    for (interface, options, all, out) in cases {
+        // Past the qdisc nobody sees what is sent.
+        let mut a = port(&format!("af_packet:{interface},bypass=0{options}"))?;
+        let mut filtered = port(&format!("af_packet:{interface}{options}"))?;
+        assert!(filtered.set_filter(&filter("ether dst 02:00:00:00:00:01", 1, 262_144)?)?);
+        let (mut plain, mut filtered) = (a.open_rx(0)?, filtered.open_rx(0)?);
+        send(&mut *a.open_tx(0, 60)?, 30)?;
+        if interface != "lo" {
+            send(&mut *port("af_packet:veth-b")?.open_tx(0, 60)?, 20)?;
+        }
+        assert_eq!(directions(&mut *plain)?, (all, out), "{interface}{options}");
+        assert_eq!(directions(&mut *filtered)?, (all, out), "{interface}{options} with a filter");
+    }
+    let bad = port("af_packet:veth-a,direction=up").map(drop).expect_err("up is no direction").to_string();
+    assert!(bad.contains("in, out or both"), "{bad}");
+    Ok(())
+}
+
+pub fn all_interfaces_at_once_say_which() -> Outcome {
+    enter()?;
+    let mut any = port("af_packet:any")?;
+    assert_eq!((any.facts().link_type, any.facts().tx_queues), (276, 0));
+    let refused = any.open_tx(0, 60).map(drop).expect_err("nothing is sent to all").to_string();
+    assert!(refused.contains("receives only"), "{refused}");
+    let mut filtered = port("af_packet:any")?;
+    assert!(filtered.set_filter(&filter("udp", 276, 262_144)?)?, "by what the kernel has");
+    let (mut any, mut filtered) = (any.open_rx(0)?, filtered.open_rx(0)?);
+    let frames = [
+        Packet::parse("eth(dst=02:00:00:00:00:01)/ipv4/udp/payload(random)")?
+            .build(Some(80), &|_| unreachable!(), 1)?
+            .bytes,
+        Packet::parse("eth(dst=02:00:00:00:00:01)/ipv4/tcp/payload(random)")?
+            .build(Some(80), &|_| unreachable!(), 1)?
+            .bytes,
+        Packet::parse("eth/vlan(id=5)/ipv4/udp/payload(random)")?.build(Some(80), &|_| unreachable!(), 1)?.bytes,
+    ];
+    send_frames(&mut *port("af_packet:veth-a")?.open_tx(0, 80)?, &frames)?;
+    send_frames(&mut *port("af_packet:veth-b")?.open_tx(0, 80)?, &frames[..1])?;
+    let got = receive_frames(&mut *any)?;
+    assert_eq!(got.len(), 4);
+    let interface = |i: usize| u32::from_be_bytes(got[i].0[4..8].try_into().expect("four"));
+    assert!(interface(0) == interface(1) && interface(1) == interface(2) && interface(3) != interface(0), "which one");
+    // Protocol, type of hardware, a host that is not this one, six octets of address.
+    assert_eq!((&got[0].0[..2], &got[0].0[8..12]), (&[8, 0][..], &[0, 1, 3, 6][..]));
+    assert_eq!(got[0].0[12..18], frames[0][6..12], "the sender's address");
+    assert!(got[0].0[20..] == frames[0][14..] && got[0].2 == 86);
+    assert_eq!((&got[2].0[..2], &got[2].0[20..24]), (&[0x81, 0][..], &[0, 5, 8, 0][..]), "a tag stays");
+    assert!(got[2].0[24..] == frames[2][18..]);
+    assert_eq!(receive_frames(&mut *filtered)?.len(), 3);
+    Ok(())
+}
+
+pub fn a_stopped_queue_gives_what_it_counted() -> Outcome {
+    enter()?;
+    let mut b = port("af_packet:veth-b,blocks=4,block=128,retire=200")?;
+    let mut rx = b.open_rx(0)?;
+    let mut tx = port("af_packet:veth-a")?.open_tx(0, 60)?;
+    // More than the ring holds, of which nothing is read.
+    send(&mut *tx, 20_000)?;
+    rx.stop()?;
+    send(&mut *tx, 100)?;
+    let received = rx.received().expect("the kernel counts");
+    let given = {
+        let mut given = 0;
+        for _ in 0..400 {
+            let n = rx.receive()?.frames.len() as u64;
+            given += n;
+            if n == 0 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        given
+    };
+    let lost: u64 = rx.drops().iter().map(|(_, n)| n).sum();
+    assert!(lost > 0 && given > 0);
+    assert_eq!((received, rx.received()), (20_000, Some(20_000)), "what came before the stop");
+    assert_eq!(given + lost, received, "each is given or named as lost, those of the open block too");
+    Ok(())
+}
