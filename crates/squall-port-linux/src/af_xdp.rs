@@ -137,6 +137,7 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
         device_queues,
         loaded,
         receiving: Weak::new(),
+        unclaimed: 0,
         counters: None,
         queues: BTreeMap::new(),
         zero_copy: None,
@@ -208,6 +209,8 @@ struct XdpPort {
     loaded: Option<Receiving>,
     /// On the interface as long as a queue is open to receive.
     receiving: Weak<Receiving>,
+    /// Frames that came when the program was there, and the last queue's socket not yet.
+    unclaimed: u64,
     /// Of the program that is or was on the interface.
     counters: Option<Arc<Counters>>,
     queues: BTreeMap<u32, DeviceQueue>,
@@ -243,13 +246,16 @@ impl Port for XdpPort {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("{}: {why}", self.facts.address)));
         }
         self.facts.check_rx(queue)?;
-        let receiving = self.receiving()?;
+        let receiving = self.program()?;
         let ours = self.device_queues.clone().skip(queue as usize).step_by(self.facts.rx_queues as usize);
         let mut sides = Vec::new();
         for device_queue in ours {
             sides.push((device_queue, self.side(device_queue, Direction::Rx, queue)?));
         }
-        Ok(Box::new(XdpRx::new(sides, self.options.busy_poll_us > 0, receiving)?))
+        let rx = XdpRx::new(sides, self.options.busy_poll_us > 0, receiving.clone())?;
+        self.listen(&receiving)?;
+        self.unclaimed = receiving.counters().unclaimed();
+        Ok(Box::new(rx))
     }
 
     fn interface_counters(&self) -> Option<InterfaceCounters> {
@@ -268,6 +274,10 @@ impl Port for XdpPort {
             let name = &self.link.name;
             notes.push(format!("{name}: {passed} frames were for the host and passed on (take=all takes them, too)"));
         }
+        if self.unclaimed > 0 {
+            let (name, n) = (&self.link.name, self.unclaimed);
+            notes.push(format!("{name}: {n} frames came while its queues were opened, and passed on to the host"));
+        }
         let departures = self.departures.as_ref().and_then(|departures| departures.told());
         notes.extend(departures.map(|told| format!("{}: {told}", self.link.name)));
         notes
@@ -280,23 +290,30 @@ impl XdpPort {
         self.counters.as_ref().map_or((0, 0), |counters| counters.passed())
     }
 
-    /// The program, on the interface.
-    fn receiving(&mut self) -> io::Result<Arc<Receiving>> {
+    /// Of the queues that are open to receive, and of this one.
+    fn program(&mut self) -> io::Result<Arc<Receiving>> {
         if let Some(receiving) = self.receiving.upgrade() {
             return Ok(receiving);
         }
-        let (link, take) = (self.link.clone(), self.options.take);
-        let mut receiving = match self.loaded.take() {
+        let loaded = match self.loaded.take() {
             Some(loaded) => loaded,
-            None => Receiving::load(take, link.mac, self.device_queues.end)?,
+            None => Receiving::load(self.options.take, self.link.mac, self.device_queues.end)?,
         };
-        let told = receiving.attach(&link.name, link.index, &self.options.modes)?;
-        self.notes.extend(told);
-        receiving.be_promiscuous(packet_socket(&self.address)?, link.index)?;
-        let receiving = Arc::new(receiving);
+        let receiving = Arc::new(loaded);
         self.counters = Some(receiving.counters().clone());
         self.receiving = Arc::downgrade(&receiving);
         Ok(receiving)
+    }
+
+    /// Puts the program on the interface. The first queue's sockets stand in its map by now: no frame that it sees finds
+    /// nobody, and whoever looks whether we listen already (by the program, by promiscuity) is told the truth.
+    fn listen(&mut self, receiving: &Receiving) -> io::Result<()> {
+        if receiving.is_attached() {
+            return Ok(());
+        }
+        let told = receiving.attach(&self.link.name, self.link.index, &self.options.modes)?;
+        self.notes.extend(told);
+        receiving.be_promiscuous(packet_socket(&self.address)?, self.link.index)
     }
 
     /// Our end of a queue of the device; `queue` is its number to the caller.

@@ -65,6 +65,10 @@ const TESTS: &[(&str, Test)] = &[
     ("af_xdp_queues_are_all_received_from", af_xdp::af_xdp_queues_are_all_received_from),
     ("what_a_full_af_xdp_ring_loses_is_counted", af_xdp::what_a_full_af_xdp_ring_loses_is_counted),
     ("all_counters_agree_over_af_xdp", af_xdp::all_counters_agree_over_af_xdp),
+    (
+        "no_frame_that_af_xdp_says_it_takes_passes_while_it_opens",
+        af_xdp::no_frame_that_af_xdp_says_it_takes_passes_while_it_opens,
+    ),
     ("af_xdp_lets_pass_what_is_for_the_host", af_xdp::af_xdp_lets_pass_what_is_for_the_host),
     ("the_host_answers_while_af_xdp_receives", af_xdp::the_host_answers_while_af_xdp_receives),
     ("af_xdp_killed_leaves_no_program", af_xdp::af_xdp_killed_leaves_no_program),

@@ -4,7 +4,7 @@ use std::{
     io,
     net::Ipv6Addr,
     str::FromStr,
-    sync::{Arc, atomic::Ordering},
+    sync::{Arc, OnceLock, atomic::Ordering},
 };
 
 use squall_bpf::{Alu, Asm, Cond, Label, MapKind, MapSpec, Object, Reg::*, Size, helper, xdp_action, xdp_md};
@@ -66,11 +66,10 @@ const WORDS: usize = 4;
 pub struct Receiving {
     program: Program,
     counters: Arc<Counters>,
-    /// From [`Receiving::attach`] on; gone first.
-    attached: Option<Attached>,
+    /// From [`Receiving::attach`] on.
+    attached: OnceLock<Attached>,
     /// Keeps the interface promiscuous.
-    everything: Option<Socket>,
-    pub mode: Option<XdpMode>,
+    everything: OnceLock<Socket>,
 }
 
 impl Receiving {
@@ -78,16 +77,16 @@ impl Receiving {
     pub fn load(take: Take, mac: Option<MacAddr>, queues: u32) -> io::Result<Self> {
         let program = Program::load(&assemble(take, mac, queues), Kind::Xdp { frags: true })?;
         let counters = Arc::new(Counters(program.map(COUNTERS).mapped()?));
-        Ok(Self { program, counters, attached: None, everything: None, mode: None })
+        Ok(Self { program, counters, attached: OnceLock::new(), everything: OnceLock::new() })
     }
 
     /// Attaches the program in the first of `modes` that the interface has. What is in the way of the others is told.
-    pub fn attach(&mut self, interface: &str, index: u32, modes: &[XdpMode]) -> io::Result<Vec<String>> {
+    pub fn attach(&self, interface: &str, index: u32, modes: &[XdpMode]) -> io::Result<Vec<String>> {
         let mut notes = Vec::new();
         for (i, &mode) in modes.iter().enumerate() {
             match self.program.attach_xdp(index, mode) {
                 Ok(attached) => {
-                    (self.attached, self.mode) = (Some(attached), Some(mode));
+                    let _ = self.attached.set(attached);
                     return Ok(notes);
                 }
                 Err(error) if matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST)) => {
@@ -109,10 +108,14 @@ impl Receiving {
         Ok(notes)
     }
 
+    pub fn is_attached(&self) -> bool {
+        self.attached.get().is_some()
+    }
+
     /// Frames to any address arrive, as long as this is there.
-    pub fn be_promiscuous(&mut self, socket: Socket, index: u32) -> io::Result<()> {
+    pub fn be_promiscuous(&self, socket: Socket, index: u32) -> io::Result<()> {
         be_promiscuous(&socket, index)?;
-        self.everything = Some(socket);
+        let _ = self.everything.set(socket);
         Ok(())
     }
 
@@ -146,6 +149,11 @@ impl Counters {
     /// Frames that were left to the host because they are its own, not because nobody listened.
     pub fn for_host(&self) -> u64 {
         self.0.word(PASSED).load(Ordering::Relaxed)
+    }
+
+    /// Frames that nobody listened for, which were left to the host.
+    pub fn unclaimed(&self) -> u64 {
+        self.0.word(UNCLAIMED).load(Ordering::Relaxed)
     }
 
     /// The driver leaves no room in front of frames.

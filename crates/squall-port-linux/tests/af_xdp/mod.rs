@@ -5,6 +5,7 @@ use std::{
     error::Error,
     io::{BufRead, BufReader, Write},
     process::{Child, Command, Stdio},
+    sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
 };
 
@@ -153,6 +154,39 @@ pub fn all_counters_agree_over_af_xdp() -> Outcome {
     assert!(tx.tx_packets == 300_000 && octets.contains(&tx.tx_octets), "{tx:?}");
     assert!(rx.rx_packets == 300_000 && octets.contains(&rx.rx_octets), "{rx:?}");
     Ok(())
+}
+
+pub fn no_frame_that_af_xdp_says_it_takes_passes_while_it_opens() -> Outcome {
+    enter()?;
+    need_programs()?;
+    let mut a = port("af_packet:veth-a")?;
+    let mut tx = a.open_tx(0, 60)?;
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let sender = scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                send(&mut *tx, 64)?;
+            }
+            Ok::<_, SendError>(())
+        });
+        let received = || -> Outcome {
+            for _ in 0..5 {
+                let mut b = port("af_xdp:veth-b,take=all")?;
+                let mut rx = b.open_rx(0)?;
+                let patience = Instant::now() + Duration::from_secs(20);
+                while rx.receive()?.frames.is_empty() {
+                    assert!(Instant::now() < patience, "frames come");
+                }
+                let notes = b.notes().join("\n");
+                assert!(!notes.contains("passed on"), "{notes}");
+            }
+            Ok(())
+        };
+        let outcome = received();
+        over.store(true, Ordering::Relaxed);
+        sender.join().expect("the sender does not panic")?;
+        outcome
+    })
 }
 
 pub fn af_xdp_lets_pass_what_is_for_the_host() -> Outcome {
