@@ -58,12 +58,25 @@ struct Libpcap {
 pub fn compile(expression: &str, link_type: u16, snaplen: u32) -> Result<Filter, FilterError> {
     let pcap = libpcap()?;
     // SAFETY: both arguments are plain numbers.
-    let handle = unsafe { (pcap.open_dead)(link_type.into(), snaplen as c_int) };
+    let handle = unsafe { (pcap.open_dead)(data_link_type(link_type), snaplen as c_int) };
     if handle.is_null() {
         let problem = "libpcap has no memory left".into();
         return Err(FilterError::Expression { expression: expression.to_owned(), problem });
     }
     Handle { handle, pcap }.compile(expression)
+}
+
+/// What libpcap calls a link type inside: for a few it is not the number that stands in files (`pcap-common.c`, Linux).
+fn data_link_type(link_type: u16) -> c_int {
+    match link_type {
+        // ATM_RFC1483, RAW, SLIP_BSDOS, PPP_BSDOS, ATM_CLIP.
+        100 => 11,
+        101 => 12,
+        102 => 15,
+        103 => 16,
+        106 => 19,
+        same => same.into(),
+    }
 }
 
 /// As [`compile`], as a packet socket on the Ethernet interface `interface` wants it: the kernel has taken the outer VLAN tag
@@ -121,7 +134,11 @@ impl Handle {
         // SAFETY: the handle is open, the text ends in a zero octet, and the program is ours to write.
         let status = unsafe { (self.pcap.compile)(self.handle, &raw mut program, text.as_ptr(), 1, u32::MAX) };
         if status != 0 {
-            return Err(bad(self.error()));
+            let mut problem = self.error();
+            if problem.contains("rejects all") && says_vlan(expression) {
+                problem += ": 'vlan' looks behind the tag from there on, so it comes first: 'vlan and udp', not 'udp and vlan'";
+            }
+            return Err(bad(problem));
         }
         // SAFETY: so many instructions are there until they are freed below.
         let insns = unsafe { std::slice::from_raw_parts(program.insns, program.len as usize) };
@@ -338,6 +355,22 @@ mod tests {
             }
         }
         assert!(compared > 10_000 && taken > compared / 10, "{compared} {taken}");
+    }
+
+    #[test]
+    fn plain_ip_is_filtered_and_a_tag_that_comes_too_late_is_explained() {
+        let program = match compile("udp and src net 192.0.2.0/24", 101, 96) {
+            Err(FilterError::NoLibrary(why)) => return println!("SKIPPED: {why}"),
+            compiled => compiled.unwrap(),
+        };
+        let mut packet = [0; 28];
+        (packet[0], packet[9]) = (0x45, 17);
+        packet[12..16].copy_from_slice(&[192, 0, 2, 1]);
+        assert_eq!(program.run(&packet, 28), 96);
+        packet[14] = 3;
+        assert_eq!(program.run(&packet, 28), 0);
+        let told = compile("udp and vlan", 1, 96).unwrap_err().to_string();
+        assert!(told.contains("'vlan and udp', not 'udp and vlan'"), "{told}");
     }
 
     #[test]
