@@ -479,6 +479,8 @@ class InterfaceReport:
     rx_octets: int
     rx_dropped: int
     rx_errors: int
+    rx_missed: int
+    rx_fifo: int
 
 
 @dataclass(frozen=True)
@@ -666,8 +668,14 @@ class CaptureReport:
     ----------
     format : str
         ``pcapng``, or ``pcap`` with its resolution.
+    arrived : int or None
+        Frames that came to the interfaces by their own counters; None where there are none.
+    accepted : int or None
+        Frames that the filter took as the ports count them, a super-frame as one; None where a port does not count.
     received : int
         Packets that the filter took on all interfaces, lost ones included.
+    dropped_by_interface : dict of str to int
+        By counter of the interfaces; not among the lost.
     dropped_by_kernel, dropped : dict of str to int
         Lost before and in the process, by reason.
     unwanted : dict of str to int
@@ -698,7 +706,10 @@ class CaptureReport:
 
     format: str
     snaplen: int
+    arrived: int | None
+    accepted: int | None
     received: int
+    dropped_by_interface: Mapping[str, int]
     dropped_by_kernel: Mapping[str, int]
     dropped: Mapping[str, int]
     unwanted: Mapping[str, int]

@@ -301,6 +301,9 @@ fn told(capture: &CaptureReport) -> String {
         reasons(&capture.dropped_by_kernel),
         reasons(&capture.dropped),
     );
+    if !capture.dropped_by_interface.is_empty() {
+        text += &format!("{} counted by the interface as not received\n", reasons(&capture.dropped_by_interface));
+    }
     if !capture.unwanted.is_empty() {
         text += &format!("{} not wanted\n", reasons(&capture.unwanted));
     }

@@ -566,17 +566,20 @@ impl Running {
         // When the queues have ended, too: what they have to say is then all there.
         let notes = self.ports.iter().flat_map(|port| port.notes()).collect();
         let last = workers.iter().flat_map(|w| &w.tx).map(|t| t.last).max().unwrap_or(self.start);
-        let interfaces = self
-            .ports
-            .iter()
-            .zip(&self.before)
-            .map(|(port, before)| Some(difference(port.interface_counters()?, (*before)?)))
-            .collect();
+        let interfaces = self.interfaces();
         Ok(Outcome { workers, duration: last.saturating_sub(self.start), interfaces, notes })
     }
 }
 
 impl Running {
+    /// What the interfaces have counted since the start, port by port; `None` where there is none.
+    pub fn interfaces(&self) -> Vec<Option<InterfaceCounters>> {
+        let since = |(port, before): (&Box<dyn Port>, &Option<InterfaceCounters>)| {
+            Some(difference(port.interface_counters()?, (*before)?))
+        };
+        self.ports.iter().zip(&self.before).map(since).collect()
+    }
+
     /// Tells all workers to end, and waits until they have.
     fn end(&mut self) -> Vec<thread::Result<Snapshot>> {
         for (mail, bell, _) in &self.threads {

@@ -235,6 +235,8 @@ impl Totals {
                 rx_octets: i.rx_octets,
                 rx_dropped: i.rx_dropped,
                 rx_errors: i.rx_errors,
+                rx_missed: i.rx_missed,
+                rx_fifo: i.rx_fifo,
             }),
         }
     }

@@ -5,12 +5,12 @@ use std::{collections::BTreeMap, sync::Arc};
 use squall_capture::{Capture as Running, Format, InterfaceCounts, OnFull, Options, Outcome, WrittenFile};
 use squall_engine::{MakeSink, PortRx, Snapshot};
 use squall_pcap::{InterfaceFormat, LinkType};
-use squall_port::{Address, Filter, Port, PortFacts, Sink};
+use squall_port::{Address, Filter, InterfaceCounters, Port, PortFacts, Sink};
 use squall_units::Nanos;
 
 use crate::{
     Error, filter,
-    report::{CaptureFile, CaptureReport, Report},
+    report::{CaptureFile, CaptureReport, InterfaceReport, Report},
 };
 
 /// What a [`Session`](crate::Session) writes of the frames that it receives.
@@ -82,13 +82,14 @@ impl Capturing {
     }
 
     /// What the ports have counted so far goes into the statistics of files that end from now on.
-    pub fn tell(&self, ports: usize, workers: &[Snapshot]) {
-        for port in 0..ports {
-            let queues = || workers.iter().flat_map(|w| &w.rx).filter(|q| q.port == port);
+    pub fn tell(&self, interfaces: &[Option<InterfaceCounters>], workers: &[Snapshot]) {
+        for (port, interface) in interfaces.iter().enumerate() {
+            let queues = workers.iter().flat_map(|w| &w.rx).filter(|q| q.port == port);
             let counts = InterfaceCounts {
-                received: None,
-                dropped_by_system: queues().map(dropped).sum(),
-                dropped_by_interface: None,
+                received: interface.map(|i| i.rx_packets),
+                dropped_by_system: queues.map(dropped).sum(),
+                // Some drivers count a frame in both.
+                dropped_by_interface: interface.map(|i| i.rx_missed.max(i.rx_fifo)),
             };
             self.running.tell(port, counts);
         }
@@ -103,12 +104,13 @@ impl Capturing {
     }
 
     /// As it is now.
-    pub fn so_far(&self, report: &Report) -> CaptureReport {
-        self.report(report, Outcome { counters: self.running.counters(), ..Outcome::default() })
+    pub fn so_far(&self, report: &Report, accepted: Option<u64>) -> CaptureReport {
+        let outcome = Outcome { counters: self.running.counters(), ..Outcome::default() };
+        section((self.format, self.snaplen), report, accepted, outcome)
     }
 
     /// Waits until all is written.
-    pub fn finish(self, report: &mut Report) {
+    pub fn finish(self, report: &mut Report, accepted: Option<u64>) {
         let Self { running, format, snaplen, buffer_kept } = self;
         let outcome = running.finish();
         if let (Some(from), Some(trigger), Some(keep)) = (outcome.kept_from_ns, outcome.triggered_ns, buffer_kept) {
@@ -124,12 +126,13 @@ impl Capturing {
                  checksums are not theirs"
             ));
         }
-        report.capture = Some(section(format, snaplen, report, outcome));
+        report.capture = Some(section((format, snaplen), report, accepted, outcome));
     }
+}
 
-    fn report(&self, report: &Report, outcome: Outcome) -> CaptureReport {
-        section(self.format, self.snaplen, report, outcome)
-    }
+/// Frames that the filter took, as the ports count them; `None` if one does not.
+pub(crate) fn accepted(workers: &[Snapshot]) -> Option<u64> {
+    workers.iter().flat_map(|w| &w.rx).map(|queue| Some(queue.received?.saturating_sub(queue.filtered))).sum()
 }
 
 fn dropped(queue: &PortRx) -> u64 {
@@ -151,12 +154,29 @@ fn interface(port: &dyn Port, expression: Option<&str>) -> InterfaceFormat {
     }
 }
 
-fn section(format: Format, snaplen: u32, report: &Report, outcome: Outcome) -> CaptureReport {
+fn section(
+    (format, snaplen): (Format, u32),
+    report: &Report,
+    accepted: Option<u64>,
+    outcome: Outcome,
+) -> CaptureReport {
     let Outcome { counters: c, files, error, ended_by, triggered_ns, .. } = outcome;
     let mut dropped_by_kernel = BTreeMap::new();
     for (reason, n) in report.ports.iter().flat_map(|port| &port.rx.drops) {
         *dropped_by_kernel.entry(reason.clone()).or_insert(0) += n;
     }
+    let interfaces: Vec<_> = report.ports.iter().filter_map(|port| port.interface.as_ref()).collect();
+    let counters: [(&str, fn(&InterfaceReport) -> u64); 4] = [
+        ("rx_dropped", |i| i.rx_dropped),
+        ("rx_errors", |i| i.rx_errors),
+        ("rx_missed", |i| i.rx_missed),
+        ("rx_fifo", |i| i.rx_fifo),
+    ];
+    let of_all = |(name, counter): &(&str, fn(&InterfaceReport) -> u64)| {
+        let n = interfaces.iter().map(|i| counter(i)).sum();
+        (n > 0).then(|| ((*name).to_owned(), n))
+    };
+    let dropped_by_interface = counters.iter().filter_map(of_all).collect();
     let reasons = |list: Vec<(&'static str, u64)>| list.into_iter().map(|(reason, n)| (reason.to_owned(), n)).collect();
     let (dropped, unwanted): (BTreeMap<_, _>, BTreeMap<_, _>) = (reasons(c.dropped), reasons(c.unwanted));
     let sum = |map: &BTreeMap<String, u64>| map.values().sum::<u64>();
@@ -171,7 +191,10 @@ fn section(format: Format, snaplen: u32, report: &Report, outcome: Outcome) -> C
         }
         .to_owned(),
         snaplen,
+        arrived: (!interfaces.is_empty()).then(|| interfaces.iter().map(|i| i.rx_packets).sum()),
+        accepted,
         received,
+        dropped_by_interface,
         dropped_by_kernel,
         dropped,
         unwanted,

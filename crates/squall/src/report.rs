@@ -197,8 +197,17 @@ pub struct CaptureReport {
     pub format: String,
     /// Octets of a packet that are kept at most.
     pub snaplen: u32,
-    /// Packets that the filter took on all interfaces, lost ones included.
+    /// Frames that came to the interfaces, wanted or not, by their own counters; absent where no port has an interface.
+    pub arrived: Option<u64>,
+    /// Frames that the filter took, as the ports count them, lost ones included; a super-frame is one. Absent where a port
+    /// does not count.
+    pub accepted: Option<u64>,
+    /// Packets that the filter took on all interfaces, lost ones included; the frames that were cut out of super-frames
+    /// each.
     pub received: u64,
+    /// What the interfaces counted as lost, by counter. Not among the lost: they may have been lost to others, and what a
+    /// port counts itself (`dropped_by_kernel`) may be there, too.
+    pub dropped_by_interface: BTreeMap<String, u64>,
     /// Lost between the interface and the process, by reason.
     pub dropped_by_kernel: BTreeMap<String, u64>,
     /// Lost in the process, by reason.
@@ -264,6 +273,10 @@ pub struct InterfaceReport {
     pub rx_octets: u64,
     pub rx_dropped: u64,
     pub rx_errors: u64,
+    /// Not received by the device for want of room; some drivers count these among `rx_dropped` or `rx_errors`, too.
+    pub rx_missed: u64,
+    /// The device's queue overran; as for `rx_missed`.
+    pub rx_fifo: u64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -18,7 +18,7 @@ use squall_units::Nanos;
 
 use crate::{
     Capture, Error, assemble,
-    capture::{Capturing, filter_of},
+    capture::{Capturing, accepted, filter_of},
     cpus::Claim,
     kinds::{Use, Wanted},
     report::{Report, Sample},
@@ -429,7 +429,7 @@ impl Run {
     pub fn received(&self) -> u64 {
         let snapshots = self.running.snapshot(false);
         if let Some(capturing) = &self.capturing {
-            capturing.tell(self.running.plan().ports.len(), &snapshots);
+            capturing.tell(&self.running.interfaces(), &snapshots);
         }
         snapshots.iter().flat_map(|s| &s.rx).map(|rx| rx.seen.packets).sum()
     }
@@ -454,10 +454,11 @@ impl Run {
         let full = self.running.stream_names().count() <= WATCHED;
         let snapshots = self.running.snapshot(full);
         let elapsed = self.running.elapsed();
+        let accepted = accepted(&snapshots);
         let totals = assemble::Totals::of(&self.running, snapshots);
         let mut report = totals.report(&self.context, self.running.plan(), elapsed, &[], Vec::new());
         let mut sample = totals.sample(&mut self.last, elapsed, &report);
-        report.capture = self.capturing.as_ref().map(|capturing| capturing.so_far(&report));
+        report.capture = self.capturing.as_ref().map(|capturing| capturing.so_far(&report, accepted));
         if self.listening() {
             sample.streams.retain(|s| report.streams.iter().any(|r| r.name == s.name && r.rx.is_some()));
             report.streams.retain(|s| s.rx.is_some());
@@ -535,8 +536,9 @@ impl Run {
         let (listening, elapsed) = (self.listening(), self.running.elapsed());
         let outcome = self.running.finish()?;
         if let Some(capturing) = &self.capturing {
-            capturing.tell(plan.ports.len(), &outcome.workers);
+            capturing.tell(&outcome.interfaces, &outcome.workers);
         }
+        let accepted = accepted(&outcome.workers);
         let totals = assemble::Totals::new(names, facts, outcome.workers);
         // Who sends nothing has no last departure: the run was as long as it was listened, or as the file is.
         let duration = match listening {
@@ -548,7 +550,7 @@ impl Run {
         let told = outcome.notes.into_iter().filter(|note| !plan.notes.contains(note));
         report.notes.extend(told);
         if let Some(capturing) = self.capturing {
-            capturing.finish(&mut report);
+            capturing.finish(&mut report, accepted);
         }
         if listening {
             report.streams.retain(|s| s.rx.is_some());

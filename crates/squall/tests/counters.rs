@@ -4,24 +4,16 @@
 //!
 //! Each test is a process of its own, so that it has one thread when it enters a private network.
 
-use std::{
-    collections::BTreeMap,
-    error::Error,
-    fs,
-    path::Path,
-    process::{Command, ExitCode},
-    time::Duration,
-};
+mod harness;
 
+use std::{collections::BTreeMap, error::Error, fs, path::Path, process::ExitCode, time::Duration};
+
+use harness::{Outcome, Skipped, Test, same};
 use squall::{
     Format, Profile, Session,
     kinds::Wanted,
     report::{ReasonCode, Report},
 };
-
-type Outcome = Result<(), Box<dyn Error>>;
-
-type Test = fn() -> Outcome;
 
 const TESTS: &[(&str, Test)] = &[
     ("null_takes_what_is_due", || matrix(&NULL)),
@@ -124,11 +116,6 @@ const DPDK_TAP: Link = Link {
     needs: Needs::Dpdk,
     partly: true,
 };
-
-/// A test that cannot run here.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-struct Skipped(String);
 
 impl Link {
     /// Enters the lab, where there is one, and gives the sender's address.
@@ -377,10 +364,6 @@ fn same_hash(name: &str, report: &Report) -> Outcome {
 /// A machine that is busy elsewhere may be late.
 fn is_bound(code: ReasonCode) -> bool {
     matches!(code, ReasonCode::GeneratorBound | ReasonCode::PortBound)
-}
-
-fn same<T: PartialEq + std::fmt::Debug>(name: &str, what: &str, found: T, expected: T) -> Outcome {
-    if found == expected { Ok(()) } else { Err(format!("{name}: {what}: {found:?}, expected {expected:?}").into()) }
 }
 
 /// Over every kind of port: the frames on the wire are counted, at the rate that was asked for, and with the octets that
@@ -681,54 +664,5 @@ fn two_ports_share_a_count_in_the_order_of_time() -> Outcome {
 }
 
 fn main() -> ExitCode {
-    let arguments: Vec<_> = std::env::args().skip(1).collect();
-    if let ["--run", name] = arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        return run_here(name);
-    }
-    if arguments.iter().any(|a| a == "--list") {
-        TESTS.iter().for_each(|(name, _)| println!("{name}: test"));
-        return ExitCode::SUCCESS;
-    }
-    let filter = arguments.iter().find(|a| !a.starts_with('-')).map_or("", String::as_str);
-    let (mut passed, mut failed, mut skipped) = (0, 0, 0);
-    for (name, _) in TESTS.iter().filter(|(name, _)| name.contains(filter)) {
-        let status =
-            Command::new(std::env::current_exe().expect("a test knows where it is")).args(["--run", name]).status();
-        match status.map(|s| s.code()) {
-            Ok(Some(0)) => {
-                println!("test {name} ... ok");
-                passed += 1;
-            }
-            // 77: automake's sign that a test could not run.
-            Ok(Some(77)) => skipped += 1,
-            other => {
-                println!("test {name} ... FAILED ({other:?})");
-                failed += 1;
-            }
-        }
-    }
-    // As libtest has it, for whoever adds the results up.
-    let verdict = if failed == 0 { "ok" } else { "FAILED" };
-    println!("\ntest result: {verdict}. {passed} passed; {failed} failed; {skipped} ignored");
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-fn run_here(name: &str) -> ExitCode {
-    let Some((_, test)) = TESTS.iter().find(|(known, _)| *known == name) else { return ExitCode::FAILURE };
-    match test() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error)
-            if error.is::<Skipped>()
-                || error
-                    .downcast_ref::<squall::lab::LabError>()
-                    .is_some_and(|e| matches!(e, squall::lab::LabError::Forbidden { .. })) =>
-        {
-            println!("SKIPPED: {name}: {error}");
-            ExitCode::from(77)
-        }
-        Err(error) => {
-            println!("{name}: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    harness::main(TESTS)
 }

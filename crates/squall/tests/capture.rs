@@ -1,0 +1,297 @@
+//! The counter matrix of captures: over ports, formats, rotation, compression, policies, filters and snaplens, what was
+//! sent is written, or lost by a counter that has a name; and the files hold what the report says. Not the full product: each
+//! value of each meets several of the others.
+
+mod harness;
+
+use std::{error::Error, fs, path::PathBuf, process::ExitCode, time::Duration};
+
+use harness::{Outcome, Skipped, Test, same};
+use squall::{
+    Capture, Format as Language, Profile, Session,
+    capturing::{Compression, Format, Method, OnFull, Options, Rotate, SuperFrames},
+    report::{CaptureReport, Report},
+};
+use squall_pcap::CaptureReader;
+
+const TESTS: &[(&str, Test)] = &[
+    ("a_capture_of_a_loop_has_what_was_sent", || matrix(LOOP)),
+    ("a_capture_of_a_file_has_what_is_in_it", || matrix(FILE)),
+    ("a_capture_by_af_packet_has_what_was_sent", || matrix(AF_PACKET)),
+    ("a_capture_by_two_receive_queues_has_what_was_sent", || matrix(AF_PACKET_TWO_QUEUES)),
+    ("a_capture_by_af_xdp_has_what_was_sent", || matrix(AF_XDP)),
+    ("what_a_full_ring_loses_is_told_by_name", a_full_ring),
+    ("super_frames_are_written_as_what_they_become", super_frames),
+];
+
+/// A way to a port that is captured from.
+#[derive(Clone, Copy)]
+struct Link {
+    sender: &'static str,
+    receiver: &'static str,
+    lab: bool,
+    bpf: bool,
+}
+
+const LOOP: Link = Link { sender: "loop:capture", receiver: "loop:capture", lab: false, bpf: false };
+const FILE: Link = Link { sender: "", receiver: "", lab: false, bpf: false };
+const AF_PACKET: Link = Link { sender: "af_packet:veth-a", receiver: "af_packet:veth-b", lab: true, bpf: false };
+const AF_PACKET_TWO_QUEUES: Link = Link { receiver: "af_packet:veth-b,rx_queues=2", ..AF_PACKET };
+const AF_XDP: Link =
+    Link { sender: "af_packet:veth-a", receiver: "af_xdp:veth-b,take=all,ring=16384", lab: true, bpf: true };
+
+/// Frames of each of the four streams, three of which the filter takes.
+const EACH: u64 = 1500;
+/// Octets of a frame, without FCS.
+const LEN: u64 = 196;
+const FILTER: &str = "udp port 9";
+
+/// How it is captured.
+#[derive(Clone, Copy, Default)]
+struct Way {
+    suffix: &'static str,
+    compress: Option<Method>,
+    rotate: Rotate,
+    on_full: OnFull,
+    /// Octets of the buffer; 0: as many as by default.
+    buffer: usize,
+    filter: bool,
+    snaplen: u32,
+    /// Of the receiver: (faults, frames that vanish, frames that come twice).
+    faults: Option<(&'static str, u64, u64)>,
+}
+
+fn ways() -> Vec<Way> {
+    let rotate = |packets, octets, ring| Rotate { packets, octets, ring, ..Rotate::default() };
+    let way = |suffix, compress| Way { suffix, compress, ..Way::default() };
+    vec![
+        Way { filter: true, ..way("pcapng", None) },
+        Way { rotate: rotate(Some(700), None, None), snaplen: 96, ..way("pcapng", None) },
+        Way { rotate: rotate(None, Some(300_000), None), on_full: OnFull::DropOldest, ..way("pcap", None) },
+        Way {
+            compress: Some(Method::Zstd),
+            snaplen: 96,
+            filter: true,
+            on_full: OnFull::Truncate(64),
+            ..way("pcap", None)
+        },
+        Way { rotate: rotate(Some(1000), None, Some(2)), filter: true, ..way("pcapng", Some(Method::Gzip)) },
+        Way { on_full: OnFull::Wait, snaplen: 60, ..way("pcapng", Some(Method::Lz4)) },
+        // Little memory, and a writer that is slow.
+        Way { buffer: 1, filter: true, ..way("pcapng", Some(Method::Gzip)) },
+        Way { buffer: 1, on_full: OnFull::DropOldest, snaplen: 128, ..way("pcap", Some(Method::Zstd)) },
+        Way { faults: Some(("drop=1/10", EACH * 4 / 10, 0)), ..way("pcapng", None) },
+        Way { faults: Some(("dup=1/10", 0, EACH * 4 / 10)), compress: Some(Method::Zstd), ..way("pcap", None) },
+    ]
+}
+
+/// A folder that goes with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> std::io::Result<Self> {
+        let path = std::env::temp_dir().join(format!("squall-capture-matrix-{}", std::process::id()));
+        fs::create_dir_all(&path)?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn matrix(link: Link) -> Outcome {
+    enter(link)?;
+    let folder = Folder::new()?;
+    for (number, way) in ways().into_iter().enumerate() {
+        let of_file = link.sender.is_empty();
+        if way.faults.is_some() && (link.lab || of_file) {
+            continue;
+        }
+        let name = format!("{}, way {number}", if of_file { "a file" } else { link.receiver });
+        let report = if of_file { of_a_file(&folder, way)? } else { of_a_link(link, &folder, way)? };
+        check(&name, &report, way)?;
+        for file in fs::read_dir(&folder.0)? {
+            fs::remove_file(file?.path())?;
+        }
+    }
+    Ok(())
+}
+
+fn enter(link: Link) -> Outcome {
+    if link.lab {
+        squall::lab::enter_private(&squall::lab::LabOptions::default())?;
+    }
+    if link.bpf {
+        squall::Permissions::of_this_process().xdp_programs().map_err(Skipped)?;
+    }
+    Ok(())
+}
+
+/// Four streams that differ in their ports.
+fn profile(sender: &str, receiver: Option<&str>) -> Result<Profile, Box<dyn Error>> {
+    let mut text = format!("[ports]\nA = \"{sender}\"\n");
+    text += &receiver.map_or(String::new(), |address| format!("B = \"{address}\"\n"));
+    for (sport, dport) in [(1, 9), (2, 10), (3, 9), (4, 9)] {
+        text += &format!(
+            "[[stream]]\nport = \"A\"\npacket = \"eth/ipv4/udp(sport={sport}, dport={dport})\"\nsize = {}\n\
+             rate = \"10 kpps\"\nmode = {{ burst = {EACH} }}\n",
+            LEN + 4
+        );
+    }
+    parse(&text)
+}
+
+fn parse(text: &str) -> Result<Profile, Box<dyn Error>> {
+    Ok(Profile::parse(text, "matrix.toml", Language::Toml).map_err(|e| format!("{e}\n{text}"))?)
+}
+
+fn capture(folder: &Folder, way: Way) -> Capture {
+    let compressed = way.compress.map_or(String::new(), |method| format!(".{}", method.suffix()));
+    let mut options = Options {
+        file: Some(folder.0.join(format!("out.{}{compressed}", way.suffix))),
+        format: if way.suffix == "pcapng" { Format::Pcapng } else { Format::Pcap { nanoseconds: true } },
+        rotate: way.rotate,
+        compress: way.compress.map(|method| Compression { method, level: None }),
+        on_full: way.on_full,
+        ..Options::default()
+    };
+    if way.snaplen > 0 {
+        options.snaplen = way.snaplen;
+    }
+    if way.buffer > 0 {
+        options.buffer = way.buffer;
+    }
+    Capture { options, trigger: None }
+}
+
+fn run(session: Session) -> Result<Report, Box<dyn Error>> {
+    let mut run = Session { cores: Some(1), linger: Duration::from_millis(30), ..session }.open()?.start()?;
+    if run.plan().streams.is_empty() {
+        run.wait(Duration::from_millis(20));
+        run.stop();
+    }
+    Ok(run.finish()?)
+}
+
+fn of_a_link(link: Link, folder: &Folder, way: Way) -> Result<Report, Box<dyn Error>> {
+    let faults = way.faults.map_or(String::new(), |(faults, _, _)| format!(",{faults}"));
+    let receiver = format!("{}{faults}", link.receiver);
+    let filter = way.filter.then(|| FILTER.to_owned());
+    run(Session { filter, capture: Some(capture(folder, way)), ..Session::new(profile(link.sender, Some(&receiver))?) })
+}
+
+/// The sender's streams, with what is captured of the file that it wrote.
+fn of_a_file(folder: &Folder, way: Way) -> Result<Report, Box<dyn Error>> {
+    let address = format!("pcap:{}", folder.0.join("in.pcap").display());
+    let sent = run(Session::new(profile(&address, None)?))?;
+    let session = Session::listen([("A", format!("{address},read"))]);
+    let filter = way.filter.then(|| FILTER.to_owned());
+    let session = Session { virtual_time: Some(true), filter, capture: Some(capture(folder, way)), ..session };
+    Ok(Report { streams: sent.streams, ..run(session)? })
+}
+
+fn check(name: &str, report: &Report, way: Way) -> Outcome {
+    let capture = report.capture.as_ref().ok_or("nothing was captured")?;
+    let sent = |number: usize| report.streams[number].tx_packets;
+    same(name, "sent", (0..4).map(sent).collect(), vec![EACH; 4])?;
+    let wanted = if way.filter { sent(0) + sent(2) + sent(3) } else { (0..4).map(sent).sum() };
+    let (_, vanished, twice) = way.faults.unwrap_or_default();
+    same(name, "received", capture.received, wanted - vanished + twice)?;
+    agrees(name, capture)?;
+    if let Some(accepted) = capture.accepted {
+        same(name, "accepted", accepted, capture.received)?;
+    }
+    if way.on_full == OnFull::Wait {
+        same(name, "lost by who waits", capture.lost, 0)?;
+    }
+    if capture.truncated == 0 {
+        let kept = if way.snaplen == 0 { LEN } else { LEN.min(way.snaplen.into()) };
+        same(name, "octets", capture.written_octets, capture.written_packets * kept)?;
+    }
+    Ok(())
+}
+
+/// The counters with each other, and with the files.
+fn agrees(name: &str, capture: &CaptureReport) -> Outcome {
+    let sum = |reasons: &std::collections::BTreeMap<String, u64>| reasons.values().sum::<u64>();
+    let lost = sum(&capture.dropped) + sum(&capture.dropped_by_kernel);
+    same(name, "lost", capture.lost, lost)?;
+    same(name, "error", &capture.error, &None)?;
+    same(name, "received", capture.received, capture.written_packets + lost + sum(&capture.unwanted))?;
+    let of_files: u64 = capture.files.iter().map(|file| file.packets).sum();
+    same(name, "in files", of_files + capture.removed_packets, capture.written_packets)?;
+    for file in &capture.files {
+        same(&file.name, "octets", fs::metadata(&file.name)?.len(), file.octets)?;
+        let mut reader = CaptureReader::open(&file.name)?;
+        while reader.next()?.is_some() {}
+        same(&file.name, "packets", reader.packets(), file.packets)?;
+        same_by_capinfos(file)?;
+    }
+    // Those of the last file are of the end.
+    if let Some(last) = capture.files.last().filter(|_| capture.format == "pcapng") {
+        let mut reader = CaptureReader::open(&last.name)?;
+        while reader.next()?.is_some() {}
+        let all = reader.interfaces();
+        let accepted = all.iter().filter_map(|i| i.accepted).sum::<u64>();
+        let delivered = all.iter().filter_map(|i| i.delivered).sum::<u64>();
+        same(&last.name, "isb_filteraccept", accepted, capture.received)?;
+        same(&last.name, "isb_usrdeliv", delivered, capture.received - sum(&capture.dropped_by_kernel))?;
+        let received = all.iter().filter_map(|i| i.received).sum::<u64>();
+        same(&last.name, "isb_ifrecv", received, capture.arrived.unwrap_or(0).max(capture.received))?;
+    }
+    Ok(())
+}
+
+/// Where Wireshark's tools are installed and read such files.
+fn same_by_capinfos(file: &squall::report::CaptureFile) -> Outcome {
+    let told = std::process::Command::new("capinfos").args(["-c", "-M", "-T", "-r", &file.name]).output();
+    let told = told.ok().filter(|told| told.status.success() && !file.name.ends_with("lz4"));
+    let count = |text: &str| text.trim().rsplit('\t').next().and_then(|count| count.parse::<u64>().ok());
+    match told.and_then(|told| count(&String::from_utf8_lossy(&told.stdout))) {
+        Some(packets) => same(&file.name, "packets by capinfos", packets, file.packets),
+        None => Ok(()),
+    }
+}
+
+/// Nobody reads while the one worker sends.
+fn a_full_ring() -> Outcome {
+    enter(AF_PACKET)?;
+    let folder = Folder::new()?;
+    let text = "[ports]\nA = \"af_packet:veth-a\"\nB = \"af_packet:veth-b,block=4096,blocks=2\"\n[[stream]]\nport = \"A\"\n\
+                packet = \"eth/ipv4/udp\"\nsize = 100\nrate = \"max\"\nmode = { burst = 200_000 }\n";
+    let way = Way { suffix: "pcapng", ..Way::default() };
+    let report = run(Session { capture: Some(capture(&folder, way)), ..Session::new(parse(text)?) })?;
+    let capture = report.capture.as_ref().ok_or("nothing was captured")?;
+    same("a full ring", "received", capture.received, report.ports[0].tx.packets)?;
+    same("a full ring", "accepted", capture.accepted, Some(capture.received))?;
+    same("a full ring", "arrived", capture.arrived, Some(capture.received))?;
+    same("a full ring", "it loses", capture.dropped_by_kernel.get("ring_full").is_some_and(|n| *n > 0), true)?;
+    agrees("a full ring", capture)
+}
+
+fn super_frames() -> Outcome {
+    enter(AF_PACKET)?;
+    let folder = Folder::new()?;
+    let text = "[ports]\nA = \"af_packet:veth-a\"\nB = \"af_packet:veth-b\"\n[[stream]]\nport = \"A\"\n\
+                packet = \"eth/ipv4/tcp(flags=PA)/payload(random)\"\nsize = 58458\nsegment = 1460\nrate = \"5000 pps\"\n\
+                mode = { burst = 200 }\n";
+    for (super_frames, received) in [(SuperFrames::Cut, 200 * 40), (SuperFrames::Keep, 200)] {
+        let mut capture = capture(&folder, Way { suffix: "pcapng", ..Way::default() });
+        capture.options.super_frames = super_frames;
+        let report = run(Session { capture: Some(capture), ..Session::new(parse(text)?) })?;
+        let capture = report.capture.as_ref().ok_or("nothing was captured")?;
+        let name = format!("{super_frames:?}");
+        same(&name, "sent", report.ports[0].tx.packets, 200 * 40)?;
+        same(&name, "accepted", capture.accepted, Some(200))?;
+        same(&name, "received", capture.received, received)?;
+        agrees(&name, capture)?;
+    }
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    harness::main(TESTS)
+}

@@ -1,0 +1,73 @@
+//! Tests that are a process each, so that they have one thread when they enter a private network.
+
+use std::{
+    error::Error,
+    process::{Command, ExitCode},
+};
+
+pub type Outcome = Result<(), Box<dyn Error>>;
+
+pub type Test = fn() -> Outcome;
+
+/// A test that cannot run here.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Skipped(pub String);
+
+pub fn same<T: PartialEq + std::fmt::Debug>(name: &str, what: &str, found: T, expected: T) -> Outcome {
+    if found == expected { Ok(()) } else { Err(format!("{name}: {what}: {found:?}, expected {expected:?}").into()) }
+}
+
+/// Runs all `tests` that the command line names, each in a process of its own.
+pub fn main(tests: &[(&str, Test)]) -> ExitCode {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    if let ["--run", name] = arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        return run_here(tests, name);
+    }
+    if arguments.iter().any(|a| a == "--list") {
+        tests.iter().for_each(|(name, _)| println!("{name}: test"));
+        return ExitCode::SUCCESS;
+    }
+    let filter = arguments.iter().find(|a| !a.starts_with('-')).map_or("", String::as_str);
+    let (mut passed, mut failed, mut skipped) = (0, 0, 0);
+    for (name, _) in tests.iter().filter(|(name, _)| name.contains(filter)) {
+        let status =
+            Command::new(std::env::current_exe().expect("a test knows where it is")).args(["--run", name]).status();
+        match status.map(|s| s.code()) {
+            Ok(Some(0)) => {
+                println!("test {name} ... ok");
+                passed += 1;
+            }
+            // 77: automake's sign that a test could not run.
+            Ok(Some(77)) => skipped += 1,
+            other => {
+                println!("test {name} ... FAILED ({other:?})");
+                failed += 1;
+            }
+        }
+    }
+    // As libtest has it, for whoever adds the results up.
+    let verdict = if failed == 0 { "ok" } else { "FAILED" };
+    println!("\ntest result: {verdict}. {passed} passed; {failed} failed; {skipped} ignored");
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn run_here(tests: &[(&str, Test)], name: &str) -> ExitCode {
+    let Some((_, test)) = tests.iter().find(|(known, _)| *known == name) else { return ExitCode::FAILURE };
+    match test() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error)
+            if error.is::<Skipped>()
+                || error
+                    .downcast_ref::<squall::lab::LabError>()
+                    .is_some_and(|e| matches!(e, squall::lab::LabError::Forbidden { .. })) =>
+        {
+            println!("SKIPPED: {name}: {error}");
+            ExitCode::from(77)
+        }
+        Err(error) => {
+            println!("{name}: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
