@@ -111,7 +111,9 @@ pub fn info(args: &Args) -> Result<ExitCode, Error> {
     if to_stdout {
         output::print(&(info.to_json() + "\n"));
     }
-    for file in &info.files {
+    // The figures tell of faults, too: no need to say it twice on one terminal.
+    let seen = !args.quiet && (to_stdout || io::stdout().is_terminal());
+    for file in info.files.iter().filter(|_| !seen) {
         if let Some(fault) = &file.fault {
             eprintln!("squall: {} at octet {}: {}", file.path, fault.offset, fault.text);
         }
@@ -154,7 +156,7 @@ impl ProgressLine {
                 human::si(all as f64, "B"),
                 human::ratio(progress.octets as f64 / all as f64)
             );
-            text += &format!("{}, {} left", human::si(rate, "B/s"), human::seconds(left.round()));
+            text += &format!("{}, {} left", human::si(rate, "B/s"), human::seconds(left.ceil()));
         } else {
             text += &format!(", {}", human::si(rate, "B/s"));
         }

@@ -119,7 +119,8 @@ impl FlowKey {
     /// The same for equal keys and one `seed`.
     #[inline]
     pub fn hash_with(&self, seed: u64) -> u64 {
-        let half = |octets: &[u8; 16], at: usize| u64::from_le_bytes(std::array::from_fn(|i| octets[at + i]));
+        // As whole numbers: what `plain` has just put in is then taken from registers, not back from memory.
+        let half = |octets: &[u8; 16], at: usize| (u128::from_le_bytes(*octets) >> (8 * at)) as u64;
         let rest = u64::from(self.src_port)
             | u64::from(self.dst_port) << 16
             | u64::from(self.protocol) << 32
@@ -341,11 +342,18 @@ impl Headers {
             }
             _ => return None,
         }
-        let mut key = FlowKey { protocol: header[23], version: 4, ..FlowKey::default() };
-        key.src[..4].copy_from_slice(&header[26..30]);
-        key.dst[..4].copy_from_slice(&header[30..34]);
-        (key.src_port, key.dst_port) = (be16(header, 34), be16(header, 36));
-        Some(key)
+        let address = |at: usize| {
+            let octets = [header[at], header[at + 1], header[at + 2], header[at + 3]];
+            u128::from(u32::from_le_bytes(octets)).to_le_bytes()
+        };
+        Some(FlowKey {
+            src: address(26),
+            dst: address(30),
+            src_port: be16(header, 34),
+            dst_port: be16(header, 36),
+            protocol: header[23],
+            version: 4,
+        })
     }
 
     /// Octets of TCP's, UDP's ... data that are there.

@@ -17,7 +17,7 @@ use squall_measure::{
     census::{CHECKSUMS, Census, Sample, Settings as CensusSettings, Share},
     flow::{FlowKey, FlowTable, Link, ethertype, ethertype_name, protocol},
 };
-use squall_pcap::{CaptureError, CaptureReader, Fault, MAX_BATCH, Packet};
+use squall_pcap::{CaptureError, CaptureReader, MAX_BATCH, Packet};
 use squall_port::Filter;
 use squall_stats::Histogram;
 
@@ -149,6 +149,9 @@ pub struct FileInfo {
     pub path: String,
     /// Absent for a pipe.
     pub size_octets: Option<u64>,
+    /// Of the file, or of what it decompresses to; for the text alone.
+    #[serde(skip)]
+    pub read_octets: u64,
     /// `pcap`, `pcapng`.
     pub format: Option<String>,
     /// `gzip`, `zstd` ...; absent for a file that is not compressed.
@@ -382,6 +385,8 @@ pub fn schema() -> String {
 pub fn read(paths: &[PathBuf], settings: &Settings, mut go_on: impl FnMut(&Progress) -> bool) -> Result<Info, Error> {
     let began = Instant::now();
     let mut filters = Filters::new(settings.filter.as_deref())?;
+    // What is not there is said before hours of reading, not after.
+    paths.iter().try_for_each(|path| openable(path))?;
     let mut info = Info {
         schema: SCHEMA.into(),
         squall_version: env!("CARGO_PKG_VERSION").into(),
@@ -442,6 +447,26 @@ fn census_settings(settings: &Settings, files: usize) -> CensusSettings {
     }
 }
 
+/// Pipes are not opened: that would take what is in them.
+fn openable(path: &Path) -> Result<(), Error> {
+    if path == Path::new("-") {
+        return Ok(());
+    }
+    let text = |why: &dyn std::fmt::Display| format!("{} cannot be opened: {why}", path.display());
+    let opened = std::fs::metadata(path).and_then(|found| {
+        if found.is_file() {
+            std::fs::File::open(path)?;
+        }
+        Ok(found.is_dir())
+    });
+    match opened {
+        Ok(false) => Ok(()),
+        Ok(true) => Err(Error::Usage(text(&"it is a directory; expected captures, such as those in it"))),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(Error::Environment(text(&error))),
+        Err(error) => Err(Error::Usage(text(&error))),
+    }
+}
+
 /// A filter for each link type that shows up.
 struct Filters {
     expression: Option<String>,
@@ -488,13 +513,6 @@ impl<F: FnMut(&Progress) -> bool> Reading<'_, F> {
             file.size_octets = std::fs::metadata(path).ok().filter(|m| m.is_file()).map(|m| m.len());
             match CaptureReader::open(path) {
                 Ok(reader) => self.packets(reader, &mut file)?,
-                Err(CaptureError { fault: Fault::Open(error), .. }) => {
-                    let text = format!("{} cannot be opened: {error}", path.display());
-                    return Err(match error.kind() {
-                        io::ErrorKind::PermissionDenied => Error::Environment(text),
-                        _ => Error::Usage(text),
-                    });
-                }
                 Err(error) => Some(error),
             }
         };
@@ -512,13 +530,15 @@ impl<F: FnMut(&Progress) -> bool> Reading<'_, F> {
         let mut link = (None, Link::Other, None);
         let mut batches = 0u32;
         file.format = Some(reader.format().into());
+        // How far it is in a compressed file is not known.
+        let file_octets = file.size_octets.filter(|_| reader.compression().is_none());
         file.compression = reader.compression().map(|by| by.to_string());
         let end = loop {
             if batches.is_multiple_of(1024) {
                 let progress = Progress {
                     file: self.number,
                     octets: reader.offset(),
-                    file_octets: file.size_octets,
+                    file_octets,
                     packets: self.census.packets(),
                 };
                 if !(self.go_on)(&progress) {
@@ -551,6 +571,7 @@ impl<F: FnMut(&Progress) -> bool> Reading<'_, F> {
             }
             self.census.add(&samples);
         };
+        file.read_octets = reader.offset();
         by_interface.resize(reader.interfaces().len().max(by_interface.len()), 0);
         let described = reader.interfaces().iter().zip(by_interface);
         file.interfaces = described

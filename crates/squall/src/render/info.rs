@@ -17,13 +17,16 @@ pub fn info_text(info: &Info) -> String {
             text.push('\n');
         }
         file_text(file, &mut text);
+        if let Some(filter) = &info.filter {
+            text += &pairs(&[("Filter", printable(filter))]);
+        }
         traffic_text(&file.traffic, &mut text);
     }
     if let Some(total) = &info.total {
         text += &format!("\nall {} files\n", info.files.len());
         traffic_text(total, &mut text);
     }
-    let read: u64 = info.files.iter().filter_map(|f| f.size_octets).sum();
+    let read: u64 = info.files.iter().map(|f| f.read_octets).sum();
     if info.elapsed_s > 0.0 && read > 0 {
         text += &format!(
             "\nread in {} at {}; {} of memory at most\n",
@@ -123,10 +126,11 @@ fn file_text(file: &FileInfo, text: &mut String) {
 fn fault_text(file: &FileInfo) -> String {
     file.fault.as_ref().map_or_else(String::new, |fault| {
         format!(
-            "FAULT at octet {} of {}: {}; all before it is counted\n",
+            "FAULT at octet {} of {}: {}{}\n",
             fault.offset,
             printable(&file.path),
-            fault.text
+            fault.text,
+            if fault.offset > 0 { "; all before it is counted" } else { "" }
         )
     })
 }
@@ -150,6 +154,10 @@ fn link_types(file: &FileInfo) -> String {
 }
 
 fn traffic_text(t: &Traffic, text: &mut String) {
+    if t.packets == 0 {
+        *text += &pairs(&[("Packets", "0".into())]);
+        return;
+    }
     let order = match (&t.order, t.packets) {
         (o, _) if o.strict => "strict".into(),
         (o, _) => format!(
@@ -502,13 +510,13 @@ fn cdf(label: &str, d: Option<&Distribution>) -> Line {
     let bins = d.map_or(&[][..], |d| &d.bins);
     let total: u64 = bins.iter().map(|b| b.2).sum();
     let mut sum = 0;
-    let points: Vec<_> = bins
-        .iter()
-        .map(|(_, high, n)| {
-            sum += n;
-            ((high - 1).max(1) as f64, sum as f64 / total.max(1) as f64)
-        })
-        .collect();
+    let shares = bins.iter().map(|(_, high, n)| {
+        sum += n;
+        ((high - 1).max(1) as f64, sum as f64 / total.max(1) as f64)
+    });
+    // From 0 on: a single bin would be no line.
+    let begin = bins.first().map(|(low, _, _)| ((*low).max(1) as f64, 0.0));
+    let points: Vec<_> = begin.into_iter().chain(shares).collect();
     Line::new(label, points).style(Style::Steps)
 }
 
