@@ -77,7 +77,8 @@ fn workers_that_share_a_stream_keep_its_rate_when_it_becomes_one_in_bits() {
     sleep(Duration::from_millis(400));
     let pps = (run.sample().1.streams[0].tx_packets - then) as f64 / begun.elapsed().as_secs_f64();
     stop(run);
-    assert!((15_000.0..25_000.0).contains(&pps), "{pps} pps");
+    // Twice or half of it would be a share that is not halved, or halved twice; a busy machine is a little behind.
+    assert!((12_000.0..28_000.0).contains(&pps), "{pps} pps");
 }
 
 #[test]
