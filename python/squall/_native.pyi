@@ -1,7 +1,7 @@
 import os
 from typing import final
 
-__all__ = ["Plan", "Profile", "Report", "Run", "Session", "__version__", "capture"]
+__all__ = ["Info", "Plan", "Profile", "Report", "Run", "Session", "__version__", "capture", "info"]
 
 __version__: str
 
@@ -22,6 +22,29 @@ def capture(
     buffer: int,
     on_full: str,
 ) -> Report: ...
+def info(
+    files: list[str],
+    *,
+    filter: str | None,
+    bins: str,
+    flow_expiry_s: float | None,
+    max_flows: int,
+    top: int,
+    checksums: bool,
+    duplicates: int,
+    hash: bool,
+) -> Info: ...
+
+@final
+class Info:
+    @staticmethod
+    def from_json(text: str) -> Info: ...
+    def to_json(self) -> str: ...
+    def to_html(self) -> str: ...
+    def summary(self) -> str: ...
+    def table(self) -> str: ...
+    @staticmethod
+    def schema() -> str: ...
 
 @final
 class Profile:

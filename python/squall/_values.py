@@ -127,6 +127,9 @@ def _converter(hint: Any) -> Callable[[Any], Any]:
     if isinstance(origin, type) and issubclass(origin, ByName):
         inner, sequence = _converter(args[0]), origin
         return lambda value: sequence(map(inner, value))
+    if origin is dict:
+        inner = _converter(args[1])
+        return lambda value: {key: inner(item) for key, item in value.items()}
     if origin is np.ndarray:
         return lambda value: np.asarray(value, np.uint64)
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):

@@ -5,6 +5,7 @@
 //! from the interpreter, and no lock is held while it attaches again: whoever waits for a lock may hold the interpreter.
 
 mod capture;
+mod captures;
 mod error;
 mod plan;
 mod profile;
@@ -19,6 +20,8 @@ mod _native {
 
     #[pymodule_export]
     use capture::capture;
+    #[pymodule_export]
+    use captures::{Info, info};
     #[pymodule_export]
     use plan::Plan;
     #[pymodule_export]

@@ -1,0 +1,96 @@
+//! What is in captures.
+
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use pyo3::{
+    exceptions::{PyIsADirectoryError, PyValueError},
+    prelude::*,
+};
+use squall::{info as facade, render};
+
+use crate::error::to_py;
+
+/// How often to look for signals.
+const NAP: Duration = Duration::from_millis(20);
+
+#[pyclass(frozen, module = "squall._native")]
+pub struct Info(facade::Info);
+
+#[pymethods]
+impl Info {
+    #[staticmethod]
+    fn from_json(text: &str) -> PyResult<Self> {
+        let wrong = |e| PyValueError::new_err(format!("these are no figures of captures: {e}"));
+        serde_json::from_str(text).map(Self).map_err(wrong)
+    }
+
+    fn to_json(&self, py: Python<'_>) -> String {
+        py.detach(|| self.0.to_json())
+    }
+
+    fn to_html(&self, py: Python<'_>) -> String {
+        py.detach(|| render::info_html(&self.0))
+    }
+
+    fn summary(&self) -> String {
+        render::info_text(&self.0)
+    }
+
+    fn table(&self) -> String {
+        render::info_table(&self.0)
+    }
+
+    #[staticmethod]
+    fn schema() -> String {
+        facade::schema()
+    }
+}
+
+/// Reads captures; a signal's exception ends the reading.
+#[pyfunction]
+#[allow(clippy::too_many_arguments)]
+#[pyo3(signature = (files, *, filter, bins, flow_expiry_s, max_flows, top, checksums, duplicates, hash))]
+pub fn info(
+    py: Python<'_>,
+    files: Vec<PathBuf>,
+    filter: Option<String>,
+    bins: &str,
+    flow_expiry_s: Option<f64>,
+    max_flows: usize,
+    top: usize,
+    checksums: bool,
+    duplicates: usize,
+    hash: bool,
+) -> PyResult<Info> {
+    let bins = bins.parse::<facade::Bins>().map_err(|e| PyValueError::new_err(format!("bins = {bins:?}: {e}")))?;
+    if !(2..=1 << 30).contains(&max_flows) {
+        return Err(PyValueError::new_err(format!("max_flows = {max_flows}: expected 2 to {}", 1u32 << 30)));
+    }
+    // What cannot be opened is an error of the system's here, as of `open`.
+    for file in &files {
+        match std::fs::metadata(file) {
+            Ok(found) if found.is_dir() => return Err(PyIsADirectoryError::new_err(file.display().to_string())),
+            Ok(_) => {}
+            Err(error) => return Err(std::io::Error::new(error.kind(), format!("{}: {error}", file.display())).into()),
+        }
+    }
+    let settings = facade::Settings { filter, bins, top, max_flows, flow_expiry_s, checksums, duplicates, hash };
+    let mut raised = None;
+    let mut looked = Instant::now();
+    let read = py.detach(|| {
+        facade::read(&files, &settings, |_| {
+            if looked.elapsed() >= NAP {
+                looked = Instant::now();
+                raised = Python::attach(|py| py.check_signals()).err();
+            }
+            raised.is_none()
+        })
+    });
+    match raised {
+        Some(exception) => Err(exception),
+        None => read.map(|read| Info(facade::Info { command: "python".into(), ..read })).map_err(to_py),
+    }
+}
