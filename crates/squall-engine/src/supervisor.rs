@@ -574,10 +574,8 @@ impl Running {
 impl Running {
     /// What the interfaces have counted since the start, port by port; `None` where there is none.
     pub fn interfaces(&self) -> Vec<Option<InterfaceCounters>> {
-        let since = |(port, before): (&Box<dyn Port>, &Option<InterfaceCounters>)| {
-            Some(difference(port.interface_counters()?, (*before)?))
-        };
-        self.ports.iter().zip(&self.before).map(since).collect()
+        let ports = self.ports.iter().zip(&self.before);
+        ports.map(|(port, before)| Some(difference(port.interface_counters()?, (*before)?))).collect()
     }
 
     /// Tells all workers to end, and waits until they have.

@@ -250,7 +250,12 @@ impl Port for XdpPort {
         let ours = self.device_queues.clone().skip(queue as usize).step_by(self.facts.rx_queues as usize);
         let mut sides = Vec::new();
         for device_queue in ours {
-            sides.push((device_queue, self.side(device_queue, Direction::Rx, queue)?));
+            let side = self.side(device_queue, Direction::Rx, queue);
+            if side.is_err() && !receiving.is_attached() {
+                // Who has the socket has a program there, which says more of who that is.
+                receiving.attach(&self.link.name, self.link.index, &self.options.modes)?;
+            }
+            sides.push((device_queue, side?));
         }
         let rx = XdpRx::new(sides, self.options.busy_poll_us > 0, receiving.clone())?;
         self.listen(&receiving)?;

@@ -166,17 +166,13 @@ fn section(
         *dropped_by_kernel.entry(reason.clone()).or_insert(0) += n;
     }
     let interfaces: Vec<_> = report.ports.iter().filter_map(|port| port.interface.as_ref()).collect();
-    let counters: [(&str, fn(&InterfaceReport) -> u64); 4] = [
-        ("rx_dropped", |i| i.rx_dropped),
-        ("rx_errors", |i| i.rx_errors),
-        ("rx_missed", |i| i.rx_missed),
-        ("rx_fifo", |i| i.rx_fifo),
-    ];
-    let of_all = |(name, counter): &(&str, fn(&InterfaceReport) -> u64)| {
-        let n = interfaces.iter().map(|i| counter(i)).sum();
-        (n > 0).then(|| ((*name).to_owned(), n))
+    let lost_by = |i: &InterfaceReport| {
+        [("rx_dropped", i.rx_dropped), ("rx_errors", i.rx_errors), ("rx_missed", i.rx_missed), ("rx_fifo", i.rx_fifo)]
     };
-    let dropped_by_interface = counters.iter().filter_map(of_all).collect();
+    let mut dropped_by_interface = BTreeMap::new();
+    for (counter, n) in interfaces.iter().flat_map(|i| lost_by(i)).filter(|(_, n)| *n > 0) {
+        *dropped_by_interface.entry(counter.to_owned()).or_insert(0) += n;
+    }
     let reasons = |list: Vec<(&'static str, u64)>| list.into_iter().map(|(reason, n)| (reason.to_owned(), n)).collect();
     let (dropped, unwanted): (BTreeMap<_, _>, BTreeMap<_, _>) = (reasons(c.dropped), reasons(c.unwanted));
     let sum = |map: &BTreeMap<String, u64>| map.values().sum::<u64>();
