@@ -391,6 +391,14 @@ impl Capture {
             let text = "a pcap has one link type, and these interfaces have several\n  try pcapng";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
+        // An allocation that fails aborts, and one that does not ends the process when it is used.
+        if let Some(memory) = machine_memory().filter(|memory| options.buffer as u64 > *memory) {
+            let text = format!(
+                "a buffer of {} octets is more than the memory of this machine, {memory}\n  try 1GiB",
+                options.buffer
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
         let chunk = (options.buffer / 16).clamp(LEAST_CHUNK, CHUNK);
         let armed = options.pre_trigger.is_some();
         let pool = Pool::new((options.buffer / chunk).max(LEAST_CHUNKS), chunk, armed);
@@ -470,4 +478,11 @@ impl Capture {
             kept_from_ns: short.then_some(from),
         }
     }
+}
+
+/// Octets; `None` where /proc does not tell.
+fn machine_memory() -> Option<u64> {
+    let facts = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let kib = facts.lines().find_map(|line| line.strip_prefix("MemTotal:"))?.trim().split(' ').next()?.parse::<u64>();
+    Some(kib.ok()? * 1024)
 }

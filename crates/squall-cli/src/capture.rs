@@ -181,6 +181,11 @@ enum Precision {
 }
 
 pub fn capture(args: &Args) -> Result<ExitCode, Error> {
+    if args.end.count == Some(0) {
+        return Err(Error::Usage(
+            "--count 0 captures nothing\n  try --count 1, or leave it out to capture until Ctrl-C".into(),
+        ));
+    }
     // As interfaces are called: what differs is in their addresses.
     let ports = args.port.iter().map(|address| (address.clone(), address_with(address, args.direction)));
     let session = Session {

@@ -122,6 +122,7 @@ fn watch(run: &mut Run, live: &mut Live, mode: LiveMode, end: End, signals: &Sig
                 end.after_s.is_some_and(|end| run.elapsed_s() >= end)
                     || end.received.is_some_and(|count| run.received() >= count)
                     || run.captured()
+                    || run.is_deaf()
             }
         };
         if trigger.swap(false, Ordering::Relaxed) {

@@ -52,6 +52,9 @@ impl Output {
         violations.iter().for_each(|violation| eprintln!("squall: failed: {violation}"));
         // A run that lost its port on the way was not done, whatever was counted until then.
         let lost = report.verdict.has(ReasonCode::PortLost);
+        // Quiet is not silent: the summary that says why is not there.
+        let why = report.verdict.reasons.iter().filter(|reason| self.quiet && reason.code == ReasonCode::PortLost);
+        why.for_each(|reason| eprintln!("squall: {}", reason.text));
         let unwritten = report.capture.as_ref().and_then(|capture| capture.error.as_ref());
         unwritten.iter().for_each(|error| eprintln!("squall: {error}"));
         Ok(ExitCode::from(if lost || unwritten.is_some() { 3 } else { u8::from(!violations.is_empty()) }))

@@ -146,9 +146,12 @@ fn what_is_sent_into_a_file_is_received_from_it_and_a_missing_frame_is_lost() {
     // The fifth frame goes: a header of 24 octets, then records of 16 and 60.
     let mut octets = fs::read(&path).unwrap();
     octets.drain(24 + 4 * 76..24 + 5 * 76);
+    // Hundred seconds later, by a clock that is not the sender's.
+    octets[24..].chunks_mut(76).for_each(|record| record[0] += 100);
     fs::write(&path, octets).unwrap();
     let received = report(&["recv", "-p", &read]);
     let rx = &received["streams"][0]["rx"];
+    assert!(rx["latency_ns"].is_null() && rx["ipdv_ns"]["max"] == 0, "{rx}");
     assert_eq!(
         (&received["streams"][0]["name"], &rx["packets"], &rx["lost"]),
         (&"stream 1".into(), &999.into(), &1.into())
@@ -209,6 +212,8 @@ fn mistakes_of_the_user_are_status_2_and_say_where() {
         (vec!["recv"], "--port"),
         (vec!["recv", "-p", "pcap:nowhere.pcap,read"], "there is no file nowhere.pcap"),
         (vec!["lab", "exec", "never-made", "--", "true"], "is not up"),
+        (vec!["capture", "--port", "null:", "--count", "0"], "try --count 1"),
+        (vec!["capture", "--port", "null:", "--buffer", "999TB"], "more than the memory of this machine"),
     ];
     for (args, expected) in cases {
         let (status, out, err) = run(&args);
@@ -440,6 +445,30 @@ fn in_a_namespace(script: &str) -> Option<(i32, String, String)> {
 /// Without addresses, so that the kernel sends nothing of its own there.
 const VETH: &str = "ip link add a0 type veth peer name b0 && ip link set a0 addrgenmode none && \
                     ip link set b0 addrgenmode none && ip link set a0 up && ip link set b0 up && sleep 0.1";
+
+#[test]
+fn an_interface_that_is_lost_ends_the_run_with_status_3_and_what_came_is_kept() {
+    let kept = file("lost.pcapng");
+    for (command, lost, why) in [
+        ("recv", "link set b0 down", "b0: the interface was taken down"),
+        ("recv", "link del a0", "b0: the interface is gone"),
+        (&format!("capture -w {kept}"), "link del a0", "b0: the interface is gone"),
+    ] {
+        let script = format!(
+            "{VETH} && (sleep 1; squall send -p a0 --packet eth/ipv4/udp -r 1kpps -n 50 -q; ip {lost}) & sleep 0.3; \
+             squall {command} --port b0 -q --json - -d 50s"
+        );
+        let Some((status, out, err)) = in_a_namespace(&script) else { return };
+        assert_eq!(status, 3, "{err}");
+        assert!(err.contains(why), "{err}");
+        let report: Value = serde_json::from_str(&out).unwrap();
+        assert_eq!(report["ports"][0]["rx"]["packets"], 50, "{report}");
+        assert!(report["duration_s"].as_f64().is_some_and(|s| s < 40.0), "{report}");
+    }
+    let (status, out, err) = run(&["info", &kept, "--json", "-"]);
+    assert_eq!(status, 0, "{err}");
+    assert_eq!(serde_json::from_str::<Value>(&out).unwrap()["files"][0]["traffic"]["packets"], 50, "{out}");
+}
 
 #[test]
 fn a_bare_name_takes_a_kind_and_says_why() {

@@ -24,6 +24,7 @@ use std::{
     os::fd::BorrowedFd,
     str::FromStr,
     sync::atomic::{AtomicU32, Ordering, fence},
+    time::{Duration, Instant},
 };
 
 use libc::c_int;
@@ -305,7 +306,8 @@ impl Port for PacketPort {
             // Which frames come may be for a filter to say, even if all of these are wanted.
             None => (self.program(&classic::Filter::all(u32::MAX)).filter(|program| program.len() > 1), u32::MAX),
         };
-        let ring = Ring::new(packet_socket_of(&self.address, kind)?, &self.options, &self.shape, snaplen)?;
+        let socket = packet_socket_of(&self.address, kind)?;
+        let ring = Ring::new(socket, &self.link.name, &self.options, &self.shape, snaplen)?;
         let (socket, level) = (&ring.socket, libc::SOL_PACKET);
         if self.ignores_outgoing() {
             socket.set(level, libc::PACKET_IGNORE_OUTGOING, 1)?;
@@ -669,7 +671,7 @@ impl TxQueue for PacketTx {
             if self.socket.unsent_octets()? == 0 {
                 return Ok(());
             }
-            std::thread::sleep(std::time::Duration::from_millis(1));
+            std::thread::sleep(Duration::from_millis(1));
         }
         let text = format!("{}: frames still wait in the driver after 1 s", self.interface);
         Err(io::Error::new(io::ErrorKind::TimedOut, text))
@@ -680,6 +682,7 @@ impl TxQueue for PacketTx {
 struct Ring {
     map: Map,
     socket: Socket,
+    interface: String,
     blocks: usize,
     block_octets: usize,
     /// The block that is ours, or the next to become it.
@@ -689,6 +692,12 @@ struct Ring {
     next: usize,
     /// Our block is to be given back.
     held: bool,
+    /// Times that there was nothing, in a row or not.
+    empty: u32,
+    /// After so long the kernel has given the last block, full or not.
+    patience: Duration,
+    /// Since when the interface is lost.
+    lost: Option<(Instant, io::ErrorKind, &'static str)>,
     frames: Vec<RxFrame>,
     clock: WallClock,
     /// A [`VirtioHeader`] is in front of each frame.
@@ -709,6 +718,8 @@ struct Look {
     outgoing: bool,
 }
 
+/// Every so many times that there is nothing, the socket is asked whether the interface is still there.
+const LOOKS: u32 = 16;
 /// Octets in which all headers lie that a super-frame is cut by: those of its segments fit 255 octets.
 const HEADERS: u32 = 256;
 /// From a frame's `tpacket3_hdr`.
@@ -720,7 +731,7 @@ const BLOCK_FRAMES: usize = 12;
 const BLOCK_FIRST: usize = 16;
 
 impl Ring {
-    fn new(socket: Socket, options: &Options, shape: &Shape, snaplen: u32) -> io::Result<Self> {
+    fn new(socket: Socket, interface: &str, options: &Options, shape: &Shape, snaplen: u32) -> io::Result<Self> {
         let (blocks, block_octets) = (options.blocks as usize, options.block_octets as usize);
         socket.set(libc::SOL_PACKET, libc::PACKET_VERSION, libc::tpacket_versions::TPACKET_V3 as c_int)?;
         let gro = options.gro
@@ -747,12 +758,16 @@ impl Ring {
         Ok(Self {
             map,
             socket,
+            interface: interface.to_owned(),
             blocks,
             block_octets,
             block: 0,
             left: 0,
             next: 0,
             held: false,
+            empty: 0,
+            patience: Duration::from_millis(u64::from(options.retire_ms) * 2 + 20),
+            lost: None,
             frames,
             clock,
             gro,
@@ -792,6 +807,29 @@ impl Ring {
 }
 
 impl Ring {
+    /// The error that an interface is gone or was taken down, when what had come before was given. One that was taken down
+    /// and up again at once is none: the kernel gives its frames again.
+    fn check_interface(&mut self) -> io::Result<()> {
+        self.empty = self.empty.wrapping_add(1);
+        if let Some((since, kind, why)) = self.lost {
+            if since.elapsed() < self.patience {
+                return Ok(());
+            }
+            return Err(io::Error::new(kind, format!("{}: {why}", self.interface)));
+        }
+        // The kernel is asked now and then only: who does not sleep comes here a million times a second.
+        if !self.empty.is_multiple_of(LOOKS) || self.socket.get(libc::SOL_SOCKET, libc::SO_ERROR, 0 as c_int)? == 0 {
+            return Ok(());
+        }
+        let up = self.socket.ifreq(libc::SIOCGIFFLAGS as _, &self.interface, [0; 16]);
+        self.lost = match up.map(|f| c_int::from(i16::from_ne_bytes([f[0], f[1]])) & libc::IFF_UP != 0) {
+            Ok(true) => None,
+            Ok(false) => Some((Instant::now(), io::ErrorKind::NetworkDown, "the interface was taken down")),
+            Err(_) => Some((Instant::now(), io::ErrorKind::NotFound, "the interface is gone")),
+        };
+        Ok(())
+    }
+
     fn read_statistics(&mut self) {
         let zero = libc::tpacket_stats_v3 { tp_packets: 0, tp_drops: 0, tp_freeze_q_cnt: 0 };
         // The kernel counts from zero again after each reading; its packets include the drops.
@@ -806,6 +844,7 @@ impl RxQueue for Ring {
     fn receive(&mut self) -> io::Result<RxBatch<'_>> {
         self.frames.clear();
         if !self.take_block() {
+            self.check_interface()?;
             return Ok(RxBatch::empty());
         }
         let at = self.map.at(self.block * self.block_octets, self.block_octets);

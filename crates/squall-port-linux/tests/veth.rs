@@ -49,6 +49,10 @@ const TESTS: &[(&str, Test)] = &[
     ("half_a_million_frames_at_full_speed_all_arrive", half_a_million_frames_at_full_speed_all_arrive),
     ("a_frame_shorter_than_its_header_is_refused", a_frame_shorter_than_its_header_is_refused),
     ("a_link_that_goes_down_is_told", a_link_that_goes_down_is_told),
+    (
+        "a_receiver_gives_what_came_and_tells_that_the_interface_is_gone",
+        a_receiver_gives_what_came_and_tells_that_the_interface_is_gone,
+    ),
     ("a_wrong_interface_names_near_ones", a_wrong_interface_names_near_ones),
     ("without_permission_the_capability_is_named", without_permission_the_capability_is_named),
     ("the_lab_is_quiet", the_lab_is_quiet),
@@ -484,6 +488,26 @@ fn a_link_that_goes_down_is_told() -> Outcome {
     }
     let error = port("af_packet:veth-b").err().expect("the interface is down").to_string();
     assert!(error.contains("ip link set veth-b up"), "{error}");
+    Ok(())
+}
+
+fn a_receiver_gives_what_came_and_tells_that_the_interface_is_gone() -> Outcome {
+    enter()?;
+    let (mut a, mut b) = (port("af_packet:veth-a")?, port("af_packet:veth-b")?);
+    let (mut tx, mut rx) = (a.open_tx(0, 60)?, b.open_rx(0)?);
+    send(&mut *tx, 100)?;
+    lab::set_down("veth-b")?;
+    let mut came = 0;
+    let error = loop {
+        match rx.receive() {
+            Ok(batch) => came += batch.frames.len(),
+            Err(error) => break error,
+        }
+        std::thread::sleep(Duration::from_micros(100));
+    };
+    assert!(came >= 100, "{came}");
+    assert_eq!(error.kind(), std::io::ErrorKind::NetworkDown);
+    assert_eq!(error.to_string(), "veth-b: the interface was taken down");
     Ok(())
 }
 

@@ -434,6 +434,13 @@ impl Run {
         snapshots.iter().flat_map(|s| &s.rx).map(|rx| rx.seen.packets).sum()
     }
 
+    /// Whether there is no port left that could receive anything: all are lost, and the report says why.
+    pub fn is_deaf(&self) -> bool {
+        let snapshots = self.running.snapshot(false);
+        let mut queues = snapshots.iter().flat_map(|s| &s.rx).peekable();
+        queues.peek().is_some() && queues.all(|queue| queue.error.is_some())
+    }
+
     /// Whether the capture has ended by itself, or cannot go on; never without one.
     pub fn captured(&self) -> bool {
         self.capturing.as_ref().is_some_and(Capturing::is_over)

@@ -36,6 +36,9 @@ pub fn flows(report: &Report, top: usize, width: usize, color: bool) -> String {
     out.join("\n")
 }
 
+/// Two IPv4 addresses with their ports: flows of one pair of hosts are told apart.
+const LEAST_FLOW: usize = 34;
+
 /// What the table of ports has no column for.
 fn arrivals(port: &PortReport, all: &FlowsReport) -> String {
     let rx = &port.rx;
@@ -87,7 +90,7 @@ fn flow_table(all: &FlowsReport, ports: bool, top: usize) -> Table {
         ("JITTER", 4, any(|s| u64::from(s.jitter_ns.is_some()))),
     ];
     let heads: Vec<_> = columns.iter().filter(|c| c.2).map(|c| (c.0, c.1)).collect();
-    let mut table = Table::new(&heads);
+    let mut table = Table::new(&heads).least_name(LEAST_FLOW);
     for flow in shown {
         let cells = flow_row(flow).into_iter().zip(columns);
         table.row(cells.filter(|(_, column)| column.2).map(|(cell, _)| cell).collect());

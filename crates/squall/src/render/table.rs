@@ -56,6 +56,8 @@ impl Cell {
 pub(super) struct Table {
     columns: Vec<Column>,
     rows: Vec<Vec<Cell>>,
+    /// The name is not shortened to less, as long as there is a column to leave out.
+    least_name: usize,
 }
 
 struct Column {
@@ -73,7 +75,12 @@ impl Table {
     pub(super) fn new(columns: &[(&'static str, u8)]) -> Self {
         let columns =
             columns.iter().map(|(head, expendable)| Column { head, expendable: *expendable, least: 0 }).collect();
-        Self { columns, rows: Vec::new() }
+        Self { columns, rows: Vec::new(), least_name: MIN_NAME }
+    }
+
+    /// Columns give way before the name is narrower than this.
+    pub(super) fn least_name(self, width: usize) -> Self {
+        Self { least_name: width, ..self }
     }
 
     /// Columns at least so wide, in their order: a table that is redrawn must not tremble with its figures.
@@ -105,7 +112,7 @@ impl Table {
             if excess == 0 {
                 break;
             }
-            if name >= excess + MIN_NAME {
+            if name >= excess + self.least_name.min(name) {
                 widths[0] = name - excess;
                 break;
             }
