@@ -63,6 +63,10 @@ impl Chunk {
 /// Chunks that are used while the writer keeps up, and some more.
 const WARM: usize = 16;
 
+/// Chunks for which a writer that sleeps is woken: on a shared CPU two switches each time, which cost as much as a dozen
+/// frames.
+const TOGETHER: usize = 8;
+
 /// What [`Pool::next`] gives.
 pub(crate) enum Next {
     Chunk(Chunk),
@@ -175,7 +179,12 @@ impl Pool {
         loop {
             match state.free.pop() {
                 Some(chunk) => return chunk,
-                None => state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner),
+                None => {
+                    if std::mem::take(&mut state.hungry) {
+                        self.work.notify_one();
+                    }
+                    state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
+                }
             }
         }
     }
@@ -198,16 +207,32 @@ impl Pool {
         state.holding && state.free.len() <= self.chunks / 8 + 1
     }
 
-    /// Hands a chunk with records over.
+    /// Hands a chunk with records over. The writer hears of it when there are several, by [`Pool::wake`], or when it looks
+    /// by itself.
     pub fn hand_over(&self, chunk: Chunk) {
         let mut state = self.lock();
         state.full.push_back(chunk);
         let full = state.full.len();
         self.full.store(full, Ordering::Relaxed);
         self.peak.fetch_max(full, Ordering::Relaxed);
-        let wake = std::mem::take(&mut state.hungry);
+        let wake = full >= TOGETHER.min(self.chunks / 4) && std::mem::take(&mut state.hungry);
         drop(state);
         if wake {
+            self.work.notify_one();
+        }
+    }
+
+    /// The writer has something to do, if it sleeps: who handed chunks over has nothing else to do.
+    #[inline]
+    pub fn wake(&self) {
+        if self.waiting() > 0 {
+            self.wake_hungry();
+        }
+    }
+
+    #[cold]
+    fn wake_hungry(&self) {
+        if std::mem::take(&mut self.lock().hungry) {
             self.work.notify_one();
         }
     }

@@ -261,6 +261,7 @@ impl Sink for CaptureSink {
     fn idle(&mut self, now: Nanos) {
         let now = now.0.wrapping_add(self.shared.offset);
         self.age(now);
+        self.shared.pool.wake();
         if self.chunk.as_ref().is_none_or(|chunk| chunk.run.packets == 0) {
             self.counters.until.fetch_max(now.saturating_sub(SLACK_NS), Release);
         }

@@ -19,8 +19,10 @@ use crate::{
     record::Record,
 };
 
-/// How long the writer sleeps when nothing comes.
+/// How long the writer sleeps when nothing comes: what has to be put in order, or may end by the clock, waits no longer.
 const PATIENCE: Duration = Duration::from_millis(20);
+/// And where it is woken for whatever is to be done.
+const PATIENCE_OF_ONE: Duration = Duration::from_millis(100);
 /// A packet waits at most so long for those of other sinks that came before it.
 const ORDER_NS: u64 = 150_000_000;
 
@@ -96,7 +98,9 @@ impl Writer {
                 1 => Vec::new(),
                 sinks => (0..sinks).map(|i| shared.sink(i).until.load(Acquire)).collect(),
             };
-            let next = shared.pool.next(PATIENCE, keep_from, past);
+            let alone = shared.sinks() == 1 && keep.is_none();
+            let patience = if alone { PATIENCE_OF_ONE } else { PATIENCE };
+            let next = shared.pool.next(patience, keep_from, past);
             if shared.pool.waiting() == 0 {
                 self.marks = marks;
             }

@@ -286,7 +286,7 @@ impl Orders {
             added: 0,
             told: false,
             just_sent: false,
-            woken: Nanos::ZERO,
+            woken: [Nanos::ZERO; 2],
             finished: false,
         }
     }

@@ -266,8 +266,8 @@ pub(crate) struct Worker {
     pub told: bool,
     /// The last thing done was to send.
     pub just_sent: bool,
-    /// When a wait for frames last ended before its time.
-    pub woken: Nanos,
+    /// When waits for frames ended before their time: the last one, and the one before.
+    pub woken: [Nanos; 2],
     pub finished: bool,
 }
 
@@ -275,6 +275,8 @@ pub(crate) struct Worker {
 const DRAIN_PATIENCE: Nanos = Nanos(1_500_000_000);
 /// Longest sleep of a worker that receives: its queues must not overflow meanwhile.
 const RX_REST: Nanos = Nanos(200_000);
+/// Who is woken by frames after so long need not sleep between.
+const SELDOM: Nanos = Nanos(1_000_000);
 /// Longest wait for a frame: so late a sink hears that nothing came.
 const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 /// Longest sleep of one that only sends: it has a mailbox.
@@ -373,7 +375,7 @@ impl Worker {
         let now = self.watch.now();
         // Where frames come fast a short sleep finds many of them, and a queue that tells each would wake us for each. What
         // was told and is no frame (the interface went down) would be told at once again.
-        let waits = !open && self.clock != Clock::Virtual && now.saturating_sub(self.woken) >= RX_REST;
+        let waits = !open && self.clock != Clock::Virtual && self.seldom_woken(now);
         if waits && self.wait_for_frames() {
             return;
         }
@@ -395,6 +397,13 @@ impl Worker {
         rest(now, wake, longest, if next.is_some() { SPIN } else { SLEEP_MARGIN });
     }
 
+    /// Whether the last wait for frames ended long ago, or the one before long before it: a queue that tells of whole blocks
+    /// wakes so seldom that a sleep before each wait only adds to the cost.
+    fn seldom_woken(&self, now: Nanos) -> bool {
+        let [last, before] = self.woken;
+        now.saturating_sub(last) >= RX_REST || last.saturating_sub(before) >= SELDOM
+    }
+
     /// Nothing is to be sent, and nothing has come: sleeps until a queue tells that something is there; false, without
     /// sleeping, if not all of them can tell.
     fn wait_for_frames(&mut self) -> bool {
@@ -408,7 +417,7 @@ impl Worker {
         // An interrupted wait is no harm.
         let told = poll(&mut waits, Some(&WAIT)).unwrap_or(0) > 0;
         if told {
-            self.woken = self.watch.now();
+            self.woken = [self.watch.now(), self.woken[0]];
             self.bell.hush();
         }
         true

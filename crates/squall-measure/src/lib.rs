@@ -171,6 +171,13 @@ impl Receiver {
     /// Frames of one stream that come in order cost a third of what they cost singly.
     #[inline]
     pub fn observe_all<'a>(&mut self, mut frames: impl Iterator<Item = (&'a [u8], u32, Nanos)> + Clone) {
+        if self.count_only && self.fingerprint.is_none() {
+            for (_, wire_len, _) in frames {
+                self.packets += 1;
+                self.octets += u64::from(wire_len + FCS_LEN);
+            }
+            return;
+        }
         if self.count_only || self.fingerprint.is_some() || self.gap_bins.is_some() {
             return frames.for_each(|(octets, wire_len, time)| self.observe(octets, wire_len, time));
         }

@@ -72,7 +72,7 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
         },
         zero_copy: a.take_flag("zerocopy")?,
         take: a.take("take", Take::EXPECTED)?.unwrap_or_default(),
-        ring: a.take_in("ring", 64..=1 << 20, 16_384)?.next_power_of_two(),
+        ring: a.take_in("ring", 64..=1 << 20, 32_768)?.next_power_of_two(),
         tx_ring: a.take_in("tx_ring", BATCH as u32..=1 << 16, 2048)?.next_power_of_two(),
         batch: a.take_in("batch", 1..=BATCH as u32, BATCH as u32)? as usize,
         need_wakeup: a.take_flag("need_wakeup")?.unwrap_or(true),

@@ -260,6 +260,23 @@ impl Drop for Map {
     }
 }
 
+/// `len` octets from `at` on will be read soon; what is outside of `octets` is left out. Does nothing where the machine
+/// has no such hint that we know.
+#[inline]
+pub fn prefetch(octets: &[u8], at: usize, len: usize) {
+    const LINE: usize = 64;
+    let (at, end) = (at.min(octets.len()), at.saturating_add(len).min(octets.len()));
+    #[cfg(target_arch = "x86_64")]
+    for line in (at - at % LINE..end).step_by(LINE) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        let address = octets[line..].as_ptr().cast();
+        // SAFETY: every x86-64 CPU has it, and it reads nothing that the program could tell.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (at, end, LINE);
+}
+
 /// Nanoseconds of `clock`.
 pub fn clock(clock: libc::clockid_t) -> i64 {
     let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };

@@ -11,6 +11,7 @@ use super::{
     program::{Receiving, STAMP},
     umem::{Side, Umem},
 };
+use crate::sys;
 
 /// Where a chunk begins; how far in it the frame does is in the bits above (`XSK_UNALIGNED_BUF_OFFSET_SHIFT`).
 const ADDRESS_BITS: u32 = 48;
@@ -135,6 +136,8 @@ impl Queue {
                 }
                 self.held.push(desc.addr & ADDRESS);
             }
+            // The kernel wrote it on another CPU, perhaps: all frames of a batch are on their way at once.
+            sys::prefetch(octets(&self.side.umem, at, first.len as usize), 0, first.len as usize);
             self.consumed = self.consumed.wrapping_add(pieces);
             let len = len as u32;
             frames.push(RxFrame { offset, len, wire_len: len, cut: Cut::WHOLE, time, outgoing: false });
