@@ -265,7 +265,7 @@ class Info:
     elapsed_s: float
     cpu: Cpu
     memory: Memory
-    _inner: _native.Info = field(init=False)
+    _inner: _native.Info = field(init=False, repr=False, compare=False)
 
     @classmethod
     def _from(cls, native: _native.Info) -> Info:

@@ -432,8 +432,10 @@ class FlowsReport:
     Examples
     --------
     >>> import squall
-    >>> report = squall.send("pcap:flows.pcap", "eth/ipv4/udp(dport=53)", rate="1 kpps", count=10)
-    >>> flows = squall.recv("pcap:flows.pcap,read").flows
+    >>> import pathlib, tempfile
+    >>> file = pathlib.Path(tempfile.mkdtemp()) / "flows.pcap"
+    >>> report = squall.send(f"pcap:{file}", "eth/ipv4/udp(dport=53)", rate="1 kpps", count=10)
+    >>> flows = squall.recv(f"pcap:{file},read").flows
     >>> flows.flows[0].dst_port, flows.flows[0].packets, flows.column("pps").round()
     (53, 10, array([1000.]))
     """
@@ -849,7 +851,7 @@ class Report:
     cpu: Cpu
     memory: Memory
     notes: tuple[str, ...]
-    _inner: _native.Report = field(init=False)
+    _inner: _native.Report = field(init=False, repr=False, compare=False)
 
     @classmethod
     def _from(cls, native: _native.Report) -> Report:

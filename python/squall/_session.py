@@ -431,8 +431,10 @@ def recv(
     Examples
     --------
     >>> import squall
-    >>> report = squall.send("pcap:recv.pcap", "eth/ipv4/udp", rate="1 kpps", count=100, latency=True)
-    >>> report = squall.recv("pcap:recv.pcap,read")
+    >>> import pathlib, tempfile
+    >>> file = pathlib.Path(tempfile.mkdtemp()) / "recv.pcap"
+    >>> report = squall.send(f"pcap:{file}", "eth/ipv4/udp", rate="1 kpps", count=100, latency=True)
+    >>> report = squall.recv(f"pcap:{file},read")
     >>> report.ports[0].rx.packets, report.streams[0].rx.lost, report.flows.flows[0].sequence.kind
     (100, 0, 'squall')
     """
