@@ -268,24 +268,23 @@ fn hold(address: &str) -> Outcome {
 fn pcap_conforms() -> Outcome {
     let folder = std::env::temp_dir().join(format!("squall-dpdk-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
-    // Written by the first port of a pair, and read back by the second when the link is opened again.
+    // Written by the first port, and read back by the second when the link is opened again; a check that sends nothing does
+    // not open it again.
     let mut calls = 0;
+    let mut written: Option<std::path::PathBuf> = None;
     let open = &mut || {
+        const HEADER: u64 = 24;
         calls += 1;
-        let reading = folder.join(format!("{}.pcap", (calls - 1) / 2));
-        let writing = folder.join(format!("{}.pcap", calls / 2));
-        let write = format!("dpdk:vdev=net_pcap{calls};tx_pcap={}", writing.display());
-        let read = format!("dpdk:vdev=net_pcap{calls};rx_pcap={}", reading.display());
-        // The checks that have no receiver do not open the link again.
-        Ok(if calls % 2 == 1 {
-            std::fs::write(&reading, "")?;
-            (
-                port(&write.replace(&writing.display().to_string(), &reading.display().to_string()))?,
-                Some(port("null:")?),
-            )
-        } else {
-            (port("null:")?, Some(port(&read)?))
-        })
+        let full = |file: &std::path::PathBuf| std::fs::metadata(file).is_ok_and(|file| file.len() > HEADER);
+        if let Some(file) = written.take().filter(full) {
+            let read = format!("dpdk:vdev=net_pcap{calls};rx_pcap={}", file.display());
+            return Ok((port("null:")?, Some(port(&read)?)));
+        }
+        let file = folder.join(format!("{calls}.pcap"));
+        std::fs::write(&file, "")?;
+        let write = format!("dpdk:vdev=net_pcap{calls};tx_pcap={}", file.display());
+        written = Some(file);
+        Ok((port(&write)?, Some(port("null:")?)))
     };
     check(Bench { open, stored: true });
     std::fs::remove_dir_all(&folder)?;

@@ -44,7 +44,7 @@ fn a_rate_above_the_port_says_what_the_port_can_carry() {
 
 #[test]
 fn sizes_and_fields_are_checked_against_the_packet() {
-    let one = |more: &str| mistake("A = \"loop:0\"", &stream(more));
+    let one = |more: &str| mistake("A = \"loop:of-sizes\"", &stream(more));
     says(&one("size = 40"), &["load.toml:8:8", "size = 40", "46 octets", "truncate(36)"]);
     says(&one("size = 60\nlatency = true"), &["latency = true needs 16 octets", "larger by 2"]);
     let vary =
@@ -56,7 +56,7 @@ fn sizes_and_fields_are_checked_against_the_packet() {
     says(&vary("payload[100:4]", "max = 1"), &["payload[100:4]"]);
     let wide = "min = \"::\"\nmax = \"ffff::\"\ninit = \"fffe:ffff:ffff:ffff:ffff:ffff:ffff:fff0\"";
     let message = mistake(
-        "A = \"loop:0\"",
+        "A = \"loop:of-sizes\"",
         &stream(&format!("[[stream.vary]]\nfield = \"ipv6.src\"\nop = \"increment\"\n{wide}")).replace("ipv4", "ipv6"),
     );
     says(&message, &["load.toml:8:1", "more than 2^64 values", "try an init further from the end"]);
