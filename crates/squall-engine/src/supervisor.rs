@@ -25,7 +25,7 @@ use crate::{
     cut::Cutter,
     generate::Driver,
     transmit::{Budget, Transmitter},
-    worker::{Bell, Letter, Receiving, Worker},
+    worker::{Bell, Inflow, Letter, Receiving, Worker},
 };
 
 /// How a plan is run.
@@ -287,6 +287,7 @@ impl Orders {
             told: false,
             just_sent: false,
             woken: [Nanos::ZERO; 2],
+            inflow: Inflow::default(),
             finished: false,
         }
     }

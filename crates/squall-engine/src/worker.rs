@@ -248,6 +248,31 @@ impl Receiving {
     }
 }
 
+/// How fast frames come.
+#[derive(Debug, Default)]
+pub(crate) struct Inflow {
+    fast: bool,
+    /// When that was told, and how many had come.
+    told: Nanos,
+    given: u64,
+}
+
+impl Inflow {
+    fn is_fast(&mut self, now: Nanos, queues: &[Receiving]) -> bool {
+        let elapsed = now.saturating_sub(self.told);
+        if elapsed >= INFLOW_EVERY {
+            let given = queues.iter().map(|rx| rx.given).sum();
+            let came = given - std::mem::replace(&mut self.given, given);
+            (self.fast, self.told) = (came.saturating_mul(1_000_000_000) >= elapsed.0.saturating_mul(FAST), now);
+        }
+        self.fast
+    }
+}
+
+/// Frames per second of which a sleep of some hundred microseconds finds dozens.
+const FAST: u64 = 50_000;
+const INFLOW_EVERY: Nanos = Nanos(10_000_000);
+
 pub(crate) struct Worker {
     pub index: usize,
     pub cpu: Option<u32>,
@@ -268,12 +293,13 @@ pub(crate) struct Worker {
     pub just_sent: bool,
     /// When waits for frames ended before their time: the last one, and the one before.
     pub woken: [Nanos; 2],
+    pub inflow: Inflow,
     pub finished: bool,
 }
 
 /// How long the last frames of a queue that was stopped may take: a block of a receive ring is handed over late.
 const DRAIN_PATIENCE: Nanos = Nanos(1_500_000_000);
-/// Longest sleep of a worker that receives: its queues must not overflow meanwhile.
+/// Longest sleep of a worker that receives, if its queues bear it, and not so much comes that more would be better.
 const RX_REST: Nanos = Nanos(200_000);
 /// Who is woken by frames after so long need not sleep between.
 const SELDOM: Nanos = Nanos(1_000_000);
@@ -367,15 +393,18 @@ impl Worker {
     }
 
     fn rest(&mut self, open: bool) {
-        let longest = match (self.rx.is_empty(), self.tx.is_empty() && open) {
-            (false, _) => RX_REST,
-            (true, true) => WATCH_REST,
-            (true, false) => TX_REST,
-        };
         let now = self.watch.now();
-        // Where frames come fast a short sleep finds many of them, and a queue that tells each would wake us for each. What
-        // was told and is no frame (the interface went down) would be told at once again.
-        let waits = !open && self.clock != Clock::Virtual && self.seldom_woken(now);
+        let fast = !open && self.inflow.is_fast(now, &self.rx);
+        let bearable = self.rx.iter().map(|rx| rx.queue.rest()).min();
+        let longest = match bearable {
+            Some(bearable) if fast => bearable,
+            Some(bearable) => bearable.min(RX_REST),
+            None if self.tx.is_empty() && open => WATCH_REST,
+            None => TX_REST,
+        };
+        // Where frames come fast a sleep finds many of them, and a queue that tells each would wake us for each. What was
+        // told and is no frame (the interface went down) would be told at once again.
+        let waits = !open && self.clock != Clock::Virtual && self.seldom_woken(now, fast);
         if waits && self.wait_for_frames() {
             return;
         }
@@ -397,11 +426,11 @@ impl Worker {
         rest(now, wake, longest, if next.is_some() { SPIN } else { SLEEP_MARGIN });
     }
 
-    /// Whether the last wait for frames ended long ago, or the one before long before it: a queue that tells of whole blocks
-    /// wakes so seldom that a sleep before each wait only adds to the cost.
-    fn seldom_woken(&self, now: Nanos) -> bool {
+    /// Whether the last wait for frames ended long ago and the next may be long, or it was long itself: a queue that tells
+    /// of whole blocks wakes so seldom that a sleep before each wait only adds to the cost.
+    fn seldom_woken(&self, now: Nanos, fast: bool) -> bool {
         let [last, before] = self.woken;
-        now.saturating_sub(last) >= RX_REST || last.saturating_sub(before) >= SELDOM
+        (!fast && now.saturating_sub(last) >= RX_REST) || last.saturating_sub(before) >= SELDOM
     }
 
     /// Nothing is to be sent, and nothing has come: sleeps until a queue tells that something is there; false, without

@@ -308,6 +308,11 @@ impl RxQueue for DpdkRx {
         // The device counts them all together: once is enough.
         if self.queue == 0 { self.device.drops() } else { Vec::new() }
     }
+
+    /// A thousand descriptors are full in 10 us at 100 Gb/s, and most devices' frames are stamped when they are read.
+    fn rest(&self) -> Nanos {
+        Nanos::ZERO
+    }
 }
 
 impl Drop for DpdkRx {

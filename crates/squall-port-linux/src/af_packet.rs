@@ -887,7 +887,15 @@ impl RxQueue for Ring {
         descriptors.push(self.socket.as_fd());
         true
     }
+
+    fn rest(&self) -> Nanos {
+        let ring = (self.blocks * self.block_octets) as u64;
+        Nanos(ring * 1_000_000_000 / FILL / 4)
+    }
 }
+
+/// Octets per second that a kernel writes into a ring at most: what the memory takes of a core, about.
+const FILL: u64 = 8_000_000_000;
 
 /// The frame whose `tpacket3_hdr` is at `at`, and how far the next one is. Puts the VLAN tag back in.
 fn read_frame(block: &mut [u8], at: usize, clock: &WallClock, gro: bool, look: Look) -> (RxFrame, usize) {

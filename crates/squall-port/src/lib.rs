@@ -269,7 +269,16 @@ pub trait RxQueue: Send {
     fn poll_on<'a>(&'a self, _descriptors: &mut Vec<BorrowedFd<'a>>) -> bool {
         false
     }
+
+    /// For so long nobody need look for frames however fast they come: they find room, and are stamped when they come and
+    /// not when they are looked for. Zero: who receives must not rest.
+    fn rest(&self) -> Nanos {
+        REST
+    }
 }
+
+/// What a queue of some hundred frames can bear.
+const REST: Nanos = Nanos(200_000);
 
 /// Which frames are wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
