@@ -86,6 +86,23 @@ const TABLE: &[Row] = &[
         must_not_call: &[SOCKETS],
     },
     Row {
+        number: 3,
+        // From captures to captures, and to frames that are due.
+        crates: &["squall-edit"],
+        may_use: &[],
+        rows_below: 3,
+        must_not: &[SYSTEM, RUNTIME, CLOCK, HTTP, PYTHON, COMMAND_LINE, TOML],
+        must_not_call: &[NOW, THREADS, SOCKETS],
+    },
+    Row {
+        number: 3,
+        crates: &["squall-replay"],
+        may_use: &["squall-edit"],
+        rows_below: 3,
+        must_not: &[SYSTEM, RUNTIME, CLOCK, HTTP, PYTHON, COMMAND_LINE, TOML],
+        must_not_call: &[NOW, THREADS, SOCKETS],
+    },
+    Row {
         number: 4,
         crates: &["squall-port-linux", "squall-port-dpdk"],
         may_use: &["squall-port", "squall-units", "squall-bpf"],

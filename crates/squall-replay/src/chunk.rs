@@ -1,0 +1,59 @@
+//! Frames on their way from who reads captures to who sends: beside each other in one stretch, and used again.
+
+use squall_units::Picos;
+
+/// Frames that leave one after the other.
+#[derive(Clone, Debug, Default)]
+pub struct Chunk {
+    /// The frames beside each other, without FCS.
+    pub octets: Vec<u8>,
+    pub departures: Vec<Departure>,
+}
+
+/// A frame of a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Departure {
+    /// In [`Chunk::octets`].
+    pub offset: u32,
+    pub len: u32,
+    /// Since the replay's start. [`Departure::AT_ONCE`]: as soon as the port takes it.
+    pub due: Picos,
+    /// The place in the replay's list of ports.
+    pub port: u8,
+}
+
+impl Departure {
+    /// Never was due.
+    pub const AT_ONCE: Picos = Picos(u64::MAX);
+}
+
+impl Chunk {
+    /// Octets of a chunk, about: large enough that handing it over costs nothing, small enough for the second-level cache.
+    pub const OCTETS: usize = 128 << 10;
+    /// Frames of a chunk at most.
+    pub const FRAMES: usize = 1024;
+
+    pub fn clear(&mut self) {
+        self.octets.clear();
+        self.departures.clear();
+    }
+
+    /// Whether another frame had better go into the next one.
+    pub fn is_full(&self) -> bool {
+        self.octets.len() >= Self::OCTETS || self.departures.len() >= Self::FRAMES
+    }
+
+    #[inline]
+    pub fn push(&mut self, octets: &[u8], due: Picos, port: u8) {
+        let offset = self.octets.len() as u32;
+        self.octets.extend_from_slice(octets);
+        self.departures.push(Departure { offset, len: octets.len() as u32, due, port });
+    }
+
+    /// Frame `i`.
+    #[inline]
+    pub fn frame(&self, i: usize) -> &[u8] {
+        let Departure { offset, len, .. } = self.departures[i];
+        &self.octets[offset as usize..][..len as usize]
+    }
+}
