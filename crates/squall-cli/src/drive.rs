@@ -87,7 +87,10 @@ pub fn drive_until(
     // On virtual time there is nothing to watch: it takes as long as the machine needs.
     let mode = LiveMode::detect(output.quiet || virtual_time);
     let plan = opened.plan();
-    let (listening, total) = (plan.streams.is_empty(), plan.stop.duration.map(|d| d.as_secs_f64()).or(end.after_s));
+    let (listening, total) = (
+        plan.streams.is_empty() && plan.replay.is_empty(),
+        plan.stop.duration.map(|d| d.as_secs_f64()).or(end.after_s),
+    );
     let mut live = Live::new(mode, title, total.map(Duration::from_secs_f64));
     plan.notes.iter().for_each(|note| live.note(&format!("note: {note}")));
     let mut run = opened.start()?;
@@ -105,7 +108,7 @@ pub fn drive_until(
 /// Until all is sent, the end is reached, or a signal comes.
 fn watch(run: &mut Run, live: &mut Live, mode: LiveMode, end: End, signals: &Signals, trigger: &AtomicBool) {
     let virtual_time = run.virtual_time();
-    let listening = run.plan().streams.is_empty();
+    let listening = run.listening();
     let period = if mode == LiveMode::Terminal { FRAME_S } else { LINE_S };
     let mut due = period;
     let sample = |run: &mut Run, live: &mut Live| {

@@ -17,6 +17,7 @@ mod plan;
 mod ports;
 mod probe;
 mod recv;
+mod replay;
 mod run;
 mod send;
 mod table;
@@ -49,6 +50,7 @@ enum Command {
     Demo(demo::Args),
     Run(run::Args),
     Send(Box<send::Args>),
+    Replay(Box<replay::Args>),
     Recv(recv::Args),
     Capture(Box<capture::Args>),
     Info(info::Args),
@@ -73,6 +75,7 @@ pub fn main() -> ExitCode {
         Command::Demo(args) => demo::demo(&args),
         Command::Run(args) => run::run(&args),
         Command::Send(args) => send::send(&args),
+        Command::Replay(args) => replay::replay(&args),
         Command::Recv(args) => recv::recv(&args),
         Command::Capture(args) => capture::capture(&args),
         Command::Info(args) => info::info(&args),

@@ -57,7 +57,13 @@ impl Output {
         why.for_each(|reason| eprintln!("squall: {}", reason.text));
         let unwritten = report.capture.as_ref().and_then(|capture| capture.error.as_ref());
         unwritten.iter().for_each(|error| eprintln!("squall: {error}"));
-        Ok(ExitCode::from(if lost || unwritten.is_some() { 3 } else { u8::from(!violations.is_empty()) }))
+        let unread = report.replay.as_ref().and_then(|replay| replay.fault.as_ref());
+        unread.iter().for_each(|fault| eprintln!("squall: {fault}"));
+        Ok(ExitCode::from(match (lost || unwritten.is_some(), unread) {
+            (true, _) => 3,
+            (false, Some(_)) => 2,
+            (false, None) => u8::from(!violations.is_empty()),
+        }))
     }
 }
 

@@ -8,6 +8,7 @@ mod clock;
 mod cut;
 mod generate;
 mod groups;
+mod replay;
 mod supervisor;
 mod transmit;
 mod wheel;
@@ -15,6 +16,7 @@ mod worker;
 
 pub use clock::Clock;
 pub use generate::can_be_generated;
+pub use replay::Replayed;
 pub use squall_measure::Measure;
 pub use supervisor::{EngineError, MakeSink, Outcome, Running, Settings, Take, start};
 pub use worker::{Control, PortRx, PortTx, Snapshot, StreamTx};

@@ -17,6 +17,7 @@ use squall_plan::{Change, Placement, Plan};
 use squall_port::{Filter, InterfaceCounters, Port, RxQueue, Sink, TxQueue};
 use squall_profile::{Next, Stop};
 use squall_program::{Gap, Scratch};
+use squall_replay::Source;
 use squall_units::{Nanos, Picos};
 
 use crate::{
@@ -24,6 +25,7 @@ use crate::{
     clock::Watch,
     cut::Cutter,
     generate::Driver,
+    replay::{Feed, Replayed, Replayer},
     transmit::{Budget, Transmitter},
     worker::{Bell, Inflow, Letter, Receiving, Worker},
 };
@@ -122,7 +124,7 @@ pub struct Running {
     names: Vec<(String, bool)>,
     ports: Vec<Box<dyn Port>>,
     before: Vec<Option<InterfaceCounters>>,
-    threads: Vec<(mpsc::Sender<Letter>, Bell, JoinHandle<Snapshot>)>,
+    threads: Vec<(mpsc::Sender<Letter>, Bell, JoinHandle<Home>)>,
     sent_all: mpsc::Receiver<(usize, u64)>,
     open: Vec<bool>,
     /// So many streams have their places.
@@ -134,10 +136,14 @@ pub struct Running {
     start: Nanos,
 }
 
+/// What a worker brings home.
+type Home = (Snapshot, Option<Replayed>);
+
 /// What a run came to.
 #[derive(Debug)]
 pub struct Outcome {
     pub workers: Vec<Snapshot>,
+    pub replayed: Option<Replayed>,
     /// From the start to the last departure.
     pub duration: Nanos,
     /// What the interfaces counted meanwhile, port by port.
@@ -153,11 +159,20 @@ const HEAD_START: Nanos = Nanos(20_000_000);
 pub(crate) const END_OF_TIME: Picos = Picos(1 << 63);
 
 /// Starts the workers and has each open its queues, so that their memory is first touched where it is used. `ports` are
-/// those of the plan, in its order.
+/// those of the plan, in its order; `source` has the frames of the captures that it replays.
 ///
 /// # Errors
 /// A queue that does not open; nothing is left running then.
-pub fn start(plan: Arc<Plan>, ports: Vec<Box<dyn Port>>, settings: Settings) -> Result<Running, EngineError> {
+///
+/// # Panics
+/// If there is a source and the plan replays nothing, or the other way round.
+pub fn start(
+    plan: Arc<Plan>,
+    ports: Vec<Box<dyn Port>>,
+    settings: Settings,
+    source: Option<Source>,
+) -> Result<Running, EngineError> {
+    assert_eq!(source.is_some(), !plan.replay.is_empty(), "a source is for ports that replay");
     let (tell, sent_all) = mpsc::channel();
     let mut running = Running {
         names: plan.streams.iter().map(|s| (s.name.clone(), true)).collect(),
@@ -173,8 +188,13 @@ pub fn start(plan: Arc<Plan>, ports: Vec<Box<dyn Port>>, settings: Settings) -> 
         start: Nanos::ZERO,
     };
     let mut waiting = Vec::new();
+    let mut source = source;
     for index in 0..running.plan.workers.len() {
-        match running.hire(index, tell.clone()) {
+        let feed = match source.take_if(|_| running.plan.replays(index)) {
+            Some(source) => Some(Feed::start(source).map_err(EngineError::Thread)?),
+            None => None,
+        };
+        match running.hire(index, feed, tell.clone()) {
             Ok(begin) => waiting.push(begin),
             Err(error) => {
                 // Who waits for a beginning that does not come goes home.
@@ -206,6 +226,7 @@ struct Orders {
     mailbox: mpsc::Receiver<Letter>,
     bell: Bell,
     sent_all: mpsc::Sender<(usize, u64)>,
+    feed: Option<Feed>,
 }
 
 /// Queues with their ports, as opened by the worker that has them.
@@ -245,9 +266,15 @@ impl Queues {
 
 impl Orders {
     fn worker(self, cpu: Option<u32>, queues: Queues, clock: Clock) -> Worker {
-        let Self { index, plan, settings, mailbox, bell, sent_all } = self;
-        let mut transmitters = Vec::new();
-        for (port, queue, limit) in queues.tx {
+        let Self { index, plan, settings, mailbox, bell, sent_all, feed } = self;
+        let (mut transmitters, mut tx) = (Vec::new(), queues.tx);
+        let replay = feed.map(|feed| {
+            // In the order of the replay's ports.
+            let of_replay = |port: &usize| tx.iter().position(|queue| queue.0 == *port).map(|at| tx.remove(at));
+            let of_replay: Vec<_> = plan.replay.iter().filter_map(of_replay).collect();
+            Replayer::new(of_replay, clock, feed, settings.fingerprint)
+        });
+        for (port, queue, limit) in tx {
             let mut transmitter = Transmitter::new(port, queue, clock, limit, settings.fingerprint);
             transmitter.load(
                 (0..plan.streams.len())
@@ -272,6 +299,7 @@ impl Orders {
             clock,
             watch: Watch::new(clock),
             tx: transmitters,
+            replay,
             generators: queues.generators.into_iter().map(|g| g.begin(clock, &stop)).collect(),
             rx: queues.rx.into_iter().map(receiving).collect(),
             budget: Budget {
@@ -316,13 +344,18 @@ impl Running {
     /// Starts the thread of worker `index`, which opens its queues and then waits to be told the clock.
     ///
     /// The thread begins in the namespaces of the caller, as the ports did.
-    fn hire(&mut self, index: usize, sent_all: mpsc::Sender<(usize, u64)>) -> Result<mpsc::Sender<Clock>, EngineError> {
+    fn hire(
+        &mut self,
+        index: usize,
+        feed: Option<Feed>,
+        sent_all: mpsc::Sender<(usize, u64)>,
+    ) -> Result<mpsc::Sender<Clock>, EngineError> {
         let (mail, mailbox) = mpsc::channel();
         let (opened, ready) = mpsc::channel();
         let (begin, beginning) = mpsc::channel();
         let bell = Bell::new().map_err(EngineError::Thread)?;
         let (plan, settings) = (self.plan.clone(), self.settings.clone());
-        let orders = Orders { index, plan, settings, mailbox, bell: bell.clone(), sent_all };
+        let orders = Orders { index, plan, settings, mailbox, bell: bell.clone(), sent_all, feed };
         let mut ports = std::mem::take(&mut self.ports);
         let work = move || {
             let cpu = bind(orders.plan.workers[index].cpu);
@@ -334,7 +367,7 @@ impl Running {
             let failed = opened.send((ports, error)).is_err();
             match beginning.recv() {
                 Ok(clock) if !failed => orders.worker(cpu, queues, clock).run(),
-                _ => Snapshot::default(),
+                _ => Home::default(),
             }
         };
         let thread = thread::Builder::new().name(format!("squall-{index}")).spawn(work);
@@ -560,15 +593,17 @@ impl Running {
         if receives && !self.settings.virtual_time {
             thread::sleep(self.settings.linger);
         }
-        let mut workers = Vec::new();
+        let (mut workers, mut replayed) = (Vec::new(), None);
         for (index, worker) in self.end().into_iter().enumerate() {
-            workers.push(worker.map_err(|_| EngineError::Panic(index))?);
+            let (snapshot, replay) = worker.map_err(|_| EngineError::Panic(index))?;
+            workers.push(snapshot);
+            replayed = replayed.or(replay);
         }
         // When the queues have ended, too: what they have to say is then all there.
         let notes = self.ports.iter().flat_map(|port| port.notes()).collect();
         let last = workers.iter().flat_map(|w| &w.tx).map(|t| t.last).max().unwrap_or(self.start);
         let interfaces = self.interfaces();
-        Ok(Outcome { workers, duration: last.saturating_sub(self.start), interfaces, notes })
+        Ok(Outcome { workers, replayed, duration: last.saturating_sub(self.start), interfaces, notes })
     }
 }
 
@@ -580,7 +615,7 @@ impl Running {
     }
 
     /// Tells all workers to end, and waits until they have.
-    fn end(&mut self) -> Vec<thread::Result<Snapshot>> {
+    fn end(&mut self) -> Vec<thread::Result<Home>> {
         for (mail, bell, _) in &self.threads {
             // A worker that has ended needs no telling.
             let _ = mail.send(Letter::Finish);

@@ -25,6 +25,7 @@ use crate::{
     Clock,
     clock::{SLEEP_MARGIN, SPIN, Watch, rest},
     generate::Driver,
+    replay::{Replayed, Replayer},
     supervisor::end_of,
     transmit::{Budget, Transmitter},
 };
@@ -40,6 +41,8 @@ pub struct PortTx {
     pub segments: u64,
     /// Frames that the port refused.
     pub errors: u64,
+    /// Frames of captures that were handed over once more, as the port was full.
+    pub retried: u64,
     /// Frames that were due and did not leave, by reason.
     pub not_sent: BTreeMap<&'static str, u64>,
     /// Time during which the port took no frames though some were at hand.
@@ -280,6 +283,7 @@ pub(crate) struct Worker {
     pub watch: Watch,
     pub tx: Vec<Transmitter>,
     pub generators: Vec<Driver>,
+    pub replay: Option<Replayer>,
     pub rx: Vec<Receiving>,
     pub budget: Budget,
     pub mailbox: Mailbox<Letter>,
@@ -312,13 +316,14 @@ const WATCH_REST: Nanos = Nanos(10_000_000);
 
 impl Worker {
     /// Runs to the end and gives the counters.
-    pub fn run(mut self) -> Snapshot {
+    pub fn run(mut self) -> (Snapshot, Option<Replayed>) {
         while !self.finished {
             self.turn();
         }
         self.receive();
         self.rx.iter_mut().filter_map(|rx| rx.sink.as_mut()).for_each(|sink| sink.finish());
-        self.snapshot(true, std::mem::take)
+        let replayed = self.replay.as_mut().and_then(Replayer::take_result);
+        (self.snapshot(true, std::mem::take), replayed)
     }
 
     /// Mailbox, receive, send, rest.
@@ -356,6 +361,16 @@ impl Worker {
             }
             open |= !tx.done;
             stale = moved;
+        }
+        if let Some(replay) = self.replay.as_mut().filter(|replay| !replay.done) {
+            if stale {
+                now = self.watch.now();
+            }
+            moved |= replay.turn(now, &mut self.watch, &mut self.budget);
+            if replay.done {
+                replay.settle(now, &mut self.watch, self.budget.end);
+            }
+            open |= !replay.done;
         }
         for generator in self.generators.iter_mut().filter(|g| !g.done) {
             generator.turn(self.clock.since_start(now));
@@ -399,7 +414,7 @@ impl Worker {
         let longest = match bearable {
             Some(bearable) if fast => bearable,
             Some(bearable) => bearable.min(RX_REST),
-            None if self.tx.is_empty() && open => WATCH_REST,
+            None if self.tx.is_empty() && self.replay.is_none() && open => WATCH_REST,
             None => TX_REST,
         };
         // Where frames come fast a sleep finds many of them, and a queue that tells each would wake us for each. What was
@@ -413,7 +428,9 @@ impl Worker {
             Clock::Virtual => Nanos::ZERO,
         };
         let end = self.budget.end;
-        let next = self.tx.iter_mut().filter(|tx| !tx.done).filter_map(|tx| tx.next_due(end)).min();
+        let streams = self.tx.iter_mut().filter(|tx| !tx.done).filter_map(|tx| tx.next_due(end));
+        let captures = self.replay.iter().filter(|replay| !replay.done).filter_map(|replay| replay.next_due(end));
+        let next = streams.chain(captures).min();
         let wake = match next {
             Some(due) => start + due.as_nanos(),
             // Nothing is due any more, but the end of the run is to be noticed.
@@ -482,6 +499,11 @@ impl Worker {
             Clock::Virtual => self.tx.iter().map(|tx| tx.counters.last).max().unwrap_or_default().into(),
         };
         self.generators.iter_mut().for_each(|g| g.obey(&control, at));
+        match (&mut self.replay, &control) {
+            (Some(replay), Control::Pause(None)) => replay.pause(at),
+            (Some(replay), Control::Resume(None)) => replay.resume(at),
+            _ => {}
+        }
         if let Control::Stop = control {
             self.budget.end = self.budget.end.min(at);
             self.budget.packets = 0;
@@ -530,6 +552,12 @@ impl Worker {
             }
             tx.close();
         }
+        if let Some(replay) = &mut self.replay {
+            if !replay.done {
+                replay.settle(now, &mut self.watch, self.budget.end);
+            }
+            replay.close();
+        }
         for generator in &mut self.generators {
             generator.close(self.clock.since_start(now));
         }
@@ -576,7 +604,13 @@ impl Worker {
                     + time.tv_nsec as u64
                     + self.generators.iter().map(|g| g.cpu_time().0).sum::<u64>(),
             ),
-            tx: self.tx.iter().map(|tx| tx.counters.clone()).chain(self.generators.iter().map(Driver::port)).collect(),
+            tx: self
+                .tx
+                .iter()
+                .map(|tx| tx.counters.clone())
+                .chain(self.generators.iter().map(Driver::port))
+                .chain(self.replay.iter().flat_map(Replayer::ports).cloned())
+                .collect(),
             streams: self
                 .tx
                 .iter()

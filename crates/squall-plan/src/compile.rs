@@ -76,14 +76,15 @@ pub fn compile(
         .map(|(i, p)| PlanPort {
             name: p.name.clone(),
             address: p.address.clone(),
-            max_frame: longest(i, false),
+            max_frame: if options.replay.contains(&i) { limits[i].max_frame } else { longest(i, false) },
             cut_frame: longest(i, true),
         })
         .collect();
     warn_of_overload(&ports, limits, &streams, &mut notes);
     make_ahead(&mut streams);
     let (workers, counted) = place::place(&ports, limits, &mut streams, &profile.stop, options, &mut notes);
-    Ok(Plan { seed: profile.seed, stop: profile.stop, counted, ports, streams, workers, notes })
+    let (seed, stop, replay) = (profile.seed, profile.stop, options.replay.clone());
+    Ok(Plan { seed, stop, counted, ports, streams, replay, workers, notes })
 }
 
 /// Octets of frames made ahead, over all streams: half of a usual second level cache.

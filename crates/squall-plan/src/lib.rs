@@ -68,6 +68,8 @@ pub struct Options {
     /// CPUs that workers may have to themselves, the better ones first; `None`: the system moves them as it likes.
     pub pin: Option<Vec<Cpu>>,
     pub multiplier: Option<Multiplier>,
+    /// Ports that captures are replayed on, in the order of the replay; one worker serves them all. Streams have others.
+    pub replay: Vec<usize>,
 }
 
 /// A CPU as a worker's place.
@@ -98,6 +100,8 @@ pub struct Plan {
     pub counted: bool,
     pub ports: Vec<PlanPort>,
     pub streams: Vec<PlanStream>,
+    /// Ports that captures are replayed on, in the order of the replay.
+    pub replay: Vec<usize>,
     pub workers: Vec<PlanWorker>,
     /// What the user should know: a rate that was replaced, a core that has nothing to do.
     pub notes: Vec<String>,
@@ -164,6 +168,12 @@ impl Plan {
     /// What workers have to watch to end the run.
     pub fn watched(&self) -> Stop {
         if self.counted { Stop { packets: None, octets: None, ..self.stop } } else { self.stop }
+    }
+
+    /// Whether `worker` is the one that replays captures.
+    pub fn replays(&self, worker: usize) -> bool {
+        let first = |port: &usize| self.workers[worker].tx.iter().any(|tx| tx.0 == *port);
+        self.replay.first().is_some_and(first)
     }
 
     /// (first frame, distance) of stream `stream` on `worker`; `None`: not sent there.

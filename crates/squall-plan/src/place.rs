@@ -29,7 +29,7 @@ pub(crate) fn place(
     let count = match options.cores {
         Some(n) => n,
         None if counted => 1 + extra,
-        None => sending.len() + extra,
+        None => sending.len() + usize::from(!options.replay.is_empty()) + extra,
     };
     let count = count.min(options.cores.unwrap_or(options.cpus)).max(1);
     let mut workers = vec![PlanWorker::default(); count];
@@ -45,6 +45,11 @@ pub(crate) fn place(
         for (queue, w) in serving.take(limits[port].tx_queues.max(1) as usize).enumerate() {
             workers[w].tx.push((port, queue as u32));
         }
+    }
+    // All on one worker, which keeps the order of the captures over the ports; behind those of streams, if there is one.
+    if !options.replay.is_empty() {
+        let replayer = if sending.len() < count { sending.len() } else { 0 };
+        workers[replayer].tx.extend(options.replay.iter().map(|&port| (port, 0)));
     }
     // Those that only receive, if there are such; a port that sends receives where it sends, so that what a loop carries
     // stays on its core.

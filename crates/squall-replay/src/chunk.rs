@@ -8,18 +8,26 @@ pub struct Chunk {
     /// The frames beside each other, without FCS.
     pub octets: Vec<u8>,
     pub departures: Vec<Departure>,
+    /// So many of them have been dealt with, when a chunk comes back.
+    pub done: usize,
 }
 
 /// A frame of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Departure {
+    /// Since the replay's start. [`Departure::AT_ONCE`]: as soon as the port takes it.
+    pub due: Picos,
+    /// As captured: since the first frame, and going on from loop to loop.
+    pub time_ns: u64,
     /// In [`Chunk::octets`].
     pub offset: u32,
     pub len: u32,
-    /// Since the replay's start. [`Departure::AT_ONCE`]: as soon as the port takes it.
-    pub due: Picos,
     /// The place in the replay's list of ports.
     pub port: u8,
+    /// It has lost its end: the port takes no such long frame.
+    pub truncated: bool,
+    /// It was dealt with, and has not left.
+    pub failed: bool,
 }
 
 impl Departure {
@@ -36,18 +44,13 @@ impl Chunk {
     pub fn clear(&mut self) {
         self.octets.clear();
         self.departures.clear();
+        self.done = 0;
     }
 
     /// Whether another frame had better go into the next one.
+    #[inline]
     pub fn is_full(&self) -> bool {
         self.octets.len() >= Self::OCTETS || self.departures.len() >= Self::FRAMES
-    }
-
-    #[inline]
-    pub fn push(&mut self, octets: &[u8], due: Picos, port: u8) {
-        let offset = self.octets.len() as u32;
-        self.octets.extend_from_slice(octets);
-        self.departures.push(Departure { offset, len: octets.len() as u32, due, port });
     }
 
     /// Frame `i`.

@@ -109,6 +109,11 @@ impl Totals {
         Self { names, facts, running: false, tx, streams, rx, seen, workers }
     }
 
+    /// Frames of captures that were handed over once more, port by port.
+    pub fn retried(&self) -> Vec<u64> {
+        self.tx.iter().map(|t| t.retried).collect()
+    }
+
     pub fn report(
         &self,
         context: &Context,
@@ -138,6 +143,7 @@ impl Totals {
             ports,
             streams,
             capture: None,
+            replay: None,
             workers: self.workers.clone(),
             flows: context.flows.as_ref().map(|settings| crate::flows::report(settings, plan, &self.rx, self.running)),
             series,
@@ -525,6 +531,7 @@ fn add_port(sum: &mut PortTx, t: PortTx) {
     sum.super_frames += t.super_frames;
     sum.segments += t.segments;
     sum.errors += t.errors;
+    sum.retried += t.retried;
     t.not_sent.into_iter().for_each(|(k, v)| *sum.not_sent.entry(k).or_default() += v);
     sum.blocked = sum.blocked.max(t.blocked);
     sum.sending = sum.sending.max(t.sending);

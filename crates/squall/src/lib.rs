@@ -36,6 +36,7 @@ pub mod kinds;
 mod ports;
 pub mod probe;
 pub mod render;
+pub mod replay;
 pub mod report;
 pub mod selftest;
 mod session;
@@ -58,5 +59,6 @@ pub use squall_port_linux::{
     list_interfaces,
 };
 pub use squall_profile::{Diagnostic, Diagnostics, Format, Profile, Stream as ProfileStream, schema as profile_schema};
+pub use squall_replay as replaying;
 pub use squall_units as units;
 pub use squall_wire as wire;

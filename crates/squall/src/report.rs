@@ -31,6 +31,9 @@ pub struct Report {
     /// What was written to capture files, and what was not; only of a capture.
     #[serde(default)]
     pub capture: Option<CaptureReport>,
+    /// What was read of captures and sent again; only of a replay.
+    #[serde(default)]
+    pub replay: Option<ReplayReport>,
     /// The threads that sent and received.
     pub workers: Vec<WorkerReport>,
     /// What was received flow by flow; only of commands that look at that (`squall recv`).
@@ -41,6 +44,55 @@ pub struct Report {
     pub memory: Memory,
     /// What the user should know: a fallback taken, a clamp applied.
     pub notes: Vec<String>,
+}
+
+/// Captures that were sent again. Octets are those of the captures, without FCS.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ReplayReport {
+    pub files: Vec<String>,
+    /// Loops that were sent to their end.
+    pub loops: u64,
+    /// Frames that left, on all ports, and their octets without FCS.
+    pub packets: u64,
+    pub octets: u64,
+    /// What was read, each loop anew unless it was preloaded.
+    pub read: ReplayRead,
+    pub ports: Vec<ReplayPort>,
+    /// How long the sender had nothing to send, because reading was behind.
+    pub starved_s: f64,
+    /// Captures could not be read to their end: what is before the fault was sent.
+    pub fault: Option<String>,
+}
+
+/// Packets of captures by what became of them before they were sent.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ReplayRead {
+    pub packets: u64,
+    pub octets: u64,
+    /// Were left out: longer than their port takes.
+    pub too_long: u64,
+    /// Were left out: no Ethernet frames, and nothing that could be made such.
+    pub not_ethernet: u64,
+    /// Have fewer octets in the capture than they had on the wire.
+    pub cut: u64,
+    /// Were captured earlier than one before them, which they follow at once.
+    pub backward: u64,
+}
+
+/// Frames of one port of a replay, in tcpreplay's words.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ReplayPort {
+    pub port: String,
+    /// Handed to the port: `successful` and `failed` together.
+    pub attempted: u64,
+    /// Taken by the port for good.
+    pub successful: u64,
+    /// Refused by the port, or at hand when it was lost.
+    pub failed: u64,
+    /// Sent without their end: longer than the port takes.
+    pub truncated: u64,
+    /// Handed over once more because the port was full.
+    pub retried: u64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -13,6 +13,7 @@ use squall_measure::FlowSettings;
 use squall_plan::{Assets, Cpu, Multiplier, Options, Plan, PlanPort, PortLimits};
 use squall_port::{Port, PortFacts};
 use squall_profile::Profile;
+use squall_replay::{Replay, Source};
 use squall_stats::{EqualBins, Histogram};
 use squall_units::Nanos;
 
@@ -50,6 +51,8 @@ pub struct Session {
     pub capture: Option<Capture>,
     /// Each flow is measured for itself.
     pub flows: Option<FlowSettings>,
+    /// Captures that are sent again, on all ports in their order; the profile has no streams then.
+    pub replay: Option<Replay>,
     /// For the report: the command line.
     pub command: String,
 }
@@ -63,6 +66,7 @@ pub struct Opened {
     claim: Claim,
     virtual_time: bool,
     take: Vec<Take>,
+    source: Option<Source>,
 }
 
 /// A port that nothing is sent to is there to receive: if it cannot, the run would show nothing, and seem well. A sink
@@ -128,6 +132,7 @@ impl Session {
             gap_bins: None,
             capture: None,
             flows: None,
+            replay: None,
             command: String::new(),
         }
     }
@@ -148,6 +153,11 @@ impl Session {
         };
         let ports = ports.into_iter().map(port).collect();
         Self::new(Profile { origin: "<listen>".into(), ports, ..Profile::default() })
+    }
+
+    /// Sends captures again on ports (name, address), and receives nothing.
+    pub fn replay<N: Into<String>, A: Into<String>>(replay: Replay, ports: impl IntoIterator<Item = (N, A)>) -> Self {
+        Self { replay: Some(replay), receive: false, ..Self::listen(ports) }
     }
 
     /// Compiles the plan and sends nothing. A port that cannot be opened (no permission, no such interface) is planned
@@ -198,7 +208,7 @@ impl Session {
 
     /// What port `i` of the profile is wanted for.
     fn wanted(&self, i: usize) -> Wanted {
-        let sends = |port| self.profile.streams.iter().any(|s| s.port == port);
+        let sends = |port| self.replay.is_some() || self.profile.streams.iter().any(|s| s.port == port);
         let to = match (sends(i), self.receive) {
             (true, true) => Use::Both,
             (true, false) => Use::Send,
@@ -245,7 +255,9 @@ impl Session {
         })?;
         let virtual_time = self.settle(&mut limits);
         let (mut plan, claim) = self.claim(&limits, virtual_time)?;
-        let endless = plan.streams.iter().any(|s| s.pattern.total().is_none()) || goes_round(&plan);
+        let source = self.source(&limits)?;
+        let for_ever = self.replay.as_ref().is_some_and(|replay| replay.loops == 0 && replay.limit.is_none());
+        let endless = plan.streams.iter().any(|s| s.pattern.total().is_none()) || goes_round(&plan) || for_ever;
         let unstopped = plan.stop == squall_profile::Stop::default();
         if virtual_time && endless && unstopped {
             return Err(Error::Usage(
@@ -255,7 +267,17 @@ impl Session {
             ));
         }
         plan.notes.splice(0..0, notes);
-        Ok(Opened { session: self, ports, limits, plan, claim, virtual_time, take })
+        Ok(Opened { session: self, ports, limits, plan, claim, virtual_time, take, source })
+    }
+
+    /// What reads the captures.
+    fn source(&self, limits: &[PortLimits]) -> Result<Option<Source>, Error> {
+        let Some(replay) = &self.replay else { return Ok(None) };
+        if !self.profile.streams.is_empty() {
+            return Err(Error::Usage("a run replays captures or sends streams, not both\n  try two runs".into()));
+        }
+        let source = Source::open(replay.clone(), limits.iter().map(|limit| limit.max_frame).collect());
+        source.map(Some).map_err(|error| Error::Usage(error.to_string()))
     }
 
     /// The plan, and its CPUs held: one that another run took meanwhile is looked at no more.
@@ -282,6 +304,7 @@ impl Session {
             cpus: crate::host::cpus(),
             pin,
             multiplier: self.multiplier,
+            replay: self.replay.iter().flat_map(|_| 0..self.profile.ports.len()).collect(),
         };
         let folder = Path::new(&self.profile.origin).parent().unwrap_or(Path::new(""));
         Ok(squall_plan::compile(&self.profile, limits, &Disk(folder), &options)?)
@@ -362,7 +385,7 @@ impl Opened {
         let flows = self.session.flows.clone().map(|flows| FlowSettings {
             link: link_type.map_or(flows.link, squall_measure::flow::Link::from),
             wall: (!self.virtual_time).then(crate::host::wall_offset),
-            restarts: self.plan.streams.is_empty(),
+            restarts: self.plan.streams.is_empty() && self.plan.replay.is_empty(),
             ..flows
         });
         let settings = Settings {
@@ -385,7 +408,8 @@ impl Opened {
             filtered: self.session.filter.is_some(),
             flows,
         };
-        let running = squall_engine::start(Arc::new(self.plan.clone()), self.ports, settings).map_err(|e| match e {
+        let running = squall_engine::start(Arc::new(self.plan.clone()), self.ports, settings, self.source);
+        let running = running.map_err(|e| match e {
             squall_engine::EngineError::Port { error, .. } if error.kind() == io::ErrorKind::InvalidInput => {
                 Error::Usage(error.to_string())
             }
@@ -452,8 +476,9 @@ impl Run {
     }
 
     /// Whether nothing is sent: [`Session::listen`].
-    fn listening(&self) -> bool {
-        self.running.plan().streams.is_empty()
+    pub fn listening(&self) -> bool {
+        let plan = self.running.plan();
+        plan.streams.is_empty() && plan.replay.is_empty()
     }
 
     /// Rates since the last call, and the report so far. Each call is a point of the report's series.
@@ -554,6 +579,9 @@ impl Run {
             false => outcome.duration,
         };
         let mut report = totals.report(&self.context, &plan, duration, &outcome.interfaces, self.series);
+        if let (Some(replay), Some(replayed)) = (&self.session.replay, &outcome.replayed) {
+            report.replay = Some(crate::replay::report(replay, replayed, &report.ports, &totals.retried()));
+        }
         let told = outcome.notes.into_iter().filter(|note| !plan.notes.contains(note));
         report.notes.extend(told);
         if let Some(capturing) = self.capturing {

@@ -10,6 +10,7 @@ pub mod human;
 mod info;
 mod live;
 pub mod page;
+mod replay;
 mod table;
 mod text;
 
@@ -17,6 +18,7 @@ pub use flows::flows;
 pub use html::html;
 pub use info::{info_html, info_table, info_text};
 pub use live::{Live, LiveMode};
+pub use replay::replay;
 pub use text::summary;
 
 #[cfg(test)]

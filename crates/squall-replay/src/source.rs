@@ -1,0 +1,580 @@
+//! Reads captures, packet by packet and loop by loop, and gives chunks of frames that are ready to leave.
+
+use std::{
+    io::{self, Read},
+    sync::Arc,
+};
+
+use squall_pcap::{CaptureError, CaptureReader};
+use squall_units::Picos;
+
+use crate::{Chunk, Departure, Schedule, Timing};
+
+/// What is replayed, and how.
+#[derive(Clone, Debug)]
+pub struct Replay {
+    /// One after the other, or all together by their time stamps.
+    pub inputs: Vec<Input>,
+    pub merge: bool,
+    pub timing: Timing,
+    /// Captured gaps are no longer than this, nanoseconds.
+    pub longest_gap: Option<u64>,
+    /// 0: for ever.
+    pub loops: u64,
+    /// Between two loops.
+    pub loop_delay: Picos,
+    /// Frames in all.
+    pub limit: Option<u64>,
+    /// All frames are kept in memory after they have been read once.
+    pub preload: bool,
+    pub too_long: TooLong,
+}
+
+/// What is done with a frame that is longer than its port takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TooLong {
+    /// It does not leave, and is counted.
+    #[default]
+    Skip,
+    /// Its end is cut off.
+    Truncate,
+}
+
+/// A capture.
+#[derive(Clone)]
+pub struct Input {
+    /// For messages.
+    pub name: String,
+    pub open: Open,
+    /// Cannot be read again.
+    pub once: bool,
+}
+
+/// Begins to read a capture.
+pub type Open = Arc<dyn Fn() -> io::Result<Box<dyn Read + Send>> + Send + Sync>;
+
+impl std::fmt::Debug for Input {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Input").field("name", &self.name).field("once", &self.once).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    #[error("{name}: {error}")]
+    Open { name: String, error: io::Error },
+    /// Before the fault all is replayed.
+    #[error("{0}")]
+    Capture(CaptureError),
+    #[error("{0} can be read once only, and is wanted for more than one loop\n  try --preload, or a file")]
+    Once(String),
+    #[error("no packet is left to be sent: {0}")]
+    Nothing(String),
+}
+
+/// What has been read, by what became of it. A loop counts anew what it reads anew.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    pub packets: u64,
+    pub octets: u64,
+    /// Were not given: too long for their port.
+    pub too_long: u64,
+    /// Were not given: are no Ethernet frames, and cannot be made such.
+    pub not_ethernet: u64,
+    /// Have fewer octets in the capture than they had on the wire.
+    pub cut: u64,
+}
+
+/// What has become of the frames of one port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sent {
+    /// Were handed to the port: `successful` and `failed` together.
+    pub attempted: u64,
+    pub successful: u64,
+    pub failed: u64,
+    /// Octets of those that left, without FCS.
+    pub octets: u64,
+    /// Left without their end: longer than the port takes.
+    pub truncated: u64,
+}
+
+/// A replay on its way: gives its frames chunk by chunk.
+pub struct Source {
+    replay: Replay,
+    pass: Pass,
+    gathered: Gathered,
+    /// With [`Replay::preload`], all frames of a loop, and the next of them.
+    stored: Vec<Gathered>,
+    next: usize,
+    departing: Departing,
+    sent: Vec<Sent>,
+    /// Frames that the loops before have given.
+    given_before: u64,
+    fault: Option<ReplayError>,
+    over: bool,
+}
+
+impl Source {
+    /// Opens the captures; `ports` are the longest frames that they take, octets without FCS. With [`Replay::preload`]
+    /// reads them all.
+    ///
+    /// # Errors
+    /// [`ReplayError`]. A capture that is damaged in its midst is none here: what is before the fault is replayed.
+    ///
+    /// # Panics
+    /// Without ports, or with more than 127.
+    pub fn open(replay: Replay, ports: Vec<u32>) -> Result<Self, ReplayError> {
+        assert!((1..128).contains(&ports.len()), "a replay has 1 to 127 ports");
+        if let Some(input) = replay.inputs.iter().find(|input| input.once && !replay.preload && replay.loops != 1) {
+            return Err(ReplayError::Once(input.name.clone()));
+        }
+        let sent = vec![Sent::default(); ports.len()];
+        let mut source = Self {
+            pass: Pass::new(ports, replay.too_long, replay.merge),
+            gathered: Gathered::default(),
+            stored: Vec::new(),
+            next: 0,
+            departing: Departing::new(&replay),
+            sent,
+            given_before: 0,
+            fault: None,
+            over: false,
+            replay,
+        };
+        source.pass.begin(&source.replay.inputs)?;
+        if source.replay.preload {
+            source.preload();
+        }
+        Ok(source)
+    }
+
+    fn preload(&mut self) {
+        loop {
+            match self.pass.gather(&self.replay.inputs, &mut self.gathered) {
+                Ok(true) => self.stored.push(self.gathered.compact()),
+                Ok(false) => return,
+                // Told when what is before it has been sent.
+                Err(fault) => {
+                    self.fault = Some(fault);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// The next frames; whether there are any. An error is told when all before it is given, and nothing comes behind it.
+    ///
+    /// # Errors
+    /// [`ReplayError`]: a damaged capture, one that is gone, or one without any frame.
+    pub fn fill(&mut self, chunk: &mut Chunk) -> Result<bool, ReplayError> {
+        chunk.clear();
+        while !self.over && !chunk.is_full() {
+            self.add(chunk);
+        }
+        if chunk.departures.is_empty() {
+            return self.fault.take().map_or(Ok(false), Err);
+        }
+        Ok(true)
+    }
+
+    /// Adds what can be had at once, or turns to the next loop.
+    fn add(&mut self, chunk: &mut Chunk) {
+        let found = match (self.replay.preload, self.stored.get(self.next)) {
+            (true, Some(stored)) => {
+                self.next += 1;
+                self.departing.add(stored, chunk);
+                true
+            }
+            (true, None) => false,
+            (false, _) => match self.pass.gather(&self.replay.inputs, &mut self.gathered) {
+                Ok(true) => {
+                    self.departing.add(&self.gathered, chunk);
+                    true
+                }
+                Ok(false) => false,
+                Err(fault) => {
+                    self.fault = Some(fault);
+                    false
+                }
+            },
+        };
+        self.over |= self.departing.is_over();
+        if !found && !self.over {
+            self.turn();
+        }
+    }
+
+    /// A loop has ended.
+    fn turn(&mut self) {
+        let given = self.departing.given - self.given_before;
+        self.given_before = self.departing.given;
+        self.departing.loops += 1;
+        let all = self.replay.loops != 0 && self.departing.loops >= self.replay.loops;
+        if given == 0 && self.fault.is_none() {
+            self.fault = Some(ReplayError::Nothing(self.pass.tally.why()));
+        }
+        if all || self.fault.is_some() {
+            self.over = true;
+            return;
+        }
+        self.departing.turned = true;
+        self.next = 0;
+        if !self.replay.preload
+            && let Err(fault) = self.pass.begin(&self.replay.inputs)
+        {
+            (self.fault, self.over) = (Some(fault), true);
+        }
+    }
+
+    /// Takes note of what has become of the frames of a chunk that comes back.
+    pub fn observe(&mut self, chunk: &Chunk) {
+        for frame in &chunk.departures[..chunk.done] {
+            let sent = &mut self.sent[usize::from(frame.port)];
+            sent.attempted += 1;
+            if frame.failed {
+                sent.failed += 1;
+                continue;
+            }
+            sent.successful += 1;
+            sent.octets += u64::from(frame.len);
+            sent.truncated += u64::from(frame.truncated);
+        }
+    }
+
+    /// Of each port.
+    pub fn sent(&self) -> &[Sent] {
+        &self.sent
+    }
+
+    /// What has been read so far.
+    pub fn tally(&self) -> Tally {
+        self.pass.tally
+    }
+
+    /// Loops that were given to their ends.
+    pub fn loops(&self) -> u64 {
+        self.departing.loops
+    }
+
+    /// Frames captured earlier than one before them: those leave right behind it.
+    pub fn backward(&self) -> u64 {
+        self.departing.schedule.backward()
+    }
+}
+
+impl Tally {
+    fn why(&self) -> String {
+        match (self.packets, self.too_long, self.not_ethernet) {
+            (0, ..) => "the capture has none".to_owned(),
+            (packets, too_long, not_ethernet) => format!(
+                "of {packets} read, {too_long} are longer than their port takes, and {not_ethernet} are no Ethernet frames"
+            ),
+        }
+    }
+}
+
+/// Frames as they were read, which every loop sends again.
+#[derive(Debug, Default)]
+struct Gathered {
+    octets: Vec<u8>,
+    /// When they were captured, nanoseconds since 1970.
+    times: Vec<u64>,
+    marks: Vec<Mark>,
+}
+
+/// Length, port, whether the frame was truncated, and whether a capture begins here: with the time, 12 octets where a
+/// capture has 16.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Mark(u32);
+
+impl Mark {
+    fn new(len: usize, port: u8, truncated: bool, begins: bool) -> Self {
+        Self(len as u32 | u32::from(truncated) << 23 | u32::from(port) << 24 | u32::from(begins) << 31)
+    }
+
+    fn truncated(self) -> bool {
+        self.0 >> 23 & 1 != 0
+    }
+
+    fn len(self) -> u32 {
+        self.0 & LONGEST
+    }
+
+    fn port(self) -> u8 {
+        (self.0 >> 24) as u8 & 0x7f
+    }
+
+    fn begins(self) -> bool {
+        self.0 >> 31 != 0
+    }
+}
+
+/// Of a frame; a reader takes none that is longer.
+const LONGEST: u32 = 0x7f_ffff;
+
+impl Gathered {
+    fn clear(&mut self) {
+        self.octets.clear();
+        self.times.clear();
+        self.marks.clear();
+    }
+
+    fn is_full(&self) -> bool {
+        self.octets.len() >= Chunk::OCTETS || self.marks.len() >= Chunk::FRAMES
+    }
+
+    fn push(&mut self, octets: &[u8], time_ns: u64, mark: Mark) {
+        self.octets.extend_from_slice(octets);
+        self.times.push(time_ns);
+        self.marks.push(mark);
+    }
+
+    /// A copy without room to spare.
+    fn compact(&self) -> Self {
+        Self { octets: self.octets.clone(), times: self.times.clone(), marks: self.marks.clone() }
+    }
+}
+
+/// What differs from loop to loop.
+struct Departing {
+    schedule: Schedule,
+    loop_delay: Picos,
+    limit: u64,
+    given: u64,
+    /// That have ended.
+    loops: u64,
+    /// The next frame is the first of a loop, and not of the first one.
+    turned: bool,
+    /// As captured: the first frame of the file, the time that had passed before it, and until now.
+    first: u64,
+    before: u64,
+    passed: u64,
+}
+
+impl Departing {
+    fn new(replay: &Replay) -> Self {
+        Self {
+            schedule: Schedule::new(replay.timing, replay.longest_gap),
+            loop_delay: replay.loop_delay,
+            limit: replay.limit.unwrap_or(u64::MAX),
+            given: 0,
+            loops: 0,
+            turned: false,
+            first: 0,
+            before: 0,
+            passed: 0,
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.given >= self.limit
+    }
+
+    /// Adds `frames` to `chunk`, as many as there may be.
+    fn add(&mut self, frames: &Gathered, chunk: &mut Chunk) {
+        let mut offset = chunk.octets.len() as u32;
+        chunk.octets.extend_from_slice(&frames.octets);
+        for (&time_ns, &mark) in frames.times.iter().zip(&frames.marks) {
+            if self.is_over() {
+                break;
+            }
+            if mark.begins() {
+                let delay = if std::mem::take(&mut self.turned) { self.loop_delay } else { Picos(0) };
+                self.schedule.begin(delay);
+                (self.first, self.before) = (time_ns, self.passed);
+            }
+            self.passed = self.passed.max(self.before.saturating_add(time_ns.saturating_sub(self.first)));
+            let len = mark.len();
+            let due = self.schedule.next(time_ns, len);
+            chunk.departures.push(Departure {
+                due,
+                time_ns: self.passed,
+                offset,
+                len,
+                port: mark.port(),
+                truncated: mark.truncated(),
+                failed: false,
+            });
+            offset += len;
+            self.given += 1;
+        }
+    }
+}
+
+/// One reading of all captures.
+struct Pass {
+    ports: Vec<u32>,
+    too_long: TooLong,
+    merge: bool,
+    heads: Vec<Head>,
+    /// The capture to be read when those at hand are read.
+    next: usize,
+    /// The next frame is the first of a capture, or of all.
+    begins: bool,
+    tally: Tally,
+}
+
+/// A capture that is being read, some packets ahead.
+struct Head {
+    name: String,
+    reader: CaptureReader<Box<dyn Read + Send>>,
+    octets: Vec<u8>,
+    packets: Vec<Held>,
+    at: usize,
+    fault: Option<ReplayError>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    time_ns: u64,
+    begin: usize,
+    end: usize,
+    wire_len: u32,
+    link_type: u16,
+}
+
+impl Pass {
+    fn new(ports: Vec<u32>, too_long: TooLong, merge: bool) -> Self {
+        Self { ports, too_long, merge, heads: Vec::new(), next: 0, begins: true, tally: Tally::default() }
+    }
+
+    fn begin(&mut self, inputs: &[Input]) -> Result<(), ReplayError> {
+        (self.next, self.begins) = (0, true);
+        self.heads.clear();
+        self.open_next(inputs)?;
+        while self.merge && self.next < inputs.len() {
+            self.open_next(inputs)?;
+        }
+        Ok(())
+    }
+
+    /// Whether there was one.
+    fn open_next(&mut self, inputs: &[Input]) -> Result<bool, ReplayError> {
+        let Some(input) = inputs.get(self.next) else { return Ok(false) };
+        self.next += 1;
+        let read = (input.open)().map_err(|error| ReplayError::Open { name: input.name.clone(), error })?;
+        let reader = CaptureReader::from_read(read).map_err(|error| at_fault(&input.name, error))?;
+        let (octets, packets) = (Vec::new(), Vec::new());
+        let mut head = Head { name: input.name.clone(), reader, octets, packets, at: 0, fault: None };
+        head.refill();
+        self.heads.push(head);
+        Ok(true)
+    }
+
+    /// Fills `frames`; false when all is read.
+    fn gather(&mut self, inputs: &[Input], frames: &mut Gathered) -> Result<bool, ReplayError> {
+        frames.clear();
+        while !frames.is_full() {
+            let Some(which) = self.earliest() else {
+                if let Some(fault) = self.heads.iter_mut().find_map(|head| head.fault.take()) {
+                    // First what came before it.
+                    if !frames.marks.is_empty() {
+                        self.heads[0].fault = Some(fault);
+                        break;
+                    }
+                    return Err(fault);
+                }
+                self.heads.clear();
+                match self.open_next(inputs) {
+                    Ok(true) => {
+                        self.begins = true;
+                        continue;
+                    }
+                    Ok(false) => break,
+                    // It is asked for once more.
+                    Err(_) if !frames.marks.is_empty() => {
+                        self.next -= 1;
+                        break;
+                    }
+                    Err(fault) => return Err(fault),
+                }
+            };
+            self.take(which, frames);
+        }
+        Ok(!frames.marks.is_empty())
+    }
+
+    /// The capture whose next packet is the earliest.
+    fn earliest(&self) -> Option<usize> {
+        let heads = self.heads.iter().enumerate();
+        heads.filter_map(|(i, head)| Some((head.packets.get(head.at)?.time_ns, i))).min().map(|(_, i)| i)
+    }
+
+    fn take(&mut self, which: usize, frames: &mut Gathered) {
+        let head = &mut self.heads[which];
+        let held = head.packets[head.at];
+        head.at += 1;
+        let octets = &head.octets[held.begin..held.end];
+        self.tally.packets += 1;
+        self.tally.octets += octets.len() as u64;
+        self.tally.cut += u64::from((octets.len() as u32) < held.wire_len);
+        let made;
+        let octets = match held.link_type {
+            ETHERNET => octets,
+            link_type => match squall_wire::link::to_ethernet(link_type, octets) {
+                Ok(frame) => {
+                    made = frame;
+                    &made
+                }
+                Err(_) => {
+                    self.tally.not_ethernet += 1;
+                    return head.go_on();
+                }
+            },
+        };
+        let port = 0;
+        let most = self.ports[usize::from(port)].min(LONGEST) as usize;
+        let truncated = octets.len() > most;
+        let octets = match (truncated, self.too_long) {
+            (false, _) => octets,
+            (true, TooLong::Truncate) => &octets[..most],
+            (true, TooLong::Skip) => {
+                self.tally.too_long += 1;
+                return head.go_on();
+            }
+        };
+        let mark = Mark::new(octets.len(), port, truncated, std::mem::take(&mut self.begins));
+        frames.push(octets, held.time_ns, mark);
+        head.go_on();
+    }
+}
+
+fn at_fault(name: &str, error: CaptureError) -> ReplayError {
+    ReplayError::Capture(CaptureError { path: Some(name.into()), ..error })
+}
+
+/// LINKTYPE_ETHERNET.
+const ETHERNET: u16 = 1;
+
+impl Head {
+    /// Behind a packet.
+    fn go_on(&mut self) {
+        if self.at == self.packets.len() {
+            self.refill();
+        }
+    }
+
+    fn refill(&mut self) {
+        self.octets.clear();
+        self.packets.clear();
+        self.at = 0;
+        match self.reader.next_batch() {
+            Ok(batch) => {
+                for packet in batch.iter() {
+                    let begin = self.octets.len();
+                    self.octets.extend_from_slice(packet.data);
+                    self.packets.push(Held {
+                        time_ns: packet.time_ns,
+                        begin,
+                        end: self.octets.len(),
+                        wire_len: packet.wire_len,
+                        link_type: packet.link_type.0,
+                    });
+                }
+            }
+            Err(error) => {
+                self.fault = Some(at_fault(&self.name, error));
+            }
+        }
+    }
+}

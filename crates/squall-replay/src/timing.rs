@@ -1,0 +1,239 @@
+//! When each frame is due: from the instants in the capture, or at a rate.
+//!
+//! Every instant is counted from the replay's start in whole numbers and their remainders, not from the frame before, so
+//! that hours later nothing has drifted.
+
+use squall_program::Gap;
+use squall_units::Picos;
+
+use crate::Departure;
+
+/// What sets the frames' distances.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Timing {
+    /// As captured, `num / den` times as fast.
+    Captured { num: u64, den: u64 },
+    /// At a rate: `together` frames at once, and behind them all of their gaps.
+    Paced { gap: Gap, together: u32 },
+    /// A rate that changes evenly from `from` to `to` within `over` and stays there; a second, of frames or of octets with
+    /// `extra` more a frame.
+    Ramp { from: f64, to: f64, over: Picos, octets: Option<u32> },
+    /// As fast as the port goes.
+    Top,
+}
+
+impl Timing {
+    /// As captured.
+    pub const ORIGINAL: Self = Self::Captured { num: 1, den: 1 };
+}
+
+/// Picoseconds a nanosecond.
+const NANO: u64 = 1000;
+
+/// Gives one frame after the other its instant.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    timing: Timing,
+    /// Captured gaps are no longer than this, nanoseconds.
+    longest_gap: u64,
+    /// Where the next frame is due, and what is left over, in parts of the denominator.
+    due: u64,
+    left_over: u64,
+    /// Frames of a group that were given the same instant, and the gap behind it so far.
+    together: u32,
+    behind: u64,
+    /// The frame before, as captured; and captured time that has passed since `base`.
+    last: Option<u64>,
+    passed: u64,
+    /// What they count from.
+    base: u64,
+    /// What has been sent, for a ramp.
+    units: f64,
+    /// Frames captured earlier than the one before them, which follow it at once.
+    backward: u64,
+}
+
+impl Schedule {
+    pub fn new(timing: Timing, longest_gap: Option<u64>) -> Self {
+        Self {
+            timing,
+            longest_gap: longest_gap.unwrap_or(u64::MAX),
+            due: 0,
+            left_over: 0,
+            together: 0,
+            behind: 0,
+            last: None,
+            passed: 0,
+            base: 0,
+            units: 0.0,
+            backward: 0,
+        }
+    }
+
+    /// A capture begins anew, `delay` later than it would: captured times count from its first frame.
+    pub fn begin(&mut self, delay: Picos) {
+        self.last = None;
+        self.due = self.due.saturating_add(delay.0);
+        match self.timing {
+            Timing::Captured { .. } => (self.base, self.passed) = (self.due, 0),
+            Timing::Ramp { .. } => self.base = self.base.saturating_add(delay.0),
+            _ => {}
+        }
+    }
+
+    /// The instant of the next frame, which was captured at `time_ns` and has `len` octets.
+    #[inline]
+    pub fn next(&mut self, time_ns: u64, len: u32) -> Picos {
+        match self.timing {
+            Timing::Top => Departure::AT_ONCE,
+            Timing::Captured { num, den } => {
+                let last = self.last.replace(time_ns).unwrap_or(time_ns);
+                let gap = match time_ns.checked_sub(last) {
+                    Some(gap) => gap,
+                    None => {
+                        self.backward += 1;
+                        // What follows counts from where the clock has been, or everything behind would come early.
+                        self.last = Some(last);
+                        0
+                    }
+                };
+                self.passed = self.passed.saturating_add(gap.min(self.longest_gap));
+                let passed = u128::from(self.passed) * u128::from(NANO) * u128::from(den) / u128::from(num);
+                self.due = self.base.saturating_add(u64::try_from(passed).unwrap_or(u64::MAX / 2));
+                Picos(self.due)
+            }
+            Timing::Paced { gap, together } => {
+                let due = self.due;
+                let (num, den) = match gap {
+                    Gap::Zero => return Departure::AT_ONCE,
+                    Gap::PerFrame { num, den } => (u128::from(num), den),
+                    Gap::PerOctet { num, den, extra } => (u128::from(num) * u128::from(len + extra), den),
+                };
+                self.together += 1;
+                let last = self.together >= together;
+                self.step(num, den, last);
+                if last {
+                    self.together = 0;
+                }
+                Picos(due)
+            }
+            Timing::Ramp { from, to, over, octets } => {
+                let due = self.due;
+                self.units += octets.map_or(1.0, |extra| f64::from(len + extra));
+                self.due = self.base.saturating_add(ramp(from, to, over.0 as f64 / 1e12, self.units));
+                Picos(due)
+            }
+        }
+    }
+
+    /// The next instant is `num / den` picoseconds later; `now`: with all that was put off until now.
+    #[inline]
+    fn step(&mut self, num: u128, den: u64, now: bool) {
+        let num = num + u128::from(self.left_over);
+        let (whole, part) = match u64::try_from(num) {
+            Ok(num) => (num / den, num % den),
+            Err(_) => ((num / u128::from(den)) as u64, (num % u128::from(den)) as u64),
+        };
+        self.left_over = part;
+        self.behind = self.behind.saturating_add(whole);
+        if now {
+            self.due = self.due.saturating_add(std::mem::take(&mut self.behind));
+        }
+    }
+
+    /// Frames that were captured earlier than one before them: they leave right behind it.
+    pub fn backward(&self) -> u64 {
+        self.backward
+    }
+}
+
+/// Picoseconds after which a rate that goes evenly from `from` to `to` within `over` seconds has made `units`.
+fn ramp(from: f64, to: f64, over: f64, units: f64) -> u64 {
+    let whole = (from + to) / 2.0 * over;
+    let seconds = if units >= whole {
+        over + (units - whole) / to
+    } else {
+        // units = from t + (to - from) / (2 over) t^2, in the form that does not cancel out.
+        let slope = (to - from) / over;
+        2.0 * units / (from + (from * from + 2.0 * slope * units).max(0.0).sqrt())
+    };
+    (seconds * 1e12) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn due(timing: Timing, frames: &[(u64, u32)]) -> Vec<u64> {
+        let mut schedule = Schedule::new(timing, None);
+        frames.iter().map(|&(time, len)| schedule.next(time, len).0).collect()
+    }
+
+    #[test]
+    fn captured_gaps_stay_from_the_first_on_and_shrink_by_the_multiplier() {
+        let frames = [(5_000, 60), (5_002, 60), (5_000_005_002, 60)];
+        assert_eq!(due(Timing::ORIGINAL, &frames), [0, 2_000, 5_000_000_002_000]);
+        assert_eq!(due(Timing::Captured { num: 3, den: 1 }, &frames), [0, 666, 1_666_666_667_333]);
+    }
+
+    #[test]
+    fn a_frame_that_was_captured_too_early_follows_at_once_and_moves_nothing_behind_it() {
+        assert_eq!(due(Timing::ORIGINAL, &[(100, 60), (50, 60), (110, 60)]), [0, 0, 10_000]);
+    }
+
+    #[test]
+    fn a_loop_begins_behind_the_last_frame_and_the_delay() {
+        let mut schedule = Schedule::new(Timing::ORIGINAL, None);
+        let mut all = Vec::new();
+        for _ in 0..2 {
+            all.extend([10, 20].map(|time| schedule.next(time, 60).0));
+            schedule.begin(Picos(7));
+        }
+        assert_eq!(all, [0, 10_000, 10_007, 20_007]);
+    }
+
+    #[test]
+    fn long_gaps_are_cut_where_that_is_asked_for() {
+        let mut schedule = Schedule::new(Timing::ORIGINAL, Some(1_000));
+        assert_eq!([0, 5_000, 5_500].map(|t| schedule.next(t, 60).0), [0, 1_000_000, 1_500_000]);
+    }
+
+    #[test]
+    fn several_frames_at_once_keep_the_rate() {
+        let timing = Timing::Paced { gap: Gap::PerFrame { num: 1_000_000_000_000, den: 3 }, together: 2 };
+        assert_eq!(
+            due(timing, &[(0, 60); 7]),
+            [0, 0, 666_666_666_666, 666_666_666_666, 1_333_333_333_333, 1_333_333_333_333, 2_000_000_000_000]
+        );
+    }
+
+    #[test]
+    fn a_ramp_has_made_what_lies_under_it() {
+        // From 0 to 100 a second within 2 s: 100 frames, and then one each 10 ms.
+        let timing = Timing::Ramp { from: 0.0, to: 100.0, over: Picos(2_000_000_000_000), octets: None };
+        let due = due(timing, &[(0, 60); 103]);
+        assert_eq!((due[0], due[25]), (0, 1_000_000_000_000));
+        assert_eq!(due[100..], [2_000_000_000_000, 2_010_000_000_000, 2_020_000_000_000]);
+    }
+
+    proptest! {
+        #[test]
+        fn frame_n_is_due_exactly_n_gaps_behind_the_first(num in 1..u64::MAX >> 24, den in 1..1_000_000u64, n in 0..2000u64) {
+            let timing = Timing::Paced { gap: Gap::PerFrame { num, den }, together: 1 };
+            let mut schedule = Schedule::new(timing, None);
+            let last = (0..=n).map(|_| schedule.next(0, 60).0).last().unwrap();
+            prop_assert_eq!(u128::from(last), u128::from(n) * u128::from(num) / u128::from(den));
+        }
+
+        #[test]
+        fn octets_take_their_time_whatever_their_frames(lens in prop::collection::vec(60..1500u32, 1..200), den in 1..1000u64) {
+            let timing = Timing::Paced { gap: Gap::PerOctet { num: 8_000_003, den, extra: 0 }, together: 1 };
+            let mut schedule = Schedule::new(timing, None);
+            let before: u64 = lens[..lens.len() - 1].iter().map(|&len| u64::from(len)).sum();
+            let last = lens.iter().map(|&len| schedule.next(0, len).0).last().unwrap();
+            prop_assert_eq!(u128::from(last), u128::from(before) * 8_000_003 / u128::from(den));
+        }
+    }
+}

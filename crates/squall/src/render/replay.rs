@@ -1,0 +1,55 @@
+//! What became of captures, in the words and the order of tcpreplay's summary.
+
+use std::fmt::Write;
+
+use crate::report::Report;
+
+/// Lines for the end of a replay's summary; empty for other runs.
+pub fn replay(report: &Report) -> String {
+    let Some(replay) = &report.replay else { return String::new() };
+    let mut text = String::from("\n");
+    let mut line = |args: std::fmt::Arguments<'_>| {
+        // A String takes all.
+        let _ = writeln!(text, "{args}");
+    };
+    let seconds = report.duration_s;
+    let rate = |n: u64| if seconds > 0.0 { n as f64 / seconds } else { 0.0 };
+    line(format_args!("Actual: {} packets ({} bytes) sent in {seconds:.2} seconds", replay.packets, replay.octets));
+    line(format_args!(
+        "Rated: {:.1} Bps, {:.2} Mbps, {:.2} pps",
+        rate(replay.octets),
+        rate(replay.octets) * 8.0 / 1e6,
+        rate(replay.packets)
+    ));
+    for port in &replay.ports {
+        let address = report.ports.iter().find(|p| p.name == port.port).map_or("", |p| p.address.as_str());
+        line(format_args!("Statistics for network device: {address}"));
+        for (name, n) in [
+            ("Attempted packets:", port.attempted),
+            ("Successful packets:", port.successful),
+            ("Failed packets:", port.failed),
+            ("Truncated packets:", port.truncated),
+            ("Retried packets:", port.retried),
+        ] {
+            line(format_args!("\t{name:<26} {}", n));
+        }
+    }
+    let read = &replay.read;
+    for (n, what) in [
+        (read.too_long, "were left out: longer than their port takes (--too-long truncate)"),
+        (read.not_ethernet, "were left out: no Ethernet frames, and nothing that could be made such"),
+        (read.cut, "were sent as captured, which is not whole: the capture's snap length cut them"),
+        (read.backward, "had earlier time stamps than one before them, and followed it at once"),
+    ] {
+        if n > 0 {
+            line(format_args!("{} of the captures' packets {what}", n));
+        }
+    }
+    if replay.starved_s > 0.001 {
+        line(format_args!("The sender waited {:.3} s for the captures to be read (--preload)", replay.starved_s));
+    }
+    if let Some(fault) = &replay.fault {
+        line(format_args!("Ended early: {fault}"));
+    }
+    text
+}
