@@ -4,7 +4,7 @@ use std::{path::PathBuf, process::ExitCode, str::FromStr};
 
 use squall::{
     Error, Session,
-    replaying::{Gap, Replay, Timing, TooLong},
+    replaying::{Gap, Numbers, Replay, Timing, TooLong},
     units::{Nanos, Picos, Rate, RateUnit, parse_count},
 };
 
@@ -86,6 +86,15 @@ pub struct Args {
     #[arg(short, long, value_name = "TIME", value_parser = seconds_or_time, help_heading = "Loops and ends")]
     duration: Option<Nanos>,
 
+    /// Sends only what EXPR takes, in the language of tcpdump: 'tcp port 80'
+    #[arg(short, long, value_name = "EXPR", help_heading = "Which packets")]
+    filter: Option<String>,
+    /// Sends only these packets, by their numbers over all files: 1-5,9,20-
+    #[arg(long, value_name = "LIST", help_heading = "Which packets")]
+    include: Option<Numbers>,
+    /// Leaves these out
+    #[arg(long, value_name = "LIST", help_heading = "Which packets")]
+    exclude: Option<Numbers>,
     /// Of a frame that is longer than the port takes
     #[arg(long, value_enum, value_name = "WHAT", default_value = "skip")]
     too_long: Long,
@@ -183,6 +192,9 @@ pub fn replay(args: &Args) -> Result<ExitCode, Error> {
             Long::Skip => TooLong::Skip,
             Long::Truncate => TooLong::Truncate,
         },
+        filter: args.filter.as_deref().map(squall::replay::filter).transpose()?,
+        include: args.include.clone(),
+        exclude: args.exclude.clone(),
     };
     let mut session = Session::replay(replay, [("A", args.port.as_str())]);
     session.profile.stop.duration = args.duration;

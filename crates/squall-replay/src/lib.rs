@@ -6,10 +6,12 @@
 #![forbid(unsafe_code)]
 
 mod chunk;
+mod select;
 mod source;
 mod timing;
 
 pub use chunk::{Chunk, Departure};
+pub use select::Numbers;
 pub use source::{Input, Open, Replay, ReplayError, Sent, Source, Tally, TooLong};
 pub use squall_program::Gap;
 pub use timing::{Schedule, Timing};

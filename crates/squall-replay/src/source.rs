@@ -5,10 +5,11 @@ use std::{
     sync::Arc,
 };
 
+use squall_bpf::classic::Filter;
 use squall_pcap::{CaptureError, CaptureReader};
 use squall_units::Picos;
 
-use crate::{Chunk, Departure, Schedule, Timing};
+use crate::{Chunk, Departure, Numbers, Schedule, Timing};
 
 /// What is replayed, and how.
 #[derive(Clone, Debug)]
@@ -28,6 +29,31 @@ pub struct Replay {
     /// All frames are kept in memory after they have been read once.
     pub preload: bool,
     pub too_long: TooLong,
+    /// Frames that it does not take are left out; for Ethernet, a VLAN tag in its place.
+    pub filter: Option<Arc<Filter>>,
+    /// Packets by their numbers, over all files, from 1: others are left out, and of these those in `exclude`.
+    pub include: Option<Numbers>,
+    pub exclude: Option<Numbers>,
+}
+
+impl Default for Replay {
+    /// Nothing, once, as captured.
+    fn default() -> Self {
+        Self {
+            inputs: Vec::new(),
+            merge: false,
+            timing: Timing::ORIGINAL,
+            longest_gap: None,
+            loops: 1,
+            loop_delay: Picos(0),
+            limit: None,
+            preload: false,
+            too_long: TooLong::default(),
+            filter: None,
+            include: None,
+            exclude: None,
+        }
+    }
 }
 
 /// What is done with a frame that is longer than its port takes.
@@ -77,6 +103,8 @@ pub enum ReplayError {
 pub struct Tally {
     pub packets: u64,
     pub octets: u64,
+    /// Were not given: filter or numbers did not take them.
+    pub unwanted: u64,
     /// Were not given: too long for their port.
     pub too_long: u64,
     /// Were not given: are no Ethernet frames, and cannot be made such.
@@ -130,7 +158,7 @@ impl Source {
         }
         let sent = vec![Sent::default(); ports.len()];
         let mut source = Self {
-            pass: Pass::new(ports, replay.too_long, replay.merge),
+            pass: Pass::new(ports, &replay),
             gathered: Gathered::default(),
             stored: Vec::new(),
             next: 0,
@@ -264,10 +292,12 @@ impl Source {
 
 impl Tally {
     fn why(&self) -> String {
-        match (self.packets, self.too_long, self.not_ethernet) {
-            (0, ..) => "the capture has none".to_owned(),
-            (packets, too_long, not_ethernet) => format!(
-                "of {packets} read, {too_long} are longer than their port takes, and {not_ethernet} are no Ethernet frames"
+        let Self { packets, unwanted, too_long, not_ethernet, .. } = self;
+        match packets {
+            0 => "the capture has none".to_owned(),
+            _ => format!(
+                "of {packets} read, {unwanted} are not wanted, {too_long} longer than their port takes, and {not_ethernet} no \
+                 Ethernet frames"
             ),
         }
     }
@@ -406,7 +436,12 @@ struct Pass {
     ports: Vec<u32>,
     too_long: TooLong,
     merge: bool,
+    filter: Option<Arc<Filter>>,
+    include: Option<Numbers>,
+    exclude: Option<Numbers>,
     heads: Vec<Head>,
+    /// Packets read of this reading.
+    number: u64,
     /// The capture to be read when those at hand are read.
     next: usize,
     /// The next frame is the first of a capture, or of all.
@@ -434,12 +469,24 @@ struct Held {
 }
 
 impl Pass {
-    fn new(ports: Vec<u32>, too_long: TooLong, merge: bool) -> Self {
-        Self { ports, too_long, merge, heads: Vec::new(), next: 0, begins: true, tally: Tally::default() }
+    fn new(ports: Vec<u32>, replay: &Replay) -> Self {
+        Self {
+            ports,
+            too_long: replay.too_long,
+            merge: replay.merge,
+            filter: replay.filter.clone(),
+            include: replay.include.clone(),
+            exclude: replay.exclude.clone(),
+            heads: Vec::new(),
+            number: 0,
+            next: 0,
+            begins: true,
+            tally: Tally::default(),
+        }
     }
 
     fn begin(&mut self, inputs: &[Input]) -> Result<(), ReplayError> {
-        (self.next, self.begins) = (0, true);
+        (self.next, self.number, self.begins) = (0, 0, true);
         self.heads.clear();
         self.open_next(inputs)?;
         while self.merge && self.next < inputs.len() {
@@ -505,6 +552,7 @@ impl Pass {
         let held = head.packets[head.at];
         head.at += 1;
         let octets = &head.octets[held.begin..held.end];
+        self.number += 1;
         self.tally.packets += 1;
         self.tally.octets += octets.len() as u64;
         self.tally.cut += u64::from((octets.len() as u32) < held.wire_len);
@@ -522,6 +570,13 @@ impl Pass {
                 }
             },
         };
+        let number = self.number;
+        let listed = self.include.as_ref().is_none_or(|numbers| numbers.contains(number))
+            && !self.exclude.as_ref().is_some_and(|numbers| numbers.contains(number));
+        if !listed || !self.filter.as_ref().is_none_or(|filter| filter.run(octets, held.wire_len) > 0) {
+            self.tally.unwanted += 1;
+            return head.go_on();
+        }
         let port = 0;
         let most = self.ports[usize::from(port)].min(LONGEST) as usize;
         let truncated = octets.len() > most;

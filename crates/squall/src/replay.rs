@@ -8,9 +8,13 @@ use std::{
 };
 
 use squall_engine::Replayed;
+use squall_port::ETHERNET;
 use squall_replay::{Input, Replay};
 
-use crate::report::{PortReport, ReplayPort, ReplayRead, ReplayReport};
+use crate::{
+    Error,
+    report::{PortReport, ReplayPort, ReplayRead, ReplayReport},
+};
 
 /// The capture at `path`; `-` is the standard input, which can be read once.
 ///
@@ -28,6 +32,15 @@ pub fn input(path: &Path) -> Input {
     let once = path.metadata().is_ok_and(|about| !about.is_file());
     let open = move || File::open(&path).map(|file| Box::new(file) as Box<dyn Read + Send>);
     Input { name, open: Arc::new(open), once }
+}
+
+/// Takes the frames of captures that `expression` takes, in the language of tcpdump.
+///
+/// # Errors
+/// [`Error::Usage`] for an expression that says nothing, [`Error::Environment`] without libpcap.
+pub fn filter(expression: &str) -> Result<Arc<squall_bpf::classic::Filter>, Error> {
+    let filter = crate::filter::compile_file(expression, ETHERNET)?;
+    Ok(Arc::new(filter.program.clone()))
 }
 
 /// `ports` are those of the replay, in its order.
@@ -49,6 +62,7 @@ pub(crate) fn report(replay: &Replay, replayed: &Replayed, ports: &[PortReport],
         read: ReplayRead {
             packets: tally.packets,
             octets: tally.octets,
+            unwanted: tally.unwanted,
             too_long: tally.too_long,
             not_ethernet: tally.not_ethernet,
             cut: tally.cut,

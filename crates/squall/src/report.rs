@@ -69,6 +69,8 @@ pub struct ReplayReport {
 pub struct ReplayRead {
     pub packets: u64,
     pub octets: u64,
+    /// Were left out: not wanted by the filter, or by their numbers.
+    pub unwanted: u64,
     /// Were left out: longer than their port takes.
     pub too_long: u64,
     /// Were left out: no Ethernet frames, and nothing that could be made such.

@@ -36,6 +36,7 @@ pub fn replay(report: &Report) -> String {
     }
     let read = &replay.read;
     for (n, what) in [
+        (read.unwanted, "were left out by --filter, --include or --exclude"),
         (read.too_long, "were left out: longer than their port takes (--too-long truncate)"),
         (read.not_ethernet, "were left out: no Ethernet frames, and nothing that could be made such"),
         (read.cut, "were sent as captured, which is not whole: the capture's snap length cut them"),
