@@ -1,4 +1,219 @@
 //! A packet of a capture -> those that take its place: rewritten, mapped, cut, filled up, or none.
 //!
-//! Pure: what comes out depends on the packet, on what was asked for, and on a seed.
+//! [`Edits`] say what is asked for, an [`Editor`] does it to one packet after the other. Pure: what comes out depends on
+//! the packets so far, on what was asked for, and on seeds. Names and meanings are tcprewrite's where it has the operation.
+//!
+//! Only the outer headers are edited: what an ICMP error quotes and what tunnels carry stays as it is, MPLS, VLAN tags
+//! and PPPoE aside, behind which the packet is found. Checksums change by as much as the octets under them (RFC 1624): a
+//! right one stays right, a wrong one stays wrong, until [`Edits::fixcsum`] is asked for.
+//!
+//! ```
+//! use squall_edit::{Editor, Edits, Meta};
+//!
+//! let edits = Edits { pnat: vec!["10.0.0.0/8:172.16.0.0/12".parse()?], ttl: Some("-1".parse()?), ..Edits::default() };
+//! let mut editor = Editor::new(&edits, 1)?;
+//! # let packet = [0; 60];
+//! editor.edit(&packet, Meta { time_ns: 0, wire_len: 60, number: 1, side: None }, &mut |octets, meta| {
+//!     assert_eq!((octets.len(), meta.wire_len), (60, 60));
+//! });
+//! assert_eq!(editor.counts().packets_out, 1);
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! ```
 #![forbid(unsafe_code)]
+
+mod anonymize;
+mod counts;
+mod edit;
+mod fragment;
+mod frame;
+mod fuzz;
+mod ip;
+mod link;
+mod network;
+mod select;
+mod sums;
+mod values;
+
+pub use counts::{Counts, Operation, Reason};
+pub use values::{
+    AddressMap, Encapsulation, Endpoints, Factor, FixLen, Key, MacPair, MacSwap, Numbers, PortMap, Prefix, Ttl,
+    ValueError, Vlan, VlanMode, When,
+};
+
+pub use edit::Editor;
+
+/// A packet never becomes longer than this, octets: libpcap's MAXIMUM_SNAPLEN.
+pub const MAX_LEN: usize = 256 << 10;
+
+/// What is asked for. Operations are done in the order of these fields.
+#[derive(Clone, Debug, Default)]
+pub struct Edits {
+    /// Only these packets of the capture.
+    pub packets: Option<Numbers>,
+    /// Only packets from this instant on, and until that.
+    pub from: Option<When>,
+    pub to: Option<When>,
+    /// Drops a packet that is octet for octet one of the N - 1 before it.
+    pub dedup: Option<u32>,
+
+    /// Times from the first packet on are multiplied by this, and all are then shifted, nanoseconds.
+    pub time_scale: Option<Factor>,
+    pub time_shift_ns: i64,
+
+    /// Takes four octets from the end: an FCS that the capture has.
+    pub efcs: bool,
+    /// Fills up with zeros what was not captured, to the length on the wire.
+    pub unfold: bool,
+
+    /// What packets begin with in the end; those that cannot are dropped.
+    pub dlt: Option<Encapsulation>,
+    pub enet_dmac: Option<MacPair>,
+    pub enet_smac: Option<MacPair>,
+    /// Of either address, the first that fits.
+    pub enet_subsmac: Vec<MacSwap>,
+    /// Random addresses, of which the first octets stay: 0..=6.
+    pub enet_mac_seed: Option<u64>,
+    pub enet_mac_seed_keep_bytes: u8,
+    /// Addresses of the link that are multicast or broadcast stay.
+    pub skip_l2_broadcast: bool,
+    pub vlan: Option<Vlan>,
+
+    /// Octets of an IP packet with its header at most, for `mtu_trunc` and [`FixLen::Pad`]; 1500 by default.
+    pub mtu: Option<u32>,
+    pub mtu_trunc: bool,
+    pub fixlen: Option<FixLen>,
+    /// Frames are cut to so many octets (without FCS), and IP's lengths with them.
+    pub truncate: Option<u32>,
+    /// Frames are filled up with zeros to so many octets (without FCS); IP's lengths stay.
+    pub pad: Option<u32>,
+
+    pub tos: Option<u8>,
+    pub tclass: Option<u8>,
+    /// 20 bits.
+    pub flowlabel: Option<u32>,
+    pub ttl: Option<Ttl>,
+    /// Of TCP, UDP, UDP-Lite and DCCP.
+    pub portmap: Option<PortMap>,
+    /// Shifts TCP's sequence numbers, by a random amount for each direction of a connection.
+    pub tcp_sequence: Option<u64>,
+
+    /// One for all packets, or one for each side: sources of the client and destinations of the server by the first.
+    pub pnat: Vec<AddressMap>,
+    pub srcipmap: Option<AddressMap>,
+    pub dstipmap: Option<AddressMap>,
+    pub endpoints: Option<Endpoints>,
+    /// Random addresses, the same for the same.
+    pub seed: Option<u64>,
+    /// Prefix-preserving.
+    pub anonymize: Option<Key>,
+    /// IP addresses that are multicast or broadcast stay.
+    pub skip_broadcast: bool,
+
+    /// Changes one of so many packets at random; 8 by default.
+    pub fuzz_seed: Option<u64>,
+    pub fuzz_factor: Option<u32>,
+    pub fixcsum: bool,
+
+    /// IP packets that are longer than so many octets leave as fragments.
+    pub fragment: Option<u32>,
+    /// Of each packet so many octets are kept; its length on the wire stays.
+    pub snaplen: Option<u32>,
+}
+
+impl Edits {
+    /// Nothing is asked for.
+    pub fn is_empty(&self) -> bool {
+        !self.selects() && !self.retimes() && !self.rewrites() && !self.needs_side()
+    }
+
+    pub(crate) fn selects(&self) -> bool {
+        self.packets.is_some() || self.from.is_some() || self.to.is_some() || self.dedup.is_some()
+    }
+
+    pub(crate) fn retimes(&self) -> bool {
+        self.time_scale.is_some() || self.time_shift_ns != 0
+    }
+
+    pub(crate) fn rewrites(&self) -> bool {
+        self.efcs
+            || self.unfold
+            || self.dlt.is_some()
+            || self.edits_link()
+            || self.edits_lengths()
+            || self.edits_network()
+            || self.fuzz_seed.is_some()
+            || self.fixcsum
+            || self.fragment.is_some()
+            || self.snaplen.is_some()
+    }
+
+    pub(crate) fn edits_macs(&self) -> bool {
+        self.enet_dmac.is_some()
+            || self.enet_smac.is_some()
+            || !self.enet_subsmac.is_empty()
+            || self.enet_mac_seed.is_some()
+    }
+
+    pub(crate) fn edits_link(&self) -> bool {
+        self.edits_macs() || self.vlan.is_some()
+    }
+
+    pub(crate) fn edits_lengths(&self) -> bool {
+        self.mtu_trunc || self.fixlen.is_some() || self.truncate.is_some() || self.pad.is_some()
+    }
+
+    pub(crate) fn edits_addresses(&self) -> bool {
+        !self.pnat.is_empty()
+            || self.srcipmap.is_some()
+            || self.dstipmap.is_some()
+            || self.endpoints.is_some()
+            || self.seed.is_some()
+            || self.anonymize.is_some()
+    }
+
+    pub(crate) fn edits_network(&self) -> bool {
+        self.edits_addresses()
+            || self.tos.is_some()
+            || self.tclass.is_some()
+            || self.flowlabel.is_some()
+            || self.ttl.is_some()
+            || self.portmap.is_some()
+            || self.tcp_sequence.is_some()
+    }
+
+    /// Whether it matters who sent a packet.
+    pub fn needs_side(&self) -> bool {
+        let two = |pair: Option<MacPair>| pair.is_some_and(|pair| pair.server.is_some());
+        two(self.enet_dmac) || two(self.enet_smac) || self.pnat.len() > 1 || self.endpoints.is_some()
+    }
+}
+
+/// What is known of a packet beside its octets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Meta {
+    /// Since 1970.
+    pub time_ns: u64,
+    /// Octets on the wire, without FCS; never less than there are.
+    pub wire_len: u32,
+    /// In the capture, from 1.
+    pub number: u64,
+    /// `None`: found out where it matters. Of two hosts that one is the client that sends a SYN, else the one that is seen
+    /// to send first.
+    pub side: Option<Side>,
+}
+
+/// Who sent a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Side {
+    Client,
+    Server,
+}
+
+/// Edits that cannot be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("--{option}: {text}")]
+pub struct EditError {
+    /// As on the command line, without dashes.
+    pub option: &'static str,
+    pub text: String,
+}

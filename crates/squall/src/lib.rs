@@ -27,6 +27,7 @@ mod assemble;
 pub mod capture;
 pub mod compare;
 mod cpus;
+pub mod edit;
 mod error;
 mod filter;
 mod flows;

@@ -1,0 +1,425 @@
+//! The way of a packet through all that is asked for.
+
+use squall_measure::flow::{FlowKey, FlowTable, Fragment, Headers, Link, protocol};
+use squall_program::mix;
+
+use crate::{
+    Counts, EditError, Edits, FixLen, MAX_LEN, Meta, Operation, Reason, Side,
+    counts::Done,
+    fragment,
+    frame::Frame,
+    fuzz::{Fuzzed, fuzz},
+    ip, link,
+    network::Network,
+    select::{Selection, retimed},
+    sums,
+};
+
+/// tcprewrite's.
+const MTU: u32 = 1500;
+/// Pairs of hosts of which it is remembered who is the client.
+const PAIRS: usize = 1 << 20;
+
+/// Edits packets of one link type, one after the other.
+pub struct Editor {
+    edits: Edits,
+    link_type: u16,
+    out_type: u16,
+    origin_ns: Option<u64>,
+    selects: bool,
+    retimes: bool,
+    rewrites: bool,
+    needs_side: bool,
+    selection: Selection,
+    network: Option<Network>,
+    /// By both addresses: whether the lower one is the client.
+    pairs: FlowTable<Option<bool>>,
+    counts: Counts,
+    /// Used again for each packet.
+    frame: Frame,
+    scratch: Vec<u8>,
+}
+
+impl Editor {
+    /// For packets of `link_type`, a number of the tcpdump.org list.
+    ///
+    /// # Errors
+    /// An option that contradicts another, or the link.
+    pub fn new(edits: &Edits, link_type: u16) -> Result<Self, EditError> {
+        let out_type = edits.dlt.map_or(link_type, |dlt| dlt.link_type());
+        check(edits, link_type, out_type)?;
+        Ok(Self {
+            link_type,
+            out_type,
+            origin_ns: None,
+            selects: edits.selects(),
+            retimes: edits.retimes(),
+            rewrites: edits.rewrites(),
+            needs_side: edits.needs_side(),
+            selection: Selection::new(edits),
+            network: edits.edits_network().then(|| Network::new(edits)),
+            pairs: FlowTable::new(PAIRS, None),
+            counts: Counts::default(),
+            frame: Frame::default(),
+            scratch: Vec::new(),
+            edits: edits.clone(),
+        })
+    }
+
+    /// Of what comes out.
+    pub fn link_type(&self) -> u16 {
+        self.out_type
+    }
+
+    /// When the capture begins, where that is not the first packet's time: that of the first packet of another link type.
+    pub fn set_origin(&mut self, time_ns: u64) {
+        self.origin_ns.get_or_insert(time_ns);
+    }
+
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// Calls `out` for each packet that takes this one's place: none (dropped), one, or several (fragments).
+    #[inline]
+    pub fn edit(&mut self, octets: &[u8], meta: Meta, out: &mut dyn FnMut(&[u8], Meta)) {
+        self.counts.packets_in += 1;
+        if !(self.selects || self.retimes || self.rewrites) {
+            self.counts.packets_out += 1;
+            return out(octets, meta);
+        }
+        self.edit_some(octets, meta, out);
+    }
+
+    fn edit_some(&mut self, octets: &[u8], mut meta: Meta, out: &mut dyn FnMut(&[u8], Meta)) {
+        let origin_ns = *self.origin_ns.get_or_insert(meta.time_ns);
+        let mut done = Done::default();
+        if self.selects
+            && let Some(operation) = self.selection.refuses(octets, &meta, origin_ns)
+        {
+            return self.counts.add(&done, Some(operation));
+        }
+        if self.retimes {
+            let time_ns = retimed(meta.time_ns, origin_ns, self.edits.time_scale, self.edits.time_shift_ns);
+            done.by(Operation::Time, time_ns != meta.time_ns);
+            meta.time_ns = time_ns;
+        }
+        if !self.rewrites {
+            self.counts.packets_out += 1;
+            self.counts.add(&done, None);
+            return out(octets, meta);
+        }
+        // Taken out and put back: it is none of what the steps below change beside it.
+        let mut frame = std::mem::take(&mut self.frame);
+        frame.set(octets, meta.wire_len, Link::from(self.link_type));
+        let dropped = self.rewrite(&mut frame, &meta, &mut done).err();
+        if dropped.is_none() {
+            let before = self.counts.packets_out;
+            self.emit(&mut frame, meta, &mut done, out);
+            debug_assert!(self.counts.packets_out > before, "what is not dropped comes out");
+        }
+        self.counts.add(&done, dropped);
+        self.frame = frame;
+    }
+
+    /// # Errors
+    /// What the packet is dropped by.
+    fn rewrite(&mut self, frame: &mut Frame, meta: &Meta, done: &mut Done) -> Result<(), Operation> {
+        let edits = &self.edits;
+        if edits.efcs {
+            let len = (frame.wire_len() as usize).saturating_sub(4);
+            done.by(Operation::Efcs, frame.cut(len));
+        }
+        if edits.unfold && frame.missing > 0 {
+            let len = frame.wire_len() as usize;
+            if len <= MAX_LEN {
+                frame.fill(len);
+                done.by(Operation::Unfold, true);
+            } else {
+                done.refuse(Reason::TooLong);
+            }
+        }
+        let mut side = meta.side;
+        if self.needs_side && side.is_none() {
+            let headers = Headers::parse(&frame.octets, frame.link);
+            side = Some(side_of(&mut self.pairs, &headers, meta.time_ns));
+        }
+        if let Some(to) = edits.dlt {
+            match link::convert(frame, self.link_type, to, &mut self.scratch) {
+                Ok(changed) => done.by(Operation::Dlt, changed),
+                Err(reason) => {
+                    done.refuse(reason);
+                    return Err(Operation::Dlt);
+                }
+            }
+            frame.link = Link::from(self.out_type);
+        }
+        if edits.edits_macs() {
+            match link::edit_macs(&mut frame.octets, edits, side) {
+                Ok(changed) => done.by(Operation::Macs, changed),
+                Err(reason) => done.refuse(reason),
+            }
+        }
+        if let Some(vlan) = &edits.vlan {
+            match link::edit_vlan(&mut frame.octets, vlan) {
+                Ok(changed) => done.by(Operation::Vlan, changed),
+                Err(reason) => done.refuse(reason),
+            }
+        }
+        self.parse(frame);
+        // Behind IP's end, raw IP has nothing: what filled an Ethernet frame up stays with Ethernet.
+        if edits.dlt.is_some() && self.out_type != link::ETHERNET && frame.is_ip() {
+            let end = frame.ip_end();
+            frame.cut(end);
+            self.parse(frame);
+        }
+        if edits.edits_lengths() {
+            self.edit_lengths(frame, done)?;
+        }
+        if let Some(network) = &mut self.network {
+            network.edit(frame, side, done);
+        }
+        let mut fix = self.edits.fixcsum;
+        if let Some(seed) = self.edits.fuzz_seed {
+            match fuzz(frame, meta.number, seed, self.edits.fuzz_factor.unwrap_or(8)) {
+                Fuzzed::No => {}
+                Fuzzed::Drop => return Err(Operation::Fuzz),
+                Fuzzed::Octets => {
+                    done.by(Operation::Fuzz, true);
+                    fix = true;
+                }
+                Fuzzed::Shorter(len) => {
+                    self.shorten(frame, len);
+                    done.by(Operation::Fuzz, true);
+                    fix = true;
+                }
+            }
+        }
+        if fix && frame.is_ip() {
+            let (changed, unknown) = sums::fix(&mut frame.octets, &frame.headers);
+            done.by(Operation::Fixcsum, changed && self.edits.fixcsum);
+            match unknown {
+                Some(sums::Unknown::Cut) => done.refuse(Reason::Cut),
+                Some(sums::Unknown::Routed) => done.refuse(Reason::Routed),
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds the headers, also behind those of links that are written but not parsed.
+    fn parse(&self, frame: &mut Frame) {
+        if !matches!(self.out_type, 50 | 104) || self.edits.dlt.is_none() {
+            return frame.parse();
+        }
+        // Both have four octets in front.
+        let Some(rest) = frame.octets.get(4..) else { return frame.headers = Headers::default() };
+        let mut headers = Headers::parse(rest, Link::Raw);
+        for at in [&mut headers.network, &mut headers.transport, &mut headers.payload, &mut headers.end] {
+            *at += 4;
+        }
+        frame.headers = headers;
+    }
+
+    fn edit_lengths(&self, frame: &mut Frame, done: &mut Done) -> Result<(), Operation> {
+        let edits = &self.edits;
+        let mtu = edits.mtu.unwrap_or(MTU) as usize;
+        let network = frame.headers.network as usize;
+        if let Some(fixlen) = edits.fixlen
+            && frame.is_ip()
+        {
+            let end = frame.ip_end();
+            if end > frame.octets.len() {
+                match fixlen {
+                    FixLen::Del => return Err(Operation::Fixlen),
+                    FixLen::Pad => {
+                        let len = end.min(network + mtu).max(frame.octets.len());
+                        frame.fill(len);
+                        frame.missing = 0;
+                        if len < end {
+                            ip::set_len(&mut frame.octets, &frame.headers, len - network);
+                        }
+                    }
+                    FixLen::Trunc => {
+                        let len = frame.octets.len() - network;
+                        frame.missing = 0;
+                        ip::set_len(&mut frame.octets, &frame.headers, len);
+                    }
+                }
+                done.by(Operation::Fixlen, true);
+                self.parse(frame);
+            }
+        }
+        if edits.mtu_trunc && frame.is_ip() && frame.ip_end() > network + mtu {
+            self.cut_ip(frame, network + mtu, Operation::MtuTrunc, done);
+        }
+        if let Some(len) = edits.truncate.map(|len| len as usize)
+            && frame.wire_len() as usize > len
+        {
+            if frame.is_ip() && frame.ip_end() > len {
+                self.cut_ip(frame, len, Operation::Truncate, done);
+            } else {
+                frame.cut(len);
+                done.by(Operation::Truncate, true);
+                self.parse(frame);
+            }
+        }
+        if let Some(len) = edits.pad.map(|len| len as usize)
+            && frame.wire_len() < len as u32
+        {
+            // What is missing stays so, before what is put behind.
+            let missing = frame.missing as usize;
+            if missing == 0 {
+                frame.fill(len);
+            } else {
+                frame.missing = (len - frame.octets.len()) as u32;
+            }
+            done.by(Operation::Pad, true);
+            self.parse(frame);
+        }
+        Ok(())
+    }
+
+    /// Cuts the packet to `end` octets, on the wire too; IP's length follows if it can.
+    fn cut_ip(&self, frame: &mut Frame, end: usize, operation: Operation, done: &mut Done) {
+        let network = frame.headers.network as usize;
+        frame.cut(end);
+        let least = if frame.headers.key.version == 4 { network + 20 } else { network + 40 };
+        if end >= least {
+            ip::set_len(&mut frame.octets, &frame.headers, end - network);
+        } else {
+            done.refuse(Reason::Headers);
+        }
+        done.by(operation, true);
+        self.parse(frame);
+    }
+
+    /// IP's packet has `len` octets, UDP's datagram what is left of them.
+    fn shorten(&self, frame: &mut Frame, len: usize) {
+        let network = frame.headers.network as usize;
+        frame.cut(network + len);
+        ip::set_len(&mut frame.octets, &frame.headers, len);
+        if frame.headers.key.protocol == protocol::UDP && frame.headers.fragment == Fragment::Whole {
+            let transport = frame.headers.transport as usize;
+            let udp = (network + len - transport) as u16;
+            frame.octets[transport + 4..transport + 6].copy_from_slice(&udp.to_be_bytes());
+        }
+        self.parse(frame);
+    }
+
+    fn emit(&mut self, frame: &mut Frame, meta: Meta, done: &mut Done, out: &mut dyn FnMut(&[u8], Meta)) {
+        let snaplen = self.edits.snaplen.map_or(usize::MAX, |len| len as usize);
+        if let Some(mtu) = self.edits.fragment.map(|mtu| mtu as usize)
+            && frame.is_ip()
+        {
+            let identification = mix(meta.number, 0x6964) as u32;
+            match fragment::cuts(frame, mtu, identification) {
+                Ok(None) => {}
+                Ok(Some(cuts)) => {
+                    done.by(Operation::Fragment, true);
+                    let mut scratch = std::mem::take(&mut self.scratch);
+                    cuts.each(&frame.octets, &mut scratch, |octets| {
+                        self.counts.packets_out += 1;
+                        let kept = &octets[..octets.len().min(snaplen)];
+                        done.by(Operation::Snaplen, kept.len() < octets.len());
+                        out(kept, Meta { wire_len: octets.len() as u32, ..meta });
+                    });
+                    self.scratch = scratch;
+                    return;
+                }
+                Err(reason) => done.refuse(reason),
+            }
+        }
+        self.counts.packets_out += 1;
+        let kept = &frame.octets[..frame.octets.len().min(snaplen)];
+        done.by(Operation::Snaplen, kept.len() < frame.octets.len());
+        out(kept, Meta { wire_len: frame.wire_len(), ..meta });
+    }
+}
+
+/// The sender of a SYN is the client, that of its answer the server; else who of both was first.
+fn side_of(pairs: &mut FlowTable<Option<bool>>, headers: &Headers, now_ns: u64) -> Side {
+    const SYN: u8 = 2;
+    const ACK: u8 = 16;
+    let key =
+        FlowKey { src: headers.key.src, dst: headers.key.dst, version: headers.key.version, ..FlowKey::default() };
+    // No entry for an own address alone: who talks to itself is a client.
+    let (pair, swapped) = key.canonical();
+    let Some(lower) = pairs.entry(&pair, now_ns) else { return Side::Client };
+    let opens = headers.key.protocol == protocol::TCP && headers.tcp_flags & SYN != 0;
+    let answers = opens && headers.tcp_flags & ACK != 0;
+    // Once known it stays: addresses are not to change sides within a capture.
+    let lower_is_client = *lower.get_or_insert(swapped == answers);
+    if lower_is_client != swapped { Side::Client } else { Side::Server }
+}
+
+fn check(edits: &Edits, link_type: u16, out_type: u16) -> Result<(), EditError> {
+    let wrong = |option, text: &str| Err(EditError { option, text: text.into() });
+    if edits.pnat.len() > 2 {
+        return wrong("pnat", "given more than twice; expected one for all packets, or one for each side");
+    }
+    let maps = [
+        ("pnat", !edits.pnat.is_empty()),
+        ("srcipmap", edits.srcipmap.is_some() || edits.dstipmap.is_some()),
+        ("endpoints", edits.endpoints.is_some()),
+    ];
+    let mut given = maps.iter().filter(|(_, given)| *given);
+    if let (Some((first, _)), Some((second, _))) = (given.next(), given.next()) {
+        return wrong(second, &format!("contradicts --{first}: both say what addresses become"));
+    }
+    if edits.anonymize.is_some() {
+        let others = [("seed", edits.seed.is_some()), maps[0], maps[1], maps[2]];
+        if let Some((other, _)) = others.iter().find(|(_, given)| *given) {
+            return wrong(
+                "anonymize",
+                &format!("contradicts --{other}: prefixes would not stay; do one after the other, into two files"),
+            );
+        }
+    }
+    if edits.enet_mac_seed.is_some()
+        && (edits.enet_dmac.is_some() || edits.enet_smac.is_some() || !edits.enet_subsmac.is_empty())
+    {
+        return wrong("enet-mac-seed", "contradicts --enet-dmac, --enet-smac and --enet-subsmac");
+    }
+    if edits.enet_mac_seed_keep_bytes > 6 {
+        return wrong("enet-mac-seed-keep-bytes", "a MAC address has 6 octets");
+    }
+    if edits.fuzz_factor == Some(0) {
+        return wrong("fuzz-factor", "0 of them; expected 1 or more");
+    }
+    if out_type != link::ETHERNET {
+        let given = [
+            ("enet-dmac", edits.enet_dmac.is_some()),
+            ("enet-smac", edits.enet_smac.is_some()),
+            ("enet-subsmac", !edits.enet_subsmac.is_empty()),
+            ("enet-mac-seed", edits.enet_mac_seed.is_some()),
+            ("enet-vlan", edits.vlan.is_some()),
+            ("efcs", edits.efcs && link_type != link::ETHERNET),
+        ];
+        if let Some((option, _)) = given.iter().find(|(_, given)| *given) {
+            return wrong(
+                option,
+                &format!("the packets are of link type {out_type}, without Ethernet's header\n  try --dlt enet"),
+            );
+        }
+    }
+    for (option, octets, least) in [
+        ("mtu", edits.mtu, 1),
+        ("fragment", edits.fragment, 28),
+        ("truncate", edits.truncate, 1),
+        ("pad", edits.pad, 1),
+    ] {
+        if octets.is_some_and(|octets| !(least..=0xffff).contains(&octets)) {
+            return wrong(option, &format!("expected {least} to 65535 octets"));
+        }
+    }
+    let reads_ip = edits.edits_network() || edits.edits_lengths() || edits.fixcsum || edits.fragment.is_some();
+    if reads_ip && edits.dlt.is_none() && Link::from(link_type) == Link::Other {
+        let option = if edits.fixcsum { "fixcsum" } else { "dlt" };
+        return wrong(
+            option,
+            &format!("packets of link type {link_type} are not looked into\n  try --dlt enet, if they hold IP"),
+        );
+    }
+    Ok(())
+}
