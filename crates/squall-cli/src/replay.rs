@@ -1,11 +1,12 @@
 //! `squall replay`: captures are sent again. Options are those of tcpreplay where it has them.
 
-use std::{path::PathBuf, process::ExitCode, str::FromStr};
+use std::{path::PathBuf, process::ExitCode};
 
 use squall::{
     Error, Session,
-    replaying::{Gap, Numbers, Replay, Timing, TooLong},
-    units::{Nanos, Picos, Rate, RateUnit, parse_count},
+    replay::{Decimal, Ramp, Speed},
+    replaying::{Numbers, Replay, TooLong},
+    units::{Nanos, Picos, Rate, parse_count},
 };
 
 use crate::{
@@ -52,7 +53,7 @@ pub struct Args {
     #[arg(short = 'p', long, value_name = "PPS", group = "speed", help_heading = "Speed")]
     pps: Option<Decimal>,
     /// With --pps, so many frames at once
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Speed")]
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "pps", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Speed")]
     pps_multi: u32,
     /// Mb/s of the frames without FCS, as tcpreplay counts
     #[arg(short = 'M', long, value_name = "MBPS", group = "speed", help_heading = "Speed")]
@@ -117,56 +118,6 @@ enum Long {
     Truncate,
 }
 
-/// A number with a fraction, exactly.
-#[derive(Clone, Copy, Debug)]
-struct Decimal {
-    num: u64,
-    den: u64,
-}
-
-impl FromStr for Decimal {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?}: expected a number above 0, with at most 6 decimal places");
-        let (whole, part) = text.split_once('.').unwrap_or((text, ""));
-        let digits = |s: &str| s.bytes().all(|b| b.is_ascii_digit());
-        if !digits(whole) || !digits(part) || part.len() > 6 || (whole.len() + part.len()) == 0 {
-            return Err(wrong());
-        }
-        let num: u64 = format!("{whole}{part}").parse().map_err(|_| wrong())?;
-        match num {
-            0 => Err(wrong()),
-            num => Ok(Self { num, den: 10u64.pow(part.len() as u32) }),
-        }
-    }
-}
-
-/// `FROM..TO:TIME`.
-#[derive(Clone, Copy, Debug)]
-struct Ramp {
-    from: Rate,
-    to: Rate,
-    over: Nanos,
-}
-
-impl FromStr for Ramp {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?}: expected FROM..TO:TIME, as in 1kpps..100kpps:30s or 10Mbps..1Gbps:1m");
-        let (rates, over) = text.rsplit_once(':').ok_or_else(wrong)?;
-        let (from, to) = rates.split_once("..").ok_or_else(wrong)?;
-        let rate = |text: &str| text.parse::<Rate>().map_err(|error| format!("{text:?}: {error}"));
-        let ramp = Self { from: rate(from)?, to: rate(to)?, over: over.parse().map_err(|e| format!("{over:?}: {e}"))? };
-        let alike = ramp.from.unit == ramp.to.unit && !matches!(ramp.to.unit, RateUnit::Max | RateUnit::Percent);
-        if !alike || ramp.to.is_zero() || ramp.over == Nanos::ZERO {
-            return Err(format!("{}; both rates in one unit, the second and the time above 0", wrong()));
-        }
-        Ok(ramp)
-    }
-}
-
 /// `10` is seconds, as for tcpreplay.
 fn seconds_or_time(text: &str) -> Result<Nanos, String> {
     match text.parse::<u64>() {
@@ -179,7 +130,7 @@ pub fn replay(args: &Args) -> Result<ExitCode, Error> {
     let replay = Replay {
         inputs: args.files.iter().map(|path| squall::replay::input(path)).collect(),
         merge: args.merge,
-        timing: args.timing()?,
+        timing: args.speed().timing(args.pps_multi)?,
         longest_gap: args.maxsleep.map(|ms| ms.saturating_mul(1_000_000)),
         loops: args.loops,
         loop_delay: Picos::from(match (args.loopdelay_ms, args.loopdelay_ns) {
@@ -206,44 +157,15 @@ pub fn replay(args: &Args) -> Result<ExitCode, Error> {
 }
 
 impl Args {
-    fn timing(&self) -> Result<Timing, Error> {
-        let paced = |gap| Timing::Paced { gap, together: self.pps_multi };
-        if self.pps_multi > 1 && self.pps.is_none() {
-            return Err(Error::Usage("--pps-multi needs --pps\n  try --pps 1000 --pps-multi 10".into()));
+    fn speed(&self) -> Speed {
+        match (self.multiplier, self.pps, self.mbps, self.rate, self.ramp) {
+            _ if self.topspeed => Speed::Top,
+            (Some(factor), ..) => Speed::Captured(factor),
+            (_, Some(pps), ..) => Speed::Pps(pps),
+            (_, _, Some(mbps), ..) => Speed::Mbps(mbps),
+            (.., Some(rate), _) => Speed::Rate(rate),
+            (.., Some(ramp)) => Speed::Ramp(ramp),
+            _ => Speed::default(),
         }
-        Ok(match (self.multiplier, self.pps, self.mbps, self.rate, self.ramp) {
-            _ if self.topspeed => Timing::Top,
-            (Some(Decimal { num, den }), ..) => Timing::Captured { num, den },
-            (_, Some(Decimal { num, den }), ..) => paced(Gap::from_pps(num, den)),
-            (_, _, Some(Decimal { num, den }), ..) => {
-                let num =
-                    num.checked_mul(1_000_000).ok_or_else(|| Error::Usage("--mbps: more than any port has".into()))?;
-                match Gap::from_bps(num, den, false) {
-                    Gap::PerOctet { num, den, .. } => paced(Gap::PerOctet { num, den, extra: 0 }),
-                    gap => paced(gap),
-                }
-            }
-            (.., Some(rate), _) => match rate.unit {
-                RateUnit::Max => Timing::Top,
-                RateUnit::Pps => paced(Gap::from_pps(rate.num, rate.den)),
-                RateUnit::BpsL1 => paced(Gap::from_bps(rate.num, rate.den, true)),
-                RateUnit::BpsL2 => paced(Gap::from_bps(rate.num, rate.den, false)),
-                RateUnit::Percent => {
-                    return Err(Error::Usage(
-                        "--rate: a replay knows no share of the port\n  try 10kpps or 1Gbps".into(),
-                    ));
-                }
-            },
-            (.., Some(Ramp { from, to, over })) => {
-                let (octets, scale) = match to.unit {
-                    RateUnit::BpsL1 => (Some(24), 8.0),
-                    RateUnit::BpsL2 => (Some(4), 8.0),
-                    _ => (None, 1.0),
-                };
-                let a_second = |rate: Rate| rate.num as f64 / rate.den as f64 / scale;
-                Timing::Ramp { from: a_second(from), to: a_second(to), over: over.into(), octets }
-            }
-            _ => Timing::ORIGINAL,
-        })
     }
 }
