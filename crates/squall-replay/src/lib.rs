@@ -5,13 +5,21 @@
 //! nothing is sent. Ports are but numbers.
 #![forbid(unsafe_code)]
 
+pub mod cache;
 mod chunk;
 mod select;
 mod source;
+pub mod split;
+pub mod stats;
 mod timing;
+pub mod unique;
 
+pub use cache::{Cache, CacheError};
 pub use chunk::{Chunk, Departure};
 pub use select::Numbers;
 pub use source::{Input, Open, Replay, ReplayError, Sent, Source, Tally, TooLong};
+pub use split::{Side, Split, SplitError, Splitter};
 pub use squall_program::Gap;
+pub use stats::Stats;
 pub use timing::{Schedule, Timing};
+pub use unique::Unique;

@@ -1,0 +1,248 @@
+//! tcpprep's cache files: which packet leaves by which port ([`Cache`]).
+//!
+//! Version 04, all numbers in the network's order: `tcpprep\0`, the version as text in four octets, packets (64 bits),
+//! packets per octet (16 bits: 4), octets of comment (16 bits), the comment, then two bits a packet, the first packet in
+//! the lowest: 1 is the primary port and not the secondary, 2 is to be sent at all.
+
+use std::fmt;
+
+use crate::split::Side;
+
+const MAGIC: &[u8; 8] = b"tcpprep\0";
+const HEADER: usize = 24;
+/// In the header's words.
+const PACKETS_PER_OCTET: u16 = 4;
+
+const PRIMARY: u8 = 1;
+const SENT: u8 = 2;
+
+/// A side for each packet of a capture.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cache {
+    comment: Vec<u8>,
+    packets: u64,
+    sides: Vec<u8>,
+}
+
+/// Why octets are no cache.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("octet {offset}: {problem}")]
+pub struct CacheError {
+    /// From the file's beginning.
+    pub offset: usize,
+    pub problem: String,
+}
+
+impl Cache {
+    /// Of a comment as long as tcpprep's format has room for; what is longer is cut.
+    pub const LONGEST_COMMENT: usize = 0xffff;
+
+    pub fn new(comment: &str) -> Self {
+        let mut len = comment.len().min(Self::LONGEST_COMMENT);
+        while !comment.is_char_boundary(len) {
+            len -= 1;
+        }
+        Self { comment: comment.as_bytes()[..len].to_vec(), ..Self::default() }
+    }
+
+    /// The next packet's.
+    pub fn push(&mut self, side: Side) {
+        let shift = self.packets % 4 * 2;
+        if shift == 0 {
+            self.sides.push(0);
+        }
+        let bits = match side {
+            Side::Primary => SENT | PRIMARY,
+            Side::Secondary => SENT,
+            Side::Skip => 0,
+        };
+        *self.sides.last_mut().expect("an octet for the packet") |= bits << shift;
+        self.packets += 1;
+    }
+
+    /// That of packet `number`, which counts from 1; `None` behind the last.
+    #[inline]
+    pub fn side(&self, number: u64) -> Option<Side> {
+        let index = number.checked_sub(1).filter(|index| *index < self.packets)?;
+        let bits = self.sides[(index / 4) as usize] >> (index % 4 * 2);
+        Some(match bits & (SENT | PRIMARY) {
+            SENT => Side::Secondary,
+            bits if bits & SENT != 0 => Side::Primary,
+            _ => Side::Skip,
+        })
+    }
+
+    /// Packets.
+    pub fn len(&self) -> u64 {
+        self.packets
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.packets == 0
+    }
+
+    pub fn sides(&self) -> impl Iterator<Item = Side> + '_ {
+        (1..=self.packets).filter_map(|number| self.side(number))
+    }
+
+    /// What tcpprep was called with, or what its user had to say.
+    pub fn comment(&self) -> String {
+        String::from_utf8_lossy(&self.comment).into_owned()
+    }
+
+    /// Packets of the primary port, of the secondary, and of none.
+    pub fn counts(&self) -> Counts {
+        let mut counts = Counts::default();
+        for side in self.sides() {
+            counts.add(side);
+        }
+        counts
+    }
+
+    /// # Errors
+    /// If they are not those of a cache file of version 04, whole and without anything behind.
+    pub fn parse(octets: &[u8]) -> Result<Self, CacheError> {
+        let wrong = |offset: usize, problem: String| Err(CacheError { offset, problem });
+        if octets.get(..8) != Some(MAGIC) {
+            return wrong(0, "not a cache of tcpprep: expected the text \"tcpprep\"".into());
+        }
+        let Some(header) = octets.first_chunk::<HEADER>() else {
+            return wrong(octets.len(), format!("ends within the header of {HEADER} octets"));
+        };
+        let text = String::from_utf8_lossy(&header[8..12]);
+        let version = text.trim_end_matches('\0');
+        if version != "04" {
+            return wrong(8, format!("version {version:?}: expected 04; try: make it anew, by tcpprep or squall prep"));
+        }
+        let packets = u64::from_be_bytes(std::array::from_fn(|i| header[12 + i]));
+        let per_octet = u16::from_be_bytes([header[20], header[21]]);
+        if per_octet != PACKETS_PER_OCTET {
+            return wrong(20, format!("{per_octet} packets in an octet: expected {PACKETS_PER_OCTET}"));
+        }
+        let comment_len = usize::from(u16::from_be_bytes([header[22], header[23]]));
+        let Some((comment, sides)) = octets[HEADER..].split_at_checked(comment_len) else {
+            return wrong(octets.len(), format!("ends within the comment of {comment_len} octets"));
+        };
+        let expected = packets.div_ceil(4);
+        if (sides.len() as u64) < expected {
+            let room = sides.len() * 4;
+            return wrong(
+                octets.len(),
+                format!("ends within the sides of {packets} packets: there are {room} at most"),
+            );
+        }
+        if sides.len() as u64 > expected {
+            // tcpprep writes those that --include or --exclude leave out once a pass, so that all behind them are another
+            // packet's.
+            let offset = HEADER + comment_len + expected as usize;
+            let try_it =
+                "tcpprep's --auto together with --include or --exclude writes such; try: make it by squall prep";
+            return wrong(offset, format!("more sides than those of {packets} packets; {try_it}"));
+        }
+        Ok(Self { comment: comment.to_vec(), packets, sides: sides.to_vec() })
+    }
+
+    /// The file.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut octets = Vec::with_capacity(HEADER + self.comment.len() + self.sides.len());
+        octets.extend(MAGIC);
+        octets.extend(b"04\0\0");
+        octets.extend(self.packets.to_be_bytes());
+        octets.extend(PACKETS_PER_OCTET.to_be_bytes());
+        octets.extend((self.comment.len() as u16).to_be_bytes());
+        octets.extend(&self.comment);
+        octets.extend(&self.sides);
+        octets
+    }
+}
+
+/// How many packets are on which side.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub primary: u64,
+    pub secondary: u64,
+    pub skipped: u64,
+}
+
+impl Counts {
+    pub fn add(&mut self, side: Side) {
+        match side {
+            Side::Primary => self.primary += 1,
+            Side::Secondary => self.secondary += 1,
+            Side::Skip => self.skipped += 1,
+        }
+    }
+}
+
+/// As tcpprep's `--print-stats`.
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { primary, secondary, skipped } = self;
+        writeln!(f, "Primary packets:\t{primary}\nSecondary packets:\t{secondary}\nSkipped packets:\t{skipped}")?;
+        writeln!(f, "------------------------------\nTotal packets:\t\t{}", primary + secondary + skipped)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// One of each, and more than an octet has room for.
+    const SIDES: [Side; 5] = [Side::Primary, Side::Secondary, Side::Skip, Side::Primary, Side::Secondary];
+
+    fn some() -> Cache {
+        let mut cache = Cache::new("-a first");
+        SIDES.into_iter().for_each(|side| cache.push(side));
+        cache
+    }
+
+    #[test]
+    fn a_cache_is_what_tcpprep_writes() {
+        let expected = b"tcpprep\x0004\0\0\0\0\0\0\0\0\0\x05\0\x04\0\x08-a first\xcb\x02";
+        assert_eq!(some().to_bytes(), expected);
+        let read = Cache::parse(expected).unwrap();
+        assert_eq!((read.comment().as_str(), read.len()), ("-a first", 5));
+        assert_eq!(read.sides().collect::<Vec<_>>(), SIDES);
+        assert_eq!(read.counts(), Counts { primary: 2, secondary: 2, skipped: 1 });
+        assert_eq!((read.side(0), read.side(6)), (None, None));
+    }
+
+    #[test]
+    fn what_is_no_cache_is_said_with_its_place() {
+        let whole = some().to_bytes();
+        for len in 0..whole.len() {
+            let error = Cache::parse(&whole[..len]).unwrap_err();
+            assert_eq!(error.offset, if len < 8 { 0 } else { len }, "{error}");
+        }
+        let with = |at: usize, octet: u8| {
+            let mut wrong = whole.clone();
+            wrong[at] = octet;
+            Cache::parse(&wrong).unwrap_err()
+        };
+        assert_eq!(
+            with(9, b'3').to_string(),
+            "octet 8: version \"03\": expected 04; try: make it anew, by tcpprep or squall prep"
+        );
+        assert_eq!((with(21, 8).offset, with(12, 0xff).offset), (20, whole.len()));
+        let more = Cache::parse(&[&whole[..], &[0]].concat()).unwrap_err();
+        assert_eq!(more.offset, whole.len());
+        assert!(more.problem.contains("more sides"), "{more}");
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_written_is_read(
+            sides in prop::collection::vec(prop::sample::select(vec![Side::Primary, Side::Secondary, Side::Skip]), 0..100),
+            comment in ".{0,40}",
+        ) {
+            let mut cache = Cache::new(&comment);
+            sides.iter().for_each(|side| cache.push(*side));
+            let read = Cache::parse(&cache.to_bytes()).unwrap();
+            prop_assert_eq!(&read, &cache);
+            prop_assert_eq!(read.sides().collect::<Vec<_>>(), sides);
+            prop_assert_eq!(read.comment(), comment);
+        }
+    }
+}

@@ -1,0 +1,858 @@
+//! Fresh addresses in each loop ([`Unique`]), so that each loop's flows are others: tcpreplay's `--unique-ip`.
+//!
+//! Loop by loop every address becomes another by one rule for all packets, and the rule is a permutation: what comes from
+//! A to B and what comes back stay one flow, and flows that differ go on to differ. It turns these sets into themselves:
+//!
+//! - the IPv4 addresses that the Internet does not route: private (RFC 1918), shared (RFC 6598), benchmarks' (RFC 2544),
+//!   22,216,704 together; a laboratory's packets stay a laboratory's,
+//! - all other IPv4 addresses of hosts: 3,702,259,712,
+//! - of IPv6 the last 64 bits of an address, whose network stays: 2^64.
+//!
+//! What is no address of a host stays as it is: multicast, broadcast, loopback, link-local, unspecified, 0/8, 240/4, and
+//! of IPv6 all of 0::/64 (with what is mapped from IPv4).
+//!
+//! A set of `n` addresses is put in an order that looks like chance, in which loop k goes k·s places further, with an s
+//! that has no divisor in common with n. So an address, and with it a pair of addresses, comes again after n changes and
+//! not before. From there on the set is in another order: a pair comes again when chance has it, after some thousand
+//! times n.
+//!
+//! Only the outermost IP header changes, and the checksums that cover its addresses (RFC 1624). Addresses elsewhere stay:
+//! in ARP, in what ICMP quotes, in neighbour discovery, in tunnels.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use squall_measure::flow::{FlowKey, Fragment, Headers, Link, protocol};
+use squall_wire::checksum::fold;
+
+/// Which change of addresses belongs to which loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unique {
+    loops_per_change: u64,
+    link: Link,
+}
+
+impl Unique {
+    /// Addresses change with every `loops_per_change`-th loop. `link`: what the packets begin with.
+    ///
+    /// # Panics
+    /// If `loops_per_change` is 0.
+    pub fn new(loops_per_change: u64, link: Link) -> Self {
+        assert!(loops_per_change > 0, "addresses change after some loops");
+        Self { loops_per_change, link }
+    }
+
+    /// How often addresses have changed before loop `loop_number`, which begins at 0.
+    #[inline]
+    pub fn change_number(&self, loop_number: u64) -> u64 {
+        if self.loops_per_change == 1 { loop_number } else { loop_number / self.loops_per_change }
+    }
+
+    /// What becomes of the packets of a loop: to be made once for many packets.
+    #[inline]
+    pub fn change(&self, loop_number: u64) -> Change {
+        Change::new(self.change_number(loop_number), self.link)
+    }
+
+    /// Changes a packet in place; whether it was changed. Loop 0 changes nothing. Making the [`Unique::change`] for it
+    /// costs some nanoseconds.
+    #[inline]
+    pub fn apply(&self, octets: &mut [u8], loop_number: u64) -> bool {
+        self.change(loop_number).apply(octets)
+    }
+
+    /// Whether the packets of a flow get other addresses at all.
+    pub fn changes(key: &FlowKey) -> bool {
+        match key.version {
+            4 => [key.src, key.dst].iter().any(|a| Region::of(u16::from_be_bytes([a[0], a[1]])).is_some()),
+            6 => is_host(u128::from_be_bytes(key.src)) || is_host(u128::from_be_bytes(key.dst)),
+            _ => false,
+        }
+    }
+}
+
+/// One change of addresses: the same for all packets of a loop.
+#[derive(Clone, Copy, Debug)]
+pub struct Change {
+    number: u64,
+    link: Link,
+    /// For each of [`REGIONS`].
+    turns: [Turn; 2],
+    interface: u64,
+}
+
+/// A region's permutation: into a chance order by `keys`, so many places on, and back by those of change 0.
+#[derive(Clone, Copy, Debug)]
+struct Turn {
+    keys: Keys,
+    places: u32,
+}
+
+impl Change {
+    #[inline]
+    fn new(number: u64, link: Link) -> Self {
+        let turn = |region: &Region| {
+            let n = region.addresses();
+            let (round, places) = if number < n { (0, number) } else { (number / n, number % n) };
+            let keys = if round == 0 { KEYS } else { keys(round) };
+            Turn { keys, places: (places * u64::from(region.step) % n) as u32 }
+        };
+        let interface = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        Self { number, link, turns: REGIONS.each_ref().map(turn), interface }
+    }
+
+    /// Whether packets stay as they are.
+    pub fn is_none(&self) -> bool {
+        self.number == 0
+    }
+
+    /// Changes a packet in place, which may be cut anywhere; whether it was changed.
+    #[inline]
+    pub fn apply(&self, octets: &mut [u8]) -> bool {
+        self.number != 0 && self.rewrite::<false>(octets)
+    }
+
+    /// Takes back what [`Change::apply`] did; whether there was anything.
+    pub fn undo(&self, octets: &mut [u8]) -> bool {
+        self.number != 0 && self.rewrite::<true>(octets)
+    }
+
+    /// What becomes of an address.
+    pub fn address(&self, address: IpAddr) -> IpAddr {
+        match address {
+            _ if self.number == 0 => address,
+            IpAddr::V4(a) => Ipv4Addr::from_bits(self.ipv4::<false>(a.to_bits())).into(),
+            IpAddr::V6(a) => Ipv6Addr::from_bits(self.ipv6::<false>(a.to_bits())).into(),
+        }
+    }
+
+    #[inline]
+    fn rewrite<const BACK: bool>(&self, octets: &mut [u8]) -> bool {
+        if self.link == Link::Ethernet
+            && let Some(key) = Headers::plain(octets)
+        {
+            let at = if key.protocol == protocol::TCP { 34 + 16 } else { 34 + 6 };
+            return self.rewrite_ipv4::<BACK>(
+                octets,
+                14,
+                Some(Covering { at, both: true, none: key.protocol == protocol::UDP }),
+            );
+        }
+        self.rewrite_any::<BACK>(octets)
+    }
+
+    #[cold]
+    fn rewrite_any<const BACK: bool>(&self, octets: &mut [u8]) -> bool {
+        let headers = Headers::parse(octets, self.link);
+        let network = headers.network as usize;
+        match headers.key.version {
+            4 => self.rewrite_ipv4::<BACK>(octets, network, covering(octets, &headers)),
+            6 => self.rewrite_ipv6::<BACK>(octets, network, covering(octets, &headers)),
+            _ => false,
+        }
+    }
+
+    #[inline]
+    fn rewrite_ipv4<const BACK: bool>(&self, octets: &mut [u8], network: usize, covering: Option<Covering>) -> bool {
+        let Some(header) = octets[network..].first_chunk_mut::<20>() else { return false };
+        let old = u64::from_be_bytes([
+            header[12], header[13], header[14], header[15], header[16], header[17], header[18], header[19],
+        ]);
+        let (src, dst) = ((old >> 32) as u32, old as u32);
+        let new = u64::from(self.ipv4::<BACK>(src)) << 32 | u64::from(self.ipv4::<BACK>(dst));
+        if new == old {
+            return false;
+        }
+        header[12..].copy_from_slice(&new.to_be_bytes());
+        let difference = words(!old) + words(new);
+        update(header, 10, difference);
+        if let Some(Covering { at, both, none }) = covering {
+            let covered = if both { difference } else { words(!old >> 32) + words(new >> 32) };
+            update_transport(octets, at, covered, none);
+        }
+        true
+    }
+
+    fn rewrite_ipv6<const BACK: bool>(&self, octets: &mut [u8], network: usize, covering: Option<Covering>) -> bool {
+        let Some(header) = octets[network..].first_chunk_mut::<40>() else { return false };
+        let mut difference = 0;
+        let mut changed = false;
+        for (at, covered) in [(8, true), (24, covering.is_some_and(|c| c.both))] {
+            let old = u128::from_be_bytes(std::array::from_fn(|i| header[at + i]));
+            let new = self.ipv6::<BACK>(old);
+            header[at..at + 16].copy_from_slice(&new.to_be_bytes());
+            changed |= old != new;
+            if covered {
+                // The network half is the same.
+                difference += words(!(old as u64)) + words(new as u64);
+            }
+        }
+        if let Some(Covering { at, none, .. }) = covering.filter(|_| changed) {
+            update_transport(octets, at, difference, none);
+        }
+        changed
+    }
+
+    #[inline]
+    fn ipv4<const BACK: bool>(&self, address: u32) -> u32 {
+        let Some((which, network)) = Region::of((address >> 16) as u16) else { return address };
+        let (region, turn) = (&REGIONS[which], &self.turns[which]);
+        let rank = network << 16 | address & 0xffff;
+        let (into, out) = if BACK { (&KEYS, &turn.keys) } else { (&turn.keys, &KEYS) };
+        let n = region.addresses();
+        let places = if BACK { n - u64::from(turn.places) } else { u64::from(turn.places) };
+        let place = u64::from(scramble(region.networks, into, rank)) + places;
+        let place = if place >= n { place - n } else { place };
+        let rank = unscramble(region.networks, out, place as u32);
+        region.network(rank >> 16) << 16 | rank & 0xffff
+    }
+
+    #[inline]
+    fn ipv6<const BACK: bool>(&self, address: u128) -> u128 {
+        if !is_host(address) {
+            return address;
+        }
+        let place = scramble64(address as u64);
+        let place = if BACK { place.wrapping_sub(self.interface) } else { place.wrapping_add(self.interface) };
+        address >> 64 << 64 | u128::from(unscramble64(place))
+    }
+}
+
+// --- checksums ---------------------------------------------------------------------------------------------------
+
+/// A transport's checksum that covers the addresses.
+#[derive(Clone, Copy, Debug)]
+struct Covering {
+    at: usize,
+    /// Not the destination's if that is another one's (RFC 8200 §8.1: a routing header with segments left).
+    both: bool,
+    /// 0 says that there is no checksum.
+    none: bool,
+}
+
+fn covering(octets: &[u8], headers: &Headers) -> Option<Covering> {
+    if headers.fragment == Fragment::Later {
+        return None;
+    }
+    let (offset, none) = match (headers.key.protocol, headers.key.version) {
+        (protocol::TCP, _) => (16, false),
+        (protocol::UDP | protocol::UDP_LITE, _) => (6, true),
+        (protocol::DCCP, _) => (6, false),
+        (protocol::ICMPV6, 6) => (2, false),
+        (protocol::OSPF, 6) => (12, false),
+        // SCTP's CRC and ICMP's checksum leave addresses out.
+        _ => return None,
+    };
+    let at = headers.transport as usize + offset;
+    let both = headers.key.version == 4 || !is_routed(octets, headers);
+    (at + 2 <= headers.end as usize).then_some(Covering { at, both, none })
+}
+
+/// Whether an IPv6 packet has a routing header with segments left.
+fn is_routed(octets: &[u8], headers: &Headers) -> bool {
+    let (mut kind, mut at) = (octets[headers.network as usize + 6], headers.network as usize + 40);
+    // The parser came this way: the headers in front of the transport are whole.
+    while at < headers.transport as usize {
+        let Some(&[next, len, _, left]) = octets[at..].first_chunk() else { return false };
+        if kind == 43 && left > 0 {
+            return true;
+        }
+        at += match kind {
+            44 => 8,
+            51 => 4 * usize::from(len) + 8,
+            _ => 8 * usize::from(len) + 8,
+        };
+        kind = next;
+    }
+    false
+}
+
+/// Sum of the four 16-bit words.
+#[inline]
+fn words(four: u64) -> u64 {
+    (four >> 48) + (four >> 32 & 0xffff) + (four >> 16 & 0xffff) + (four & 0xffff)
+}
+
+/// Equation 3 of RFC 1624: what was wrong before stays wrong. `difference`: complements of the old words, and the new.
+#[inline]
+fn update(octets: &mut [u8], at: usize, difference: u64) {
+    let old = u16::from_be_bytes([octets[at], octets[at + 1]]);
+    let new = !fold(u64::from(!old) + difference);
+    octets[at..at + 2].copy_from_slice(&new.to_be_bytes());
+}
+
+#[inline]
+fn update_transport(octets: &mut [u8], at: usize, difference: u64, none: bool) {
+    if !none {
+        update(octets, at, difference);
+    } else if octets[at..at + 2] != [0, 0] {
+        update(octets, at, difference);
+        if octets[at..at + 2] == [0, 0] {
+            octets[at..at + 2].copy_from_slice(&[0xff; 2]);
+        }
+    }
+}
+
+// --- sets of addresses --------------------------------------------------------------------------------------------
+
+/// A set of whole /16 networks, which is turned into itself.
+struct Region {
+    networks: u32,
+    /// No divisor in common with the number of addresses, and about that over the golden ratio.
+    step: u32,
+    /// From which place on how many networks are left out before it: the networks in their order have no gaps.
+    gaps: [(u32, u32); 8],
+}
+
+/// Ranges of /16 networks, first and last.
+const LOCAL: [(u32, u32); 5] =
+    [(0x0a00, 0x0aff), (0x6440, 0x647f), (0xac10, 0xac1f), (0xc0a8, 0xc0a8), (0xc612, 0xc613)];
+/// The others, without 0/8, 127/8, 169.254/16, 224/3.
+const GLOBAL: [(u32, u32); 8] = [
+    (0x0100, 0x09ff),
+    (0x0b00, 0x643f),
+    (0x6480, 0x7eff),
+    (0x8000, 0xa9fd),
+    (0xa9ff, 0xac0f),
+    (0xac20, 0xc0a7),
+    (0xc0a9, 0xc611),
+    (0xc614, 0xdfff),
+];
+
+static REGIONS: [Region; 2] = [Region::new(&LOCAL, 13_730_677), Region::new(&GLOBAL, 2_288_122_337)];
+
+impl Region {
+    const fn new(ranges: &[(u32, u32)], step: u32) -> Self {
+        let mut gaps = [(u32::MAX, 0); 8];
+        let (mut networks, mut next, mut i) = (0, 0, 0);
+        while i < ranges.len() {
+            let (first, last) = ranges[i];
+            gaps[i] = (networks, first - next);
+            networks += last - first + 1;
+            next = last + 1;
+            i += 1;
+        }
+        assert!(have_no_divisor_in_common((networks as u64) << 16, step as u64));
+        Self { networks, step, gaps }
+    }
+
+    const fn addresses(&self) -> u64 {
+        (self.networks as u64) << 16
+    }
+
+    /// Which region a /16 network is in, and its place there; `None` if its addresses are no hosts'.
+    #[inline]
+    fn of(network: u16) -> Option<(usize, u32)> {
+        let local = matches!(network, 0x0a00..=0x0aff | 0x6440..=0x647f | 0xac10..=0xac1f | 0xc0a8 | 0xc612 | 0xc613);
+        let which = usize::from(!local);
+        let (mut place, mut begin) = (u32::from(network), 0);
+        for &(from, left_out) in &REGIONS[which].gaps {
+            begin += left_out;
+            // The range begins at network `from` + all that was left out until there.
+            if from != u32::MAX && u32::from(network) >= from + begin {
+                place -= left_out;
+            }
+        }
+        // In a gap: it is counted as what comes behind.
+        let known = place < REGIONS[which].networks && REGIONS[which].network(place) == u32::from(network);
+        known.then_some((which, place))
+    }
+
+    /// The network at a place.
+    #[inline]
+    fn network(&self, place: u32) -> u32 {
+        let left_out = self.gaps.iter().map(|&(from, left_out)| if place >= from { left_out } else { 0 });
+        place + left_out.sum::<u32>()
+    }
+}
+
+const fn have_no_divisor_in_common(mut a: u64, mut b: u64) -> bool {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a == 1
+}
+
+/// Neither link-local nor multicast nor 0::/64.
+#[inline]
+fn is_host(address: u128) -> bool {
+    let network = (address >> 64) as u64;
+    network != 0 && network >> 56 != 0xff && network >> 54 != 0xfe80 >> 6
+}
+
+// --- orders that look like chance ----------------------------------------------------------------------------------
+
+type Keys = [u64; 3];
+
+/// Those of change 0 and of all until the addresses have come round.
+const KEYS: Keys = [0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7344, 0xa409_3822_299f_31d0];
+
+/// After `round` times all addresses.
+#[cold]
+fn keys(round: u64) -> Keys {
+    [1, 2, 3].map(|i| scramble64(round.wrapping_mul(4).wrapping_add(i)))
+}
+
+/// A permutation of `networks` times 65,536 addresses: three rounds of Feistel's, each half in its own modulus.
+#[inline]
+fn scramble(networks: u32, keys: &Keys, rank: u32) -> u32 {
+    let (mut high, mut low) = (rank >> 16, rank & 0xffff);
+    low = (low + (mix(high, keys[0]) >> 16)) & 0xffff;
+    high += below(networks, mix(low, keys[1]));
+    high = if high >= networks { high - networks } else { high };
+    low = (low + (mix(high, keys[2]) >> 16)) & 0xffff;
+    high << 16 | low
+}
+
+#[inline]
+fn unscramble(networks: u32, keys: &Keys, rank: u32) -> u32 {
+    let (mut high, mut low) = (rank >> 16, rank & 0xffff);
+    low = low.wrapping_sub(mix(high, keys[2]) >> 16) & 0xffff;
+    high += networks - below(networks, mix(low, keys[1]));
+    high = if high >= networks { high - networks } else { high };
+    low = low.wrapping_sub(mix(high, keys[0]) >> 16) & 0xffff;
+    high << 16 | low
+}
+
+/// Two multiplications: after one alone, addresses side by side would stay at one distance.
+#[inline]
+fn mix(value: u32, key: u64) -> u32 {
+    let product = (u64::from(value) ^ key).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    ((product ^ product >> 32).wrapping_mul(0x9e6c_63d0_676a_9a99) >> 32) as u32
+}
+
+#[inline]
+fn below(limit: u32, chance: u32) -> u32 {
+    (u64::from(chance) * u64::from(limit) >> 32) as u32
+}
+
+const ODD: [u64; 2] = [0xff51_afd7_ed55_8ccd, 0xc4ce_b9fe_1a85_ec53];
+const ODD_INVERSE: [u64; 2] = [inverse(ODD[0]), inverse(ODD[1])];
+
+/// MurmurHash3's last step, a permutation of 64 bits.
+#[inline]
+fn scramble64(mut x: u64) -> u64 {
+    x = (x ^ x >> 32).wrapping_mul(ODD[0]);
+    x = (x ^ x >> 32).wrapping_mul(ODD[1]);
+    x ^ x >> 32
+}
+
+#[inline]
+fn unscramble64(mut x: u64) -> u64 {
+    x = (x ^ x >> 32).wrapping_mul(ODD_INVERSE[1]);
+    x = (x ^ x >> 32).wrapping_mul(ODD_INVERSE[0]);
+    x ^ x >> 32
+}
+
+/// Of an odd number modulo 2^64 (Newton: each step doubles the bits that are right, of which it begins with three).
+const fn inverse(odd: u64) -> u64 {
+    let mut x = odd;
+    let mut i = 0;
+    while i < 5 {
+        x = x.wrapping_mul(2u64.wrapping_sub(odd.wrapping_mul(x)));
+        i += 1;
+    }
+    x
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use proptest::prelude::*;
+    use squall_wire::checksum::sum;
+
+    use super::*;
+
+    const UNIQUE: Unique = Unique { loops_per_change: 1, link: Link::Ethernet };
+
+    /// What is in front of the network header.
+    #[derive(Clone, Copy, Debug)]
+    enum Front {
+        Plain,
+        Tagged,
+        Labelled,
+    }
+
+    /// A packet with right checksums: Ethernet, IP with `src` and `dst`, `protocol` with `payload`.
+    fn packet(front: Front, src: IpAddr, dst: IpAddr, protocol: u8, payload: &[u8]) -> Vec<u8> {
+        let ethertype: [u8; 2] = if src.is_ipv4() { [8, 0] } else { [0x86, 0xdd] };
+        let mut octets = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
+        match front {
+            Front::Plain => octets.extend(ethertype),
+            Front::Tagged => octets.extend([&[0x88, 0xa8, 0, 7, 0x81, 0, 0, 8][..], &ethertype].concat()),
+            Front::Labelled => octets.extend([0x88, 0x47, 0, 0, 0x10, 64, 0, 0, 0x11, 64]),
+        }
+        let (mut segment, field) = match protocol {
+            protocol::TCP => (vec![0x30, 0x39, 0, 80, 0, 0, 0, 1, 0, 0, 0, 2, 0x50, 16, 1, 0, 0, 0, 0, 0], Some(16)),
+            protocol::UDP => (vec![0x30, 0x39, 0, 53, 0, 8 + payload.len() as u8, 0, 0], Some(6)),
+            protocol::UDP_LITE => (vec![0x30, 0x39, 0, 53, 0, 0, 0, 0], Some(6)),
+            protocol::ICMPV6 => (vec![128, 0, 0, 0, 0, 1, 0, 1], Some(2)),
+            _ => (vec![8, 0, 0xf7, 0xfd, 0, 1, 0, 1], None),
+        };
+        segment.extend(payload);
+        if let Some(field) = field {
+            let sum = !fold(pseudo(src, dst, protocol, segment.len()) + sum(&segment));
+            let sum = if sum == 0 { 0xffff } else { sum };
+            segment[field..field + 2].copy_from_slice(&sum.to_be_bytes());
+        }
+        match (src, dst) {
+            (IpAddr::V4(src), IpAddr::V4(dst)) => {
+                let mut header = vec![0x45, 0, 0, 20 + segment.len() as u8, 1, 2, 0x40, 0, 64, protocol, 0, 0];
+                header.extend([src.octets(), dst.octets()].concat());
+                let sum = !fold(sum(&header));
+                header[10..12].copy_from_slice(&sum.to_be_bytes());
+                octets.extend(header);
+            }
+            (IpAddr::V6(src), IpAddr::V6(dst)) => {
+                octets.extend([0x60, 0, 0, 0, 0, segment.len() as u8, protocol, 64]);
+                octets.extend([src.octets(), dst.octets()].concat());
+            }
+            _ => unreachable!("one version"),
+        }
+        octets.extend(segment);
+        octets
+    }
+
+    fn pseudo(src: IpAddr, dst: IpAddr, protocol: u8, len: usize) -> u64 {
+        let octets = |address| match address {
+            IpAddr::V4(a) => a.octets().to_vec(),
+            IpAddr::V6(a) => a.octets().to_vec(),
+        };
+        sum(&octets(src)) + sum(&octets(dst)) + u64::from(protocol) + len as u64
+    }
+
+    /// Whether all checksums are right.
+    fn verifies(octets: &[u8]) -> bool {
+        let headers = Headers::parse(octets, Link::Ethernet);
+        let (network, transport) = (headers.network as usize, headers.transport as usize);
+        let segment = &octets[transport..headers.end as usize];
+        let key = headers.key;
+        let (src, dst) = (key.src_ip().unwrap(), key.dst_ip().unwrap());
+        let header = key.version == 6 || fold(sum(&octets[network..transport])) == 0xffff;
+        let covered = match key.protocol {
+            protocol::ICMP => 0,
+            protocol => pseudo(src, dst, protocol, segment.len()),
+        };
+        header && fold(covered + sum(segment)) == 0xffff
+    }
+
+    fn key(octets: &[u8]) -> FlowKey {
+        Headers::parse(octets, Link::Ethernet).key
+    }
+
+    fn any_address() -> impl Strategy<Value = IpAddr> {
+        prop_oneof![
+            any::<u32>().prop_map(|a| Ipv4Addr::from_bits(a).into()),
+            (
+                prop::sample::select(vec![0x0a00_0000u32, 0xac10_0000, 0xc0a8_0000, 0x6440_0000, 0xc612_0000]),
+                any::<u16>()
+            )
+                .prop_map(|(network, a)| Ipv4Addr::from_bits(network | u32::from(a)).into()),
+        ]
+    }
+
+    fn any_address6() -> impl Strategy<Value = IpAddr> {
+        (prop::sample::select(vec![0x2001_0db8u128 << 96, 0xfd00 << 112, 0x2a00 << 112 | 7 << 64]), any::<u64>())
+            .prop_map(|(network, a)| Ipv6Addr::from_bits(network | u128::from(a)).into())
+    }
+
+    fn any_packet() -> impl Strategy<Value = Vec<u8>> {
+        let front = prop::sample::select(vec![Front::Plain, Front::Plain, Front::Tagged, Front::Labelled]);
+        let pair = prop_oneof![(any_address(), any_address()), (any_address6(), any_address6())];
+        let protocol =
+            prop::sample::select(vec![protocol::TCP, protocol::UDP, protocol::UDP_LITE, 1, protocol::ICMPV6]);
+        (front, pair, protocol, prop::collection::vec(any::<u8>(), 0..40)).prop_map(
+            |(front, (src, dst), protocol, payload)| {
+                let other = |protocol| match protocol {
+                    protocol::ICMP if src.is_ipv6() => protocol::ICMPV6,
+                    protocol::ICMPV6 if src.is_ipv4() => protocol::ICMP,
+                    same => same,
+                };
+                // ICMP's own checksum is that of its header alone.
+                let payload = if other(protocol) == protocol::ICMP { &[][..] } else { &payload };
+                packet(front, src, dst, other(protocol), payload)
+            },
+        )
+    }
+
+    fn special(address: IpAddr) -> bool {
+        match address {
+            IpAddr::V4(a) => {
+                let [first, ..] = a.octets();
+                first == 0 || first == 127 || first >= 224 || a.is_link_local()
+            }
+            IpAddr::V6(a) => a.is_multicast() || a.is_unicast_link_local() || a.to_bits() >> 64 == 0,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_change_can_be_taken_back_and_keeps_checksums_right(octets in any_packet(), loop_number in any::<u64>()) {
+            prop_assert!(verifies(&octets));
+            let change = UNIQUE.change(loop_number);
+            let mut changed = octets.clone();
+            let was_changed = change.apply(&mut changed);
+            prop_assert!(verifies(&changed));
+            prop_assert_eq!(was_changed, changed != octets);
+            if was_changed {
+                prop_assert!(Unique::changes(&key(&octets)));
+            }
+            let mut back = changed.clone();
+            prop_assert_eq!(change.undo(&mut back), was_changed);
+            prop_assert_eq!(key(&back), key(&octets));
+            prop_assert!(verifies(&back));
+        }
+
+        #[test]
+        fn both_directions_stay_one_flow(src in any_address(), dst in any_address(), loop_number in any::<u64>()) {
+            let there = packet(Front::Plain, src, dst, protocol::UDP, &[1]);
+            let back = packet(Front::Tagged, dst, src, protocol::UDP, &[2, 3]);
+            let [there, back] = [there, back].map(|mut octets| {
+                UNIQUE.apply(&mut octets, loop_number);
+                key(&octets)
+            });
+            prop_assert_eq!((there.src, there.dst), (back.dst, back.src));
+        }
+
+        #[test]
+        fn no_address_of_a_host_becomes_or_was_another_kind(address in any_address(), loop_number in any::<u64>()) {
+            let is_local = |address: IpAddr| match address {
+                IpAddr::V4(a) => {
+                    let [first, second, ..] = a.octets();
+                    a.is_private() || first == 100 && second >> 6 == 1 || first == 198 && second >> 1 == 9
+                }
+                IpAddr::V6(_) => false,
+            };
+            let changed = UNIQUE.change(loop_number).address(address);
+            prop_assert_eq!(special(address), special(changed));
+            prop_assert_eq!(is_local(address), is_local(changed));
+            if special(address) || loop_number == 0 {
+                prop_assert_eq!(address, changed);
+            }
+        }
+
+        #[test]
+        fn an_ipv6_address_stays_in_its_network(address in any::<u128>(), loop_number in any::<u64>()) {
+            let before = Ipv6Addr::from_bits(address);
+            let IpAddr::V6(after) = UNIQUE.change(loop_number).address(before.into()) else { unreachable!() };
+            prop_assert_eq!(after.to_bits() >> 64, address >> 64);
+            prop_assert_eq!(after == before, special(before.into()) || loop_number == 0);
+        }
+
+        #[test]
+        fn any_octets_are_changed_without_panic(
+            mut octets in prop::collection::vec(any::<u8>(), 0..100), whole in any_packet(), cut in 0..100usize, number in 1..9u64,
+            link in prop::sample::select(vec![0u16, 1, 101, 113, 276, 9]),
+        ) {
+            Unique::new(2, link.into()).apply(&mut octets, number);
+            let mut octets = whole;
+            octets.truncate(cut);
+            UNIQUE.apply(&mut octets, number);
+        }
+    }
+
+    #[test]
+    fn special_addresses_stay() {
+        let stay = "0.0.0.0 0.1.2.3 127.0.0.1 169.254.9.9 224.0.0.251 239.255.255.250 240.0.0.1 255.255.255.255 :: ::1 \
+                    fe80::1 febf::1 ff02::1 ff0e::1 ::ffff:10.0.0.1";
+        for address in stay.split_whitespace() {
+            let address: IpAddr = address.parse().unwrap();
+            for number in [1, 2, 1_000_000, u64::MAX] {
+                assert_eq!(UNIQUE.change(number).address(address), address);
+            }
+        }
+    }
+
+    #[test]
+    fn loops_share_addresses_as_long_as_they_are_told_to() {
+        let unique = Unique::new(3, Link::Ethernet);
+        let original = packet(Front::Plain, [10, 0, 0, 1].into(), [10, 0, 0, 2].into(), protocol::TCP, &[]);
+        let of = |number| {
+            let mut octets = original.clone();
+            assert_eq!(unique.apply(&mut octets, number), number >= 3);
+            octets
+        };
+        assert_eq!((of(0), of(2), of(3)), (original.clone(), original.clone(), of(5)));
+        assert_ne!(of(3), of(6));
+    }
+
+    #[test]
+    fn udp_without_checksum_stays_without_and_none_becomes_0() {
+        let (src, dst) = ([192, 168, 0, 1].into(), [8, 8, 8, 8].into());
+        let mut none = packet(Front::Plain, src, dst, protocol::UDP, &[1]);
+        none[40..42].fill(0);
+        assert!(UNIQUE.apply(&mut none, 1));
+        assert_eq!(none[40..42], [0, 0]);
+        for loop_number in 0..200_000 {
+            let mut octets = packet(Front::Plain, src, dst, protocol::UDP, &[1]);
+            UNIQUE.apply(&mut octets, loop_number);
+            assert_ne!(octets[40..42], [0, 0]);
+        }
+    }
+
+    #[test]
+    fn later_fragments_change_in_their_header_alone_and_first_ones_in_both() {
+        let whole = packet(Front::Plain, [10, 0, 0, 1].into(), [10, 0, 0, 2].into(), protocol::UDP, &[7; 16]);
+        let mut later = whole.clone();
+        (later[20], later[21]) = (0x20, 3);
+        let before = later.clone();
+        assert!(UNIQUE.apply(&mut later, 1));
+        assert_eq!(later[34..], before[34..]);
+        let (mut first, mut same) = (whole.clone(), whole);
+        first[20] = 0x20;
+        assert!(UNIQUE.apply(&mut first, 1) && UNIQUE.apply(&mut same, 1));
+        assert_eq!(first[26..], same[26..]);
+    }
+
+    #[test]
+    fn arp_stays_as_it_is() {
+        let mut arp = vec![0xff; 60];
+        arp[12..14].copy_from_slice(&[8, 6]);
+        let before = arp.clone();
+        assert!(!UNIQUE.apply(&mut arp, 5));
+        assert_eq!(arp, before);
+    }
+
+    #[test]
+    fn a_destination_that_is_not_under_the_checksum_does_not_change_it() {
+        let (src, dst, last) = ("2001:db8::1", "2001:db8::2", "2001:db8:9::3");
+        let [src, dst, last] = [src, dst, last].map(|a| a.parse::<IpAddr>().unwrap());
+        // The checksum is over the last destination, which is in the routing header (RFC 8200 §8.1).
+        let mut octets = packet(Front::Plain, src, last, protocol::TCP, &[]);
+        let IpAddr::V6(on_the_way) = dst else { unreachable!() };
+        octets[38..54].copy_from_slice(&on_the_way.octets());
+        let mut routing = vec![protocol::TCP, 2, 4, 1, 0, 0, 0, 0];
+        let IpAddr::V6(segment) = last else { unreachable!() };
+        routing.extend(segment.octets());
+        octets.splice(54..54, routing);
+        (octets[19], octets[20]) = (octets[19] + 24, 43);
+        assert!(UNIQUE.apply(&mut octets, 4));
+        let IpAddr::V6(src) = UNIQUE.change(4).address(src) else { unreachable!() };
+        assert_eq!(octets[22..38], src.octets());
+        assert_eq!(fold(pseudo(src.into(), last, protocol::TCP, 20) + sum(&octets[78..])), 0xffff);
+    }
+
+    #[test]
+    fn no_pair_of_addresses_comes_twice() {
+        let pairs = [([10, 0, 0, 1], [10, 0, 0, 2]), ([192, 168, 1, 1], [8, 8, 8, 8]), ([1, 1, 1, 1], [9, 9, 9, 9])];
+        // All flows of all loops are different from each other.
+        let mut seen = HashSet::new();
+        for number in 0..300_000 {
+            let change = UNIQUE.change(number);
+            for (src, dst) in pairs {
+                assert!(seen.insert((change.address(src.into()), change.address(dst.into()))), "{number}");
+            }
+        }
+        // The whole order of the smaller set: the address comes again when all were there.
+        let n = REGIONS[0].addresses();
+        let first: IpAddr = [10, 0, 0, 1].into();
+        let of = |number| UNIQUE.change(number).address(first);
+        let mut seen = vec![0u64; n as usize / 64];
+        for number in (0..n).step_by(16) {
+            let IpAddr::V4(address) = of(number) else { unreachable!() };
+            let (which, network) = Region::of((address.to_bits() >> 16) as u16).unwrap();
+            let rank = (network << 16 | address.to_bits() & 0xffff) as usize;
+            assert_eq!((which, seen[rank / 64] >> (rank % 64) & 1), (0, 0), "{number}");
+            seen[rank / 64] |= 1 << (rank % 64);
+        }
+        assert_ne!((of(n), of(n + 1)), (of(0), of(1)));
+    }
+
+    #[test]
+    fn the_sets_are_those_that_are_told() {
+        assert_eq!(REGIONS.each_ref().map(Region::addresses), [22_216_704, 3_702_259_712]);
+        for network in 0..=u16::MAX {
+            match Region::of(network) {
+                Some((which, place)) => assert_eq!(REGIONS[which].network(place), u32::from(network)),
+                None => assert!(special(Ipv4Addr::from_bits(u32::from(network) << 16 | 1).into()), "{network:#x}"),
+            }
+        }
+    }
+
+    // --- Toeplitz, as network cards hash (Microsoft, "RSS hashing types" and "Verifying the RSS hash calculation") ---
+
+    const RSS_KEY: [u8; 40] = [
+        0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0, 0xd0, 0xca,
+        0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30, 0xf2, 0x0c, 0x6a, 0x42, 0xb7, 0x3b,
+        0xbe, 0xac, 0x01, 0xfa,
+    ];
+
+    fn toeplitz(input: &[u8]) -> u32 {
+        let mut window = u32::from_be_bytes([RSS_KEY[0], RSS_KEY[1], RSS_KEY[2], RSS_KEY[3]]);
+        let mut hash = 0;
+        for (i, octet) in input.iter().enumerate() {
+            for bit in (0..8).rev() {
+                if octet >> bit & 1 != 0 {
+                    hash ^= window;
+                }
+                window = window << 1 | u32::from(RSS_KEY.get(i + 4).map_or(0, |key| key >> bit & 1));
+            }
+        }
+        hash
+    }
+
+    /// Over addresses, and over the ports behind them.
+    fn rss(src: IpAddr, dst: IpAddr, ports: Option<(u16, u16)>) -> u32 {
+        let mut input = Vec::with_capacity(36);
+        for address in [src, dst] {
+            match address {
+                IpAddr::V4(a) => input.extend(a.octets()),
+                IpAddr::V6(a) => input.extend(a.octets()),
+            }
+        }
+        for port in ports.iter().flat_map(|(src, dst)| [src, dst]) {
+            input.extend(port.to_be_bytes());
+        }
+        toeplitz(&input)
+    }
+
+    #[test]
+    fn the_hash_is_microsofts() {
+        let vectors = [
+            ("161.142.100.80", 1766, "66.9.149.187", 2794, 0x323e_8fc2, 0x51cc_c178),
+            ("65.69.140.83", 4739, "199.92.111.2", 14230, 0xd718_262a, 0xc626_b0ea),
+            ("12.22.207.184", 38024, "24.19.198.95", 12898, 0xd2d0_a5de, 0x5c2b_394a),
+            ("209.142.163.6", 2217, "38.27.205.30", 48228, 0x8298_9176, 0xafc7_327f),
+            ("202.188.127.2", 1303, "153.39.163.191", 44251, 0x5d18_09c5, 0x10e8_28a2),
+            ("3ffe:2501:200:3::1", 1766, "3ffe:2501:200:1fff::7", 2794, 0x2cc1_8cd5, 0x4020_7d3d),
+            ("ff02::1", 4739, "3ffe:501:8::260:97ff:fe40:efab", 14230, 0x0f0c_461c, 0xdde5_1bbf),
+            ("fe80::200:f8ff:fe21:67cf", 38024, "3ffe:1900:4545:3:200:f8ff:fe21:67cf", 44251, 0x4b61_e985, 0x02d1_feef),
+        ];
+        for (dst, dst_port, src, src_port, addresses, all) in vectors {
+            let (src, dst) = (src.parse().unwrap(), dst.parse().unwrap());
+            assert_eq!(rss(src, dst, None), addresses, "{src} {dst}");
+            assert_eq!(rss(src, dst, Some((src_port, dst_port))), all, "{src} {dst}");
+        }
+    }
+
+    #[test]
+    fn few_flows_spread_evenly_over_the_queues_of_a_card() {
+        let flows: [(IpAddr, IpAddr, Option<(u16, u16)>); 5] = [
+            ([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), Some((1024, 80))),
+            ([192, 168, 1, 10].into(), [93, 184, 216, 34].into(), Some((40_000, 443))),
+            ([172, 16, 3, 4].into(), [224, 0, 0, 251].into(), Some((5353, 5353))),
+            ([203, 0, 113, 9].into(), [198, 18, 0, 1].into(), None),
+            ("2001:db8::1".parse().unwrap(), "2001:db8::2".parse().unwrap(), Some((1024, 53))),
+        ];
+        const LOOPS: u64 = 640_000;
+        for (src, dst, ports) in flows {
+            let mut queues = [0u64; 128];
+            for number in 0..LOOPS {
+                let change = UNIQUE.change(number);
+                // Cards take the last seven bits for a table of 128 entries, in which the queues stand in turn.
+                queues[rss(change.address(src), change.address(dst), ports) as usize % 128] += 1;
+            }
+            for (count, most) in [(2, 0.01), (4, 0.01), (8, 0.015), (16, 0.02), (32, 0.03), (64, 0.045)] {
+                let even = LOOPS as f64 / count as f64;
+                for queue in 0..count {
+                    let packets: u64 = queues.iter().skip(queue).step_by(count).sum();
+                    let off = (packets as f64 / even - 1.0).abs();
+                    assert!(
+                        off < most,
+                        "{src} > {dst}: queue {queue} of {count}: {packets} of {LOOPS}, {off:.3} from even"
+                    );
+                }
+            }
+        }
+    }
+}
