@@ -1,18 +1,20 @@
 //! What a replay sends, in tcpreplay's words: flows, flow packets, non-flow packets, expired flows ([`Stats`]).
 //!
-//! A flow is what goes one way: addresses, protocol and ports, as tcpreplay counts it and as NetFlow exports it. Which
-//! flow comes again in a later loop is the same, unless it was idle for too long meanwhile ([`Settings::expiry_ns`]) or
+//! A flow is what goes one way: addresses, protocol and ports, as tcpreplay counts it and as NetFlow exports it. A flow
+//! that comes again in a later loop is the same, unless it was idle for too long meanwhile ([`Settings::expiry_ns`]) or
 //! the addresses changed ([`Stats::addresses_change`]).
 //!
-//! Packets are shown as they are **before** [`crate::Unique`] gives them other addresses. So the flows that are kept are
-//! those of the captures, however many loops there are, and the busiest hosts have the addresses that the user knows. A
-//! packet costs a look into a table, whose place in memory was asked for a batch of packets earlier.
+//! It takes two steps, because what counts is what was sent, while a packet looks otherwise by then. [`Stats::flow`] finds
+//! the flow of a packet as it was read, **before** [`crate::Unique`] gives it other addresses: some tens of nanoseconds,
+//! and once only for a packet that is kept for all loops. [`Stats::sent`] counts it when it has left: some nanoseconds.
+//! So the flows that are kept are those of the captures, however many loops there are, and the busiest hosts have the
+//! addresses that the user knows.
 
 use std::{collections::HashMap, net::IpAddr};
 
 use squall_measure::{
-    census::{BATCH, Share},
-    flow::{FlowKey, FlowTable, Fragment, Headers, Link, Seen},
+    census::Share,
+    flow::{FlowKey, FlowTable, Fragment, Headers, Link},
 };
 
 use crate::unique::Unique;
@@ -23,8 +25,8 @@ pub struct Settings {
     pub link: Link,
     /// A flow that is idle for longer has ended, and its next packet begins another: tcpreplay's `--flow-expiry`.
     pub expiry_ns: Option<u64>,
-    /// Flows of the captures that are told apart at most, 88 octets of memory each. Packets of others are counted.
-    pub max_flows: usize,
+    /// Flows of the captures that are told apart at most, 128 octets of memory each. Packets of others are counted.
+    pub max_flows: u32,
     /// Rows of the lists of hosts and flows.
     pub top: usize,
 }
@@ -39,32 +41,43 @@ impl Default for Settings {
 #[derive(Clone, Debug)]
 pub struct Stats {
     settings: Settings,
-    flows: FlowTable<FlowState>,
+    /// Places in `flows`.
+    places: FlowTable<u32>,
+    flows: Vec<Flow>,
     /// How often addresses changed.
     change: u64,
-    waiting: [Waiting; BATCH],
-    waiting_len: usize,
     counts: FlowCounts,
-    /// By IP version and protocol: IPv6 from 256 on.
-    protocols: Vec<Share>,
-    /// What is no IP.
-    others: Share,
+    /// Of what is in no flow of the table, by IP version and protocol: IPv6 from 256 on, and what is no IP.
+    apart: Vec<Share>,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct FlowState {
-    share: Share,
-    change: u64,
-}
-
-/// A packet whose flow's place in memory was asked for.
-#[derive(Clone, Copy, Debug, Default)]
-struct Waiting {
+#[derive(Clone, Copy, Debug)]
+struct Flow {
     key: FlowKey,
-    hash: u64,
-    time_ns: u64,
-    len: u32,
+    /// Of what was sent.
+    share: Share,
+    last_ns: u64,
+    change: u64,
+    /// Whether a change of addresses makes another flow of it.
+    changes: bool,
 }
+
+/// The flow of a packet, or that it has none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct FlowId(u32);
+
+impl FlowId {
+    /// From here on a packet is in no flow of the table, and the lower bits are its place in [`Stats::apart`].
+    const APART: u32 = 1 << 31;
+    /// Its headers are cut or contradict themselves.
+    const INVALID: u32 = 1 << 30;
+    /// Its flow has no room.
+    const OVERFLOW: u32 = 1 << 29;
+    const PLACE: u32 = 0xffff;
+}
+
+/// Where in [`Stats::apart`] what is no IP is counted.
+const NO_IP: usize = 512;
 
 /// Figures of flows, by tcpreplay's names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -103,101 +116,123 @@ impl Stats {
     pub fn new(settings: Settings) -> Self {
         Self {
             settings,
-            flows: FlowTable::new(settings.max_flows, settings.expiry_ns),
+            places: FlowTable::new(settings.max_flows as usize, None),
+            flows: Vec::new(),
             change: 0,
-            waiting: [Waiting::default(); BATCH],
-            waiting_len: 0,
             counts: FlowCounts::default(),
-            protocols: vec![Share::default(); 512],
-            others: Share::default(),
+            apart: vec![Share::default(); NO_IP + 1],
         }
     }
 
-    /// From here on packets have other addresses: to be called with [`Unique::change_number`] when a loop begins. Flows
-    /// with an address that changes are others, if the number is another than before.
-    pub fn addresses_change(&mut self, change_number: u64) {
-        if change_number != self.change {
-            self.flush();
-            self.change = change_number;
-        }
-    }
-
-    /// Counts a packet of `len` octets on the wire that is due at `time_ns`; `octets` before [`Unique::apply`].
+    /// The flow of a packet, before [`Unique::apply`]. It is counted when the packet was sent.
     #[inline]
-    pub fn observe(&mut self, octets: &[u8], len: u32, time_ns: u64) {
+    pub fn flow(&mut self, octets: &[u8]) -> FlowId {
         let key = match self.settings.link {
             Link::Ethernet => Headers::plain(octets),
             _ => None,
         };
-        let Some(key) = key.or_else(|| self.look_closer(octets, len)) else { return };
-        add(&mut self.protocols[kind(&key)], len);
-        let hash = self.flows.hash(&key);
-        std::hint::black_box(self.flows.touch(hash));
-        self.waiting[self.waiting_len] = Waiting { key, hash, time_ns, len };
-        self.waiting_len += 1;
-        if self.waiting_len == BATCH {
-            self.flush();
+        match key {
+            Some(key) => self.place(&key),
+            None => self.look_closer(octets),
         }
     }
 
-    /// The flow of what is not plain; what is in none is counted.
+    #[inline]
+    fn place(&mut self, key: &FlowKey) -> FlowId {
+        let Some(place) = self.places.entry(key, 0) else {
+            return FlowId(FlowId::APART | FlowId::OVERFLOW | kind(key) as u32);
+        };
+        if *place == 0 {
+            // From 1 on: 0 is a flow that the table has just made.
+            *place = self.flows.len() as u32 + 1;
+            let (share, changes) = (Share::default(), Unique::changes(key));
+            self.flows.push(Flow { key: *key, share, last_ns: 0, change: 0, changes });
+        }
+        FlowId(*place - 1)
+    }
+
     #[cold]
-    fn look_closer(&mut self, octets: &[u8], len: u32) -> Option<FlowKey> {
+    fn look_closer(&mut self, octets: &[u8]) -> FlowId {
         let headers = Headers::parse(octets, self.settings.link);
-        if headers.key.is_ip() && headers.fault.is_none() && headers.fragment != Fragment::Later {
-            return Some(headers.key);
+        let is_ip = headers.key.is_ip();
+        if is_ip && headers.fault.is_none() && headers.fragment != Fragment::Later {
+            return self.place(&headers.key);
         }
-        self.counts.non_flow_packets += 1;
-        self.counts.invalid_packets += u64::from(headers.fault.is_some());
-        add(if headers.key.is_ip() { &mut self.protocols[kind(&headers.key)] } else { &mut self.others }, len);
-        None
+        let invalid = if headers.fault.is_some() { FlowId::INVALID } else { 0 };
+        FlowId(FlowId::APART | invalid | if is_ip { kind(&headers.key) } else { NO_IP } as u32)
     }
 
-    fn flush(&mut self) {
-        let waiting = &self.waiting[..self.waiting_len];
-        self.counts.flow_packets += waiting.len() as u64;
-        for Waiting { key, hash, time_ns, len } in waiting {
-            let Some((flow, seen)) = self.flows.seen_hashed(key, *hash, *time_ns) else {
-                self.counts.overflow_packets += 1;
-                continue;
-            };
-            add(&mut flow.share, *len);
-            match seen {
-                Seen::New => self.counts.unique_flows += 1,
-                _ if flow.change != self.change && Unique::changes(key) => self.counts.unique_flows += 1,
-                Seen::Expired => self.counts.expired_flows += 1,
-                Seen::Again => {}
-            }
-            flow.change = self.change;
+    /// From here on packets have other addresses: to be called with [`Unique::change_number`] before the first packet of a
+    /// loop is counted. Flows with an address that changes are others, if the number is another than before.
+    pub fn addresses_change(&mut self, change_number: u64) {
+        self.change = change_number;
+    }
+
+    /// Counts a packet of `len` octets that left at `time_ns`.
+    ///
+    /// # Panics
+    /// If `flow` is that of other statistics.
+    #[inline]
+    pub fn sent(&mut self, flow: FlowId, len: u32, time_ns: u64) {
+        if flow.0 >= FlowId::APART {
+            return self.sent_apart(flow, len);
         }
-        self.counts.flows = self.counts.unique_flows + self.counts.expired_flows;
-        self.waiting_len = 0;
+        self.counts.flow_packets += 1;
+        let flow = &mut self.flows[flow.0 as usize];
+        if flow.share.packets == 0 || flow.changes && flow.change != self.change {
+            self.counts.unique_flows += 1;
+        } else if self.settings.expiry_ns.is_some_and(|most| time_ns.saturating_sub(flow.last_ns) > most) {
+            self.counts.expired_flows += 1;
+        }
+        flow.change = self.change;
+        flow.last_ns = flow.last_ns.max(time_ns);
+        add(&mut flow.share, len);
+    }
+
+    #[cold]
+    fn sent_apart(&mut self, flow: FlowId, len: u32) {
+        add(&mut self.apart[(flow.0 & FlowId::PLACE) as usize], len);
+        if flow.0 & FlowId::OVERFLOW != 0 {
+            self.counts.flow_packets += 1;
+            self.counts.overflow_packets += 1;
+        } else {
+            self.counts.non_flow_packets += 1;
+            self.counts.invalid_packets += u64::from(flow.0 & FlowId::INVALID != 0);
+        }
+    }
+
+    /// [`Stats::flow`] and [`Stats::sent`] in one, of what has not got other addresses.
+    #[inline]
+    pub fn observe(&mut self, octets: &[u8], len: u32, time_ns: u64) {
+        let flow = self.flow(octets);
+        self.sent(flow, len, time_ns);
     }
 
     /// Figures of flows until here.
-    pub fn counts(&mut self) -> FlowCounts {
-        self.flush();
-        self.counts
+    pub fn counts(&self) -> FlowCounts {
+        FlowCounts { flows: self.counts.unique_flows + self.counts.expired_flows, ..self.counts }
     }
 
     /// All that was found until here.
-    pub fn result(&mut self) -> Summary {
-        let counts = self.counts();
-        let protocols = self.protocols.iter().zip(0u16..).map(|(share, kind)| {
-            let version = if kind < 256 { 4 } else { 6 };
-            (version, kind as u8, *share)
-        });
-        let protocols = protocols.chain([(0, 0, self.others)]).filter(|row| row.2.packets > 0);
+    pub fn result(&self) -> Summary {
+        let flows = || self.flows.iter().filter(|flow| flow.share.packets > 0);
+        let mut protocols = self.apart.clone();
         let mut talkers: HashMap<IpAddr, Share> = HashMap::new();
-        for flow in &self.flows {
+        for flow in flows() {
+            protocols[kind(&flow.key)] += flow.share;
             if let Some(src) = flow.key.src_ip() {
-                *talkers.entry(src).or_default() += flow.value.share;
+                *talkers.entry(src).or_default() += flow.share;
             }
         }
-        let top_flows = self.flows.iter().map(|flow| (flow.key, flow.value.share)).collect();
+        let protocols = protocols.into_iter().zip(0..).map(|(share, place)| {
+            let version = [4, 6, 0][place / 256];
+            (version, (place % 256) as u8, share)
+        });
+        let protocols = protocols.filter(|row| row.2.packets > 0).collect();
+        let top_flows = flows().map(|flow| (flow.key, flow.share)).collect();
         Summary {
-            counts,
-            protocols: busiest(protocols.collect(), usize::MAX, |row| (row.2, (row.0, row.1))),
+            counts: self.counts(),
+            protocols: busiest(protocols, usize::MAX, |row| (row.2, (row.0, row.1))),
             talkers: busiest(talkers.into_iter().collect(), self.settings.top, |row| (row.1, row.0)),
             top_flows: busiest(top_flows, self.settings.top, |row| (row.1, row.0)),
         }
@@ -221,7 +256,7 @@ fn busiest<T, O: Ord>(mut rows: Vec<T>, most: usize, by: impl Fn(&T) -> (Share, 
     rows
 }
 
-/// Where in `protocols` a packet of IP is counted.
+/// Where in [`Stats::apart`] a packet of IP is counted.
 #[inline]
 fn kind(key: &FlowKey) -> usize {
     usize::from(key.protocol) + if key.version == 6 { 256 } else { 0 }

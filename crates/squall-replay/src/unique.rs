@@ -422,7 +422,7 @@ fn mix(value: u32, key: u64) -> u32 {
 
 #[inline]
 fn below(limit: u32, chance: u32) -> u32 {
-    (u64::from(chance) * u64::from(limit) >> 32) as u32
+    ((u64::from(chance) * u64::from(limit)) >> 32) as u32
 }
 
 const ODD: [u64; 2] = [0xff51_afd7_ed55_8ccd, 0xc4ce_b9fe_1a85_ec53];
@@ -827,7 +827,8 @@ mod tests {
 
     #[test]
     fn few_flows_spread_evenly_over_the_queues_of_a_card() {
-        let flows: [(IpAddr, IpAddr, Option<(u16, u16)>); 5] = [
+        type Flow = (IpAddr, IpAddr, Option<(u16, u16)>);
+        let flows: [Flow; 5] = [
             ([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), Some((1024, 80))),
             ([192, 168, 1, 10].into(), [93, 184, 216, 34].into(), Some((40_000, 443))),
             ([172, 16, 3, 4].into(), [224, 0, 0, 251].into(), Some((5353, 5353))),
