@@ -5,7 +5,11 @@ use std::{path::PathBuf, process::ExitCode};
 use squall::{
     Error, Session,
     replay::{Decimal, Ramp, Speed},
-    replaying::{Numbers, Replay, TooLong},
+    replaying::{
+        Edits, Numbers, Replay, Split, SplitBy, TooLong,
+        split::{Auto, AutoMode, By},
+        stats::Settings as Flows,
+    },
     units::{Nanos, Picos, Rate, parse_count},
 };
 
@@ -24,6 +28,8 @@ Examples:
   squall replay capture.pcap -i eth1 -t -K -l 0 --duration 60
   squall replay a.pcap b.pcap -i eth1 --merge             # both at once, by their time stamps
   squall replay capture.pcap -i eth1 --ramp 1kpps..100kpps:30s -l 0 --duration 40
+  squall replay capture.pcap -i eth1 --unique-ip -l 1000 -K -t
+  squall replay capture.pcap -i eth1 -I eth2              # clients by eth1, servers by eth2, in the capture's order
   zstdcat capture.pcap.zst | squall replay - -i eth1 -M 100
   squall replay capture.pcap -i pcap:out.pcap -p 10       # into a file: instants are those of the schedule
 
@@ -36,9 +42,12 @@ pub struct Args {
     /// pcap or pcapng, compressed or not, one after the other; - is the standard input
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Where to send: eth1, af_packet:eth1, loop:NAME, pcap:FILE, null:
+    /// Where to send: eth1, af_packet:eth1, loop:NAME, pcap:FILE, null:; with --port2, what clients send
     #[arg(short = 'i', long, visible_alias = "intf1", value_name = "ADDR")]
     port: String,
+    /// Where to send what servers send
+    #[arg(short = 'I', long, visible_alias = "intf2", value_name = "ADDR")]
+    port2: Option<String>,
     /// Interleaves several files by their time stamps
     #[arg(long)]
     merge: bool,
@@ -87,8 +96,46 @@ pub struct Args {
     #[arg(short, long, value_name = "TIME", value_parser = seconds_or_time, help_heading = "Loops and ends")]
     duration: Option<Nanos>,
 
+    /// What tells the two ports' packets apart: a file of tcpprep or of squall prep
+    #[arg(short, long, visible_alias = "cachefile", value_name = "FILE", group = "split", help_heading = "Two ports")]
+    cache: Option<PathBuf>,
+    /// ... or what hosts do in the capture: bridge, router, client, server (which read it twice), first [default: first]
+    #[arg(long, value_name = "MODE", group = "split", help_heading = "Two ports")]
+    auto: Option<AutoMode>,
+    /// ... or source addresses, which leave by the first port: 10.0.0.0/8,[fe80::/16]
+    #[arg(long, value_name = "NETWORKS", group = "split", help_heading = "Two ports")]
+    cidr: Option<String>,
+    /// ... or source addresses as text, of which those that match leave by the first port
+    #[arg(long, value_name = "EXPR", group = "split", help_heading = "Two ports")]
+    regex: Option<String>,
+    /// ... or destination ports: to services (0-1023) by the first port
+    #[arg(long, group = "split", help_heading = "Two ports")]
+    by_port: bool,
+    /// ... or source MAC addresses, which leave by the first port
+    #[arg(long, value_name = "MACS", group = "split", help_heading = "Two ports")]
+    mac: Option<String>,
+    /// Exchanges the two ports
+    #[arg(long, help_heading = "Two ports")]
+    reverse: bool,
+
+    /// Other addresses in each loop, so that each loop has its own flows
+    #[arg(long, help_heading = "Flows")]
+    unique_ip: bool,
+    /// With --unique-ip, other addresses with every N-th loop only
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "unique_ip", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Flows")]
+    unique_ip_loops: u64,
+    /// A flow that was idle for so long (seconds, as captured) has ended, and its next packet begins another
+    #[arg(long, value_name = "TIME", value_parser = seconds_or_time, help_heading = "Flows")]
+    flow_expiry: Option<Nanos>,
+    /// Counts no flows
+    #[arg(long, help_heading = "Flows")]
+    no_flow_stats: bool,
+    /// Flows of the captures at most that are told apart
+    #[arg(long, value_name = "N", value_parser = parse_count, default_value = "1M", help_heading = "Flows")]
+    max_flows: u64,
+
     /// Sends only what EXPR takes, in the language of tcpdump: 'tcp port 80'
-    #[arg(short, long, value_name = "EXPR", help_heading = "Which packets")]
+    #[arg(short = 'f', long, value_name = "EXPR", help_heading = "Which packets")]
     filter: Option<String>,
     /// Sends only these packets, by their numbers over all files: 1-5,9,20-
     #[arg(long, value_name = "LIST", help_heading = "Which packets")]
@@ -116,6 +163,8 @@ enum Long {
     Skip,
     /// Its end is left out, and counted
     Truncate,
+    /// An IP packet leaves as fragments; others are left out
+    Fragment,
 }
 
 /// `10` is seconds, as for tcpreplay.
@@ -142,12 +191,22 @@ pub fn replay(args: &Args) -> Result<ExitCode, Error> {
         too_long: match args.too_long {
             Long::Skip => TooLong::Skip,
             Long::Truncate => TooLong::Truncate,
+            Long::Fragment => TooLong::Fragment,
         },
+        split: args.split()?,
+        unique: args.unique_ip.then_some(args.unique_ip_loops),
+        flows: (!args.no_flow_stats).then(|| Flows {
+            expiry_ns: args.flow_expiry.map(|time| time.0),
+            max_flows: u32::try_from(args.max_flows).unwrap_or(u32::MAX).min(1 << 29),
+            ..Flows::default()
+        }),
+        edits: Edits::default(),
         filter: args.filter.as_deref().map(squall::replay::filter).transpose()?,
         include: args.include.clone(),
         exclude: args.exclude.clone(),
     };
-    let mut session = Session::replay(replay, [("A", args.port.as_str())]);
+    let ports = ["A", "B"].into_iter().zip(std::iter::once(&args.port).chain(&args.port2));
+    let mut session = Session::replay(replay, ports.map(|(name, address)| (name, address.as_str())));
     session.profile.stop.duration = args.duration;
     session.cpus = args.cpus.as_ref().map(|list| list.0.clone());
     session.virtual_time = args.clock.map(|clock| matches!(clock, Clock::Virtual));
@@ -157,6 +216,27 @@ pub fn replay(args: &Args) -> Result<ExitCode, Error> {
 }
 
 impl Args {
+    fn split(&self) -> Result<Option<SplitBy>, Error> {
+        let wrong = |error: squall::replaying::SplitError| Error::Usage(error.to_string());
+        let by = match (&self.cache, self.auto, &self.cidr, &self.regex, &self.mac) {
+            (Some(path), ..) if self.reverse => {
+                let path = path.display();
+                return Err(Error::Usage(format!(
+                    "{path} says which port is whose\n  try to exchange --port and --port2"
+                )));
+            }
+            (Some(path), ..) => return Ok(Some(SplitBy::Cache(squall::replay::cache(path)?))),
+            (_, Some(mode), ..) => By::Auto(Auto { mode, ..Auto::default() }),
+            (.., Some(networks), _, _) => By::cidr(networks).map_err(wrong)?,
+            (.., Some(expression), _) => By::regex(expression).map_err(wrong)?,
+            (.., Some(macs)) => By::mac(macs).map_err(wrong)?,
+            _ if self.by_port => By::Port(Box::default()),
+            _ if self.port2.is_some() => By::Auto(Auto { mode: AutoMode::First, ..Auto::default() }),
+            _ => return Ok(None),
+        };
+        Ok(Some(SplitBy::Rule(Box::new(Split { reverse: self.reverse, ..Split::new(by) }))))
+    }
+
     fn speed(&self) -> Speed {
         match (self.multiplier, self.pps, self.mbps, self.rate, self.ramp) {
             _ if self.topspeed => Speed::Top,

@@ -2,12 +2,16 @@
 
 use squall_units::Picos;
 
+use crate::stats::FlowId;
+
 /// Frames that leave one after the other.
 #[derive(Clone, Debug, Default)]
 pub struct Chunk {
     /// The frames beside each other, without FCS.
     pub octets: Vec<u8>,
     pub departures: Vec<Departure>,
+    /// From which frame on addresses have changed so often.
+    pub changes: Vec<(usize, u64)>,
     /// So many of them have been dealt with, when a chunk comes back.
     pub done: usize,
 }
@@ -22,6 +26,8 @@ pub struct Departure {
     /// In [`Chunk::octets`].
     pub offset: u32,
     pub len: u32,
+    /// Of the statistics.
+    pub flow: FlowId,
     /// The place in the replay's list of ports.
     pub port: u8,
     /// It has lost its end: the port takes no such long frame.
@@ -44,6 +50,7 @@ impl Chunk {
     pub fn clear(&mut self) {
         self.octets.clear();
         self.departures.clear();
+        self.changes.clear();
         self.done = 0;
     }
 

@@ -7,7 +7,6 @@
 
 pub mod cache;
 mod chunk;
-mod select;
 mod source;
 pub mod split;
 pub mod stats;
@@ -16,9 +15,9 @@ pub mod unique;
 
 pub use cache::{Cache, CacheError};
 pub use chunk::{Chunk, Departure};
-pub use select::Numbers;
-pub use source::{Input, Open, Replay, ReplayError, Sent, Source, Tally, TooLong};
+pub use source::{Input, Open, Replay, ReplayError, Sent, Source, SplitBy, Tally, TooLong};
 pub use split::{Side, Split, SplitError, Splitter};
+pub use squall_edit::{Edits, Numbers};
 pub use squall_program::Gap;
 pub use stats::Stats;
 pub use timing::{Schedule, Timing};

@@ -1,15 +1,22 @@
 //! Reads captures, packet by packet and loop by loop, and gives chunks of frames that are ready to leave.
 
 use std::{
+    borrow::Cow,
     io::{self, Read},
     sync::Arc,
 };
 
 use squall_bpf::classic::Filter;
+use squall_edit::{EditError, Editor, Edits, Meta, Numbers};
+use squall_measure::flow::Link;
 use squall_pcap::{CaptureError, CaptureReader};
 use squall_units::Picos;
 
-use crate::{Chunk, Departure, Numbers, Schedule, Timing};
+use crate::{
+    Cache, Chunk, Departure, Schedule, Side, Split, SplitError, Splitter, Stats, Timing, Unique,
+    split::{Auto, AutoMode, By},
+    stats::{self, FlowId, Summary},
+};
 
 /// What is replayed, and how.
 #[derive(Clone, Debug)]
@@ -29,6 +36,14 @@ pub struct Replay {
     /// All frames are kept in memory after they have been read once.
     pub preload: bool,
     pub too_long: TooLong,
+    /// What tells packets' ports where there are two; by default who is first seen to send is a client.
+    pub split: Option<SplitBy>,
+    /// Addresses change with every so-many-th loop.
+    pub unique: Option<u64>,
+    /// What is changed in every packet.
+    pub edits: Edits,
+    /// How flows are counted; not at all without.
+    pub flows: Option<stats::Settings>,
     /// Frames that it does not take are left out; for Ethernet, a VLAN tag in its place.
     pub filter: Option<Arc<Filter>>,
     /// Packets by their numbers, over all files, from 1: others are left out, and of these those in `exclude`.
@@ -49,11 +64,23 @@ impl Default for Replay {
             limit: None,
             preload: false,
             too_long: TooLong::default(),
+            split: None,
+            unique: None,
+            edits: Edits::default(),
+            flows: Some(stats::Settings::default()),
             filter: None,
             include: None,
             exclude: None,
         }
     }
+}
+
+/// What tells a packet's port.
+#[derive(Clone, Debug)]
+pub enum SplitBy {
+    /// What was found out before; packets behind its end are left out.
+    Cache(Arc<Cache>),
+    Rule(Box<Split>),
 }
 
 /// What is done with a frame that is longer than its port takes.
@@ -64,6 +91,8 @@ pub enum TooLong {
     Skip,
     /// Its end is cut off.
     Truncate,
+    /// An IP packet leaves as fragments; of what is none, as [`TooLong::Skip`].
+    Fragment,
 }
 
 /// A capture.
@@ -96,6 +125,12 @@ pub enum ReplayError {
     Once(String),
     #[error("no packet is left to be sent: {0}")]
     Nothing(String),
+    #[error(transparent)]
+    Split(#[from] SplitError),
+    #[error("{0} can be read once only, and the packets' sides are told by all of them\n  try auto=first, or a file")]
+    Learn(String),
+    #[error(transparent)]
+    Edit(#[from] EditError),
 }
 
 /// What has been read, by what became of it. A loop counts anew what it reads anew.
@@ -105,6 +140,10 @@ pub struct Tally {
     pub octets: u64,
     /// Were not given: filter or numbers did not take them.
     pub unwanted: u64,
+    /// Were not given: neither side is theirs.
+    pub sideless: u64,
+    /// Were not given: the edits dropped them.
+    pub edited_out: u64,
     /// Were not given: too long for their port.
     pub too_long: u64,
     /// Were not given: are no Ethernet frames, and cannot be made such.
@@ -136,6 +175,7 @@ pub struct Source {
     next: usize,
     departing: Departing,
     sent: Vec<Sent>,
+    stats: Option<Stats>,
     /// Frames that the loops before have given.
     given_before: u64,
     fault: Option<ReplayError>,
@@ -158,18 +198,20 @@ impl Source {
         }
         let sent = vec![Sent::default(); ports.len()];
         let mut source = Self {
-            pass: Pass::new(ports, &replay),
+            pass: Pass::new(ports, &replay)?,
             gathered: Gathered::default(),
             stored: Vec::new(),
             next: 0,
             departing: Departing::new(&replay),
             sent,
+            stats: replay.flows.map(Stats::new),
             given_before: 0,
             fault: None,
             over: false,
             replay,
         };
-        source.pass.begin(&source.replay.inputs)?;
+        source.pass.learn(&source.replay.inputs)?;
+        source.pass.begin(&source.replay)?;
         if source.replay.preload {
             source.preload();
         }
@@ -178,7 +220,7 @@ impl Source {
 
     fn preload(&mut self) {
         loop {
-            match self.pass.gather(&self.replay.inputs, &mut self.gathered) {
+            match self.pass.gather(&self.replay.inputs, &mut self.stats, &mut self.gathered) {
                 Ok(true) => self.stored.push(self.gathered.compact()),
                 Ok(false) => return,
                 // Told when what is before it has been sent.
@@ -214,7 +256,7 @@ impl Source {
                 true
             }
             (true, None) => false,
-            (false, _) => match self.pass.gather(&self.replay.inputs, &mut self.gathered) {
+            (false, _) => match self.pass.gather(&self.replay.inputs, &mut self.stats, &mut self.gathered) {
                 Ok(true) => {
                     self.departing.add(&self.gathered, chunk);
                     true
@@ -248,7 +290,7 @@ impl Source {
         self.departing.turned = true;
         self.next = 0;
         if !self.replay.preload
-            && let Err(fault) = self.pass.begin(&self.replay.inputs)
+            && let Err(fault) = self.pass.begin(&self.replay)
         {
             (self.fault, self.over) = (Some(fault), true);
         }
@@ -256,7 +298,11 @@ impl Source {
 
     /// Takes note of what has become of the frames of a chunk that comes back.
     pub fn observe(&mut self, chunk: &Chunk) {
-        for frame in &chunk.departures[..chunk.done] {
+        let mut changes = chunk.changes.iter().peekable();
+        for (i, frame) in chunk.departures[..chunk.done].iter().enumerate() {
+            while let (Some((_, change)), Some(stats)) = (changes.next_if(|(first, _)| *first == i), &mut self.stats) {
+                stats.addresses_change(*change);
+            }
             let sent = &mut self.sent[usize::from(frame.port)];
             sent.attempted += 1;
             if frame.failed {
@@ -266,7 +312,24 @@ impl Source {
             sent.successful += 1;
             sent.octets += u64::from(frame.len);
             sent.truncated += u64::from(frame.truncated);
+            if let Some(stats) = &mut self.stats {
+                stats.sent(frame.flow, frame.len, frame.time_ns);
+            }
         }
+    }
+
+    /// What flows have been sent; `None` if they are not counted.
+    pub fn flows(&self) -> Option<Summary> {
+        self.stats.as_ref().map(Stats::result)
+    }
+
+    /// What has been edited.
+    pub fn edited(&self) -> squall_edit::Counts {
+        let mut counts = self.pass.edited.clone();
+        if let Some(editor) = &self.pass.editor {
+            counts.merge(editor.counts());
+        }
+        counts
     }
 
     /// Of each port.
@@ -292,14 +355,18 @@ impl Source {
 
 impl Tally {
     fn why(&self) -> String {
-        let Self { packets, unwanted, too_long, not_ethernet, .. } = self;
-        match packets {
-            0 => "the capture has none".to_owned(),
-            _ => format!(
-                "of {packets} read, {unwanted} are not wanted, {too_long} longer than their port takes, and {not_ethernet} no \
-                 Ethernet frames"
-            ),
+        if self.packets == 0 {
+            return "the capture has none".to_owned();
         }
+        let reasons = [
+            (self.unwanted, "not wanted by filter or numbers"),
+            (self.sideless, "of neither side"),
+            (self.edited_out, "dropped by the edits"),
+            (self.too_long, "longer than their port takes"),
+            (self.not_ethernet, "no Ethernet frames"),
+        ];
+        let told: Vec<_> = reasons.iter().filter(|r| r.0 > 0).map(|(n, why)| format!("{n} are {why}")).collect();
+        format!("of {} read, {}", self.packets, told.join(", "))
     }
 }
 
@@ -310,10 +377,11 @@ struct Gathered {
     /// When they were captured, nanoseconds since 1970.
     times: Vec<u64>,
     marks: Vec<Mark>,
+    flows: Vec<FlowId>,
 }
 
-/// Length, port, whether the frame was truncated, and whether a capture begins here: with the time, 12 octets where a
-/// capture has 16.
+/// Length, port, whether the frame was truncated, and whether a capture begins here: with time and flow, 16 octets, as
+/// much as a capture has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mark(u32);
 
@@ -347,21 +415,28 @@ impl Gathered {
         self.octets.clear();
         self.times.clear();
         self.marks.clear();
+        self.flows.clear();
     }
 
     fn is_full(&self) -> bool {
         self.octets.len() >= Chunk::OCTETS || self.marks.len() >= Chunk::FRAMES
     }
 
-    fn push(&mut self, octets: &[u8], time_ns: u64, mark: Mark) {
+    fn push(&mut self, octets: &[u8], time_ns: u64, flow: FlowId, mark: Mark) {
         self.octets.extend_from_slice(octets);
         self.times.push(time_ns);
         self.marks.push(mark);
+        self.flows.push(flow);
     }
 
     /// A copy without room to spare.
     fn compact(&self) -> Self {
-        Self { octets: self.octets.clone(), times: self.times.clone(), marks: self.marks.clone() }
+        Self {
+            octets: self.octets.clone(),
+            times: self.times.clone(),
+            marks: self.marks.clone(),
+            flows: self.flows.clone(),
+        }
     }
 }
 
@@ -369,6 +444,7 @@ impl Gathered {
 struct Departing {
     schedule: Schedule,
     loop_delay: Picos,
+    unique: Option<Unique>,
     limit: u64,
     given: u64,
     /// That have ended.
@@ -386,6 +462,7 @@ impl Departing {
         Self {
             schedule: Schedule::new(replay.timing, replay.longest_gap),
             loop_delay: replay.loop_delay,
+            unique: replay.unique.map(|loops| Unique::new(loops.max(1), Link::Ethernet)),
             limit: replay.limit.unwrap_or(u64::MAX),
             given: 0,
             loops: 0,
@@ -404,7 +481,11 @@ impl Departing {
     fn add(&mut self, frames: &Gathered, chunk: &mut Chunk) {
         let mut offset = chunk.octets.len() as u32;
         chunk.octets.extend_from_slice(&frames.octets);
-        for (&time_ns, &mark) in frames.times.iter().zip(&frames.marks) {
+        let change = self.unique.map(|unique| unique.change(self.loops));
+        if let Some(unique) = self.unique {
+            chunk.changes.push((chunk.departures.len(), unique.change_number(self.loops)));
+        }
+        for ((&time_ns, &mark), &flow) in frames.times.iter().zip(&frames.marks).zip(&frames.flows) {
             if self.is_over() {
                 break;
             }
@@ -416,11 +497,15 @@ impl Departing {
             self.passed = self.passed.max(self.before.saturating_add(time_ns.saturating_sub(self.first)));
             let len = mark.len();
             let due = self.schedule.next(time_ns, len);
+            if let Some(change) = &change {
+                change.apply(&mut chunk.octets[offset as usize..][..len as usize]);
+            }
             chunk.departures.push(Departure {
                 due,
                 time_ns: self.passed,
                 offset,
                 len,
+                flow,
                 port: mark.port(),
                 truncated: mark.truncated(),
                 failed: false,
@@ -439,6 +524,10 @@ struct Pass {
     filter: Option<Arc<Filter>>,
     include: Option<Numbers>,
     exclude: Option<Numbers>,
+    chooser: Option<Chooser>,
+    editor: Option<Editor>,
+    /// By the editors of the readings before.
+    edited: squall_edit::Counts,
     heads: Vec<Head>,
     /// Packets read of this reading.
     number: u64,
@@ -447,6 +536,29 @@ struct Pass {
     /// The next frame is the first of a capture, or of all.
     begins: bool,
     tally: Tally,
+}
+
+/// What tells a packet's port.
+enum Chooser {
+    Cache(Arc<Cache>),
+    Rule(Box<Splitter>),
+}
+
+impl Chooser {
+    fn new(split: &SplitBy) -> Self {
+        match split {
+            SplitBy::Cache(cache) => Self::Cache(cache.clone()),
+            SplitBy::Rule(split) => Self::Rule(Box::new(Splitter::new(split, Link::Ethernet))),
+        }
+    }
+
+    #[inline]
+    fn side(&mut self, octets: &[u8], number: u64) -> Side {
+        match self {
+            Self::Cache(cache) => cache.side(number).unwrap_or(Side::Skip),
+            Self::Rule(splitter) => splitter.side(octets, number),
+        }
+    }
 }
 
 /// A capture that is being read, some packets ahead.
@@ -469,8 +581,14 @@ struct Held {
 }
 
 impl Pass {
-    fn new(ports: Vec<u32>, replay: &Replay) -> Self {
-        Self {
+    fn new(ports: Vec<u32>, replay: &Replay) -> Result<Self, ReplayError> {
+        let first_seen =
+            SplitBy::Rule(Box::new(Split::new(By::Auto(Auto { mode: AutoMode::First, ..Auto::default() }))));
+        let default = (ports.len() > 1).then_some(&first_seen);
+        Ok(Self {
+            chooser: replay.split.as_ref().or(default).map(Chooser::new),
+            editor: None,
+            edited: squall_edit::Counts::default(),
             ports,
             too_long: replay.too_long,
             merge: replay.merge,
@@ -482,10 +600,37 @@ impl Pass {
             next: 0,
             begins: true,
             tally: Tally::default(),
-        }
+        })
     }
 
-    fn begin(&mut self, inputs: &[Input]) -> Result<(), ReplayError> {
+    /// Shows all packets to a rule that must have seen them before it can tell their sides.
+    fn learn(&mut self, inputs: &[Input]) -> Result<(), ReplayError> {
+        let Some(Chooser::Rule(splitter)) = &mut self.chooser else { return Ok(()) };
+        if !splitter.must_learn() {
+            return Ok(());
+        }
+        let mut number = 0;
+        for input in inputs {
+            if input.once {
+                return Err(ReplayError::Learn(input.name.clone()));
+            }
+            let mut head = Head::open(input)?;
+            while !head.packets.is_empty() {
+                for held in &head.packets {
+                    number += 1;
+                    if let Ok(octets) = held.ethernet(&head.octets) {
+                        splitter.learn(&octets, number);
+                    }
+                }
+                head.refill();
+            }
+        }
+        Ok(splitter.learned()?)
+    }
+
+    fn begin(&mut self, replay: &Replay) -> Result<(), ReplayError> {
+        let inputs = &replay.inputs;
+        self.edits(replay)?;
         (self.next, self.number, self.begins) = (0, 0, true);
         self.heads.clear();
         self.open_next(inputs)?;
@@ -495,21 +640,43 @@ impl Pass {
         Ok(())
     }
 
+    /// An editor that has seen nothing: every loop is edited alike.
+    fn edits(&mut self, replay: &Replay) -> Result<(), ReplayError> {
+        let mut edits = replay.edits.clone();
+        if replay.too_long == TooLong::Fragment {
+            // Whatever port it leaves by, and with a tag.
+            let shortest = self.ports.iter().min().map_or(u32::MAX, |most| most.saturating_sub(ETHERNET_AND_TAG));
+            edits.fragment = Some(edits.fragment.unwrap_or(u32::MAX).min(shortest));
+        }
+        if let Some(before) = self.editor.take() {
+            self.edited.merge(before.counts());
+        }
+        if !edits.is_empty() {
+            let editor = Editor::new(&edits, ETHERNET)?;
+            if editor.link_type() != ETHERNET {
+                let text = "what is replayed is Ethernet\n  try --dlt enet".into();
+                return Err(EditError { option: "dlt", text }.into());
+            }
+            self.editor = Some(editor);
+        }
+        Ok(())
+    }
+
     /// Whether there was one.
     fn open_next(&mut self, inputs: &[Input]) -> Result<bool, ReplayError> {
         let Some(input) = inputs.get(self.next) else { return Ok(false) };
         self.next += 1;
-        let read = (input.open)().map_err(|error| ReplayError::Open { name: input.name.clone(), error })?;
-        let reader = CaptureReader::from_read(read).map_err(|error| at_fault(&input.name, error))?;
-        let (octets, packets) = (Vec::new(), Vec::new());
-        let mut head = Head { name: input.name.clone(), reader, octets, packets, at: 0, fault: None };
-        head.refill();
-        self.heads.push(head);
+        self.heads.push(Head::open(input)?);
         Ok(true)
     }
 
     /// Fills `frames`; false when all is read.
-    fn gather(&mut self, inputs: &[Input], frames: &mut Gathered) -> Result<bool, ReplayError> {
+    fn gather(
+        &mut self,
+        inputs: &[Input],
+        stats: &mut Option<Stats>,
+        frames: &mut Gathered,
+    ) -> Result<bool, ReplayError> {
         frames.clear();
         while !frames.is_full() {
             let Some(which) = self.earliest() else {
@@ -536,7 +703,7 @@ impl Pass {
                     Err(fault) => return Err(fault),
                 }
             };
-            self.take(which, frames);
+            self.take(which, stats, frames);
         }
         Ok(!frames.marks.is_empty())
     }
@@ -547,61 +714,96 @@ impl Pass {
         heads.filter_map(|(i, head)| Some((head.packets.get(head.at)?.time_ns, i))).min().map(|(_, i)| i)
     }
 
-    fn take(&mut self, which: usize, frames: &mut Gathered) {
+    fn take(&mut self, which: usize, stats: &mut Option<Stats>, frames: &mut Gathered) {
         let head = &mut self.heads[which];
         let held = head.packets[head.at];
         head.at += 1;
-        let octets = &head.octets[held.begin..held.end];
         self.number += 1;
         self.tally.packets += 1;
-        self.tally.octets += octets.len() as u64;
-        self.tally.cut += u64::from((octets.len() as u32) < held.wire_len);
-        let made;
-        let octets = match held.link_type {
-            ETHERNET => octets,
-            link_type => match squall_wire::link::to_ethernet(link_type, octets) {
-                Ok(frame) => {
-                    made = frame;
-                    &made
-                }
-                Err(_) => {
-                    self.tally.not_ethernet += 1;
+        self.tally.octets += (held.end - held.begin) as u64;
+        self.tally.cut += u64::from(((held.end - held.begin) as u32) < held.wire_len);
+        let Self { ports, tally, begins, editor, chooser, number, .. } = self;
+        match held.ethernet(&head.octets) {
+            Err(_) => tally.not_ethernet += 1,
+            Ok(octets) => {
+                let number = *number;
+                let listed = self.include.as_ref().is_none_or(|numbers| numbers.hold(number))
+                    && !self.exclude.as_ref().is_some_and(|numbers| numbers.hold(number));
+                if !listed || !self.filter.as_ref().is_none_or(|filter| filter.run(&octets, held.wire_len) > 0) {
+                    tally.unwanted += 1;
                     return head.go_on();
                 }
-            },
-        };
-        let number = self.number;
-        let listed = self.include.as_ref().is_none_or(|numbers| numbers.contains(number))
-            && !self.exclude.as_ref().is_some_and(|numbers| numbers.contains(number));
-        if !listed || !self.filter.as_ref().is_none_or(|filter| filter.run(octets, held.wire_len) > 0) {
-            self.tally.unwanted += 1;
-            return head.go_on();
-        }
-        let port = 0;
-        let most = self.ports[usize::from(port)].min(LONGEST) as usize;
-        let truncated = octets.len() > most;
-        let octets = match (truncated, self.too_long) {
-            (false, _) => octets,
-            (true, TooLong::Truncate) => &octets[..most],
-            (true, TooLong::Skip) => {
-                self.tally.too_long += 1;
-                return head.go_on();
+                let side = chooser.as_mut().map(|chooser| chooser.side(&octets, number));
+                let port = match side {
+                    None | Some(Side::Primary) => 0,
+                    Some(Side::Secondary) => (ports.len() - 1).min(1),
+                    Some(Side::Skip) => {
+                        tally.sideless += 1;
+                        return head.go_on();
+                    }
+                };
+                let most = ports[port].min(LONGEST) as usize;
+                let mut put = |octets: &[u8], time_ns: u64| {
+                    let truncated = octets.len() > most;
+                    if truncated && self.too_long != TooLong::Truncate {
+                        tally.too_long += 1;
+                        return;
+                    }
+                    let octets = &octets[..octets.len().min(most)];
+                    let flow = stats.as_mut().map_or(FlowId::default(), |stats| stats.flow(octets));
+                    let mark = Mark::new(octets.len(), port as u8, truncated, std::mem::take(begins));
+                    frames.push(octets, time_ns, flow, mark);
+                };
+                match editor {
+                    None => put(&octets, held.time_ns),
+                    Some(editor) => {
+                        let side = side.and_then(|side| match side {
+                            Side::Primary => Some(squall_edit::Side::Client),
+                            Side::Secondary => Some(squall_edit::Side::Server),
+                            Side::Skip => None,
+                        });
+                        let wire_len = held.wire_len.max(octets.len() as u32);
+                        let meta = Meta { time_ns: held.time_ns, wire_len, number, side };
+                        let mut made = 0;
+                        editor.edit(&octets, meta, &mut |octets, meta| {
+                            made += 1;
+                            put(octets, meta.time_ns);
+                        });
+                        tally.edited_out += u64::from(made == 0);
+                    }
+                }
             }
-        };
-        let mark = Mark::new(octets.len(), port, truncated, std::mem::take(&mut self.begins));
-        frames.push(octets, held.time_ns, mark);
+        }
         head.go_on();
     }
 }
 
-fn at_fault(name: &str, error: CaptureError) -> ReplayError {
-    ReplayError::Capture(CaptureError { path: Some(name.into()), ..error })
-}
-
 /// LINKTYPE_ETHERNET.
 const ETHERNET: u16 = 1;
+/// Octets around an IP packet.
+const ETHERNET_AND_TAG: u32 = 18;
+
+impl Held {
+    /// As an Ethernet frame.
+    fn ethernet<'a>(&self, octets: &'a [u8]) -> Result<Cow<'a, [u8]>, String> {
+        let octets = &octets[self.begin..self.end];
+        match self.link_type {
+            ETHERNET => Ok(Cow::Borrowed(octets)),
+            link_type => squall_wire::link::to_ethernet(link_type, octets).map(Cow::Owned),
+        }
+    }
+}
 
 impl Head {
+    fn open(input: &Input) -> Result<Self, ReplayError> {
+        let name = input.name.clone();
+        let read = (input.open)().map_err(|error| ReplayError::Open { name: name.clone(), error })?;
+        let reader = CaptureReader::from_read(read).map_err(|error| at_fault(&name, error))?;
+        let mut head = Self { name, reader, octets: Vec::new(), packets: Vec::new(), at: 0, fault: None };
+        head.refill();
+        Ok(head)
+    }
+
     /// Behind a packet.
     fn go_on(&mut self) {
         if self.at == self.packets.len() {
@@ -632,4 +834,8 @@ impl Head {
             }
         }
     }
+}
+
+fn at_fault(name: &str, error: CaptureError) -> ReplayError {
+    ReplayError::Capture(CaptureError { path: Some(name.into()), ..error })
 }

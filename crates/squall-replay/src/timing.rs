@@ -157,7 +157,7 @@ fn ramp(from: f64, to: f64, over: f64, units: f64) -> u64 {
         let slope = (to - from) / over;
         2.0 * units / (from + (from * from + 2.0 * slope * units).max(0.0).sqrt())
     };
-    (seconds * 1e12) as u64
+    (seconds * 1e12).round() as u64
 }
 
 #[cfg(test)]

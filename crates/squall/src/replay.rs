@@ -9,13 +9,14 @@ use std::{
 };
 
 use squall_engine::Replayed;
+use squall_measure::{census::Share, flow};
 use squall_port::ETHERNET;
-use squall_replay::{Gap, Input, Replay, Timing};
+use squall_replay::{Cache, Gap, Input, Replay, Timing, stats::Summary};
 use squall_units::{FCS_LEN, L1_OVERHEAD, Nanos, Rate, RateUnit};
 
 use crate::{
     Error,
-    report::{PortReport, ReplayPort, ReplayRead, ReplayReport},
+    report::{PortReport, ReplayEdits, ReplayFlows, ReplayPort, ReplayRead, ReplayReport, ReplayShare},
 };
 
 /// The capture at `path`; `-` is the standard input, which can be read once.
@@ -43,6 +44,16 @@ pub fn input(path: &Path) -> Input {
 pub fn filter(expression: &str) -> Result<Arc<squall_bpf::classic::Filter>, Error> {
     let filter = crate::filter::compile_file(expression, ETHERNET)?;
     Ok(Arc::new(filter.program.clone()))
+}
+
+/// The sides of packets as tcpprep or `squall prep` wrote them.
+///
+/// # Errors
+/// [`Error::Usage`]: a file that cannot be read, or is no such cache.
+pub fn cache(path: &Path) -> Result<Arc<Cache>, Error> {
+    let wrong = |problem: String| Error::Usage(format!("{}: {problem}", path.display()));
+    let octets = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
+    Cache::parse(&octets).map(Arc::new).map_err(|error| wrong(error.to_string()))
 }
 
 /// How fast captures are sent again.
@@ -91,6 +102,9 @@ impl Speed {
                 let bps = num.checked_mul(1_000_000);
                 let bps = bps.ok_or_else(|| Error::Usage("more Mb/s than fit 64 bits\n  try the top speed".into()))?;
                 (Gap::from_bps(bps, den, false), Some(0))
+            }
+            Self::Rate(rate) if rate.is_zero() => {
+                return Err(Error::Usage("a rate of nothing sends nothing\n  try 1pps".into()));
             }
             Self::Rate(rate) => match rate.unit {
                 RateUnit::Max => (Gap::Zero, None),
@@ -163,7 +177,13 @@ impl FromStr for Ramp {
 }
 
 /// `ports` are those of the replay, in its order.
-pub(crate) fn report(replay: &Replay, replayed: &Replayed, ports: &[PortReport], retried: &[u64]) -> ReplayReport {
+pub(crate) fn report(
+    replay: &Replay,
+    replayed: &Replayed,
+    ports: &[PortReport],
+    retried: &[u64],
+    seconds: f64,
+) -> ReplayReport {
     let (tally, sent) = (replayed.source.tally(), replayed.source.sent());
     let of_port = |((sent, port), retried): ((&squall_replay::Sent, &PortReport), &u64)| ReplayPort {
         port: port.name.clone(),
@@ -182,13 +202,49 @@ pub(crate) fn report(replay: &Replay, replayed: &Replayed, ports: &[PortReport],
             packets: tally.packets,
             octets: tally.octets,
             unwanted: tally.unwanted,
+            sideless: tally.sideless,
+            edited_out: tally.edited_out,
             too_long: tally.too_long,
             not_ethernet: tally.not_ethernet,
             cut: tally.cut,
             backward: replayed.source.backward(),
         },
         ports: sent.iter().zip(ports).zip(retried).map(of_port).collect(),
+        flows: replayed.source.flows().map(|flows| flow_report(&flows, seconds)),
+        edited: Some(replayed.source.edited())
+            .filter(|edited| edited.packets_in > 0)
+            .map(|edited| edit_report(&edited)),
         starved_s: replayed.starved.as_secs_f64(),
         fault: replayed.error.as_ref().map(ToString::to_string),
+    }
+}
+
+fn flow_report(summary: &Summary, seconds: f64) -> ReplayFlows {
+    let counts = &summary.counts;
+    let share = |name: String, share: &Share| ReplayShare { name, packets: share.packets, octets: share.octets };
+    let protocol = |&(version, protocol, ref of): &(u8, u8, Share)| {
+        let name = flow::protocol::name(protocol).map_or_else(|| format!("protocol {protocol}"), str::to_owned);
+        share(if version == 0 { "no IP".to_owned() } else { format!("IPv{version} {name}") }, of)
+    };
+    ReplayFlows {
+        flows: counts.flows,
+        unique: counts.unique_flows,
+        expired: counts.expired_flows,
+        flows_per_second: counts.flows_per_second(seconds),
+        flow_packets: counts.flow_packets,
+        non_flow_packets: counts.non_flow_packets,
+        invalid_packets: counts.invalid_packets,
+        overflow_packets: counts.overflow_packets,
+        protocols: summary.protocols.iter().map(protocol).collect(),
+        talkers: summary.talkers.iter().map(|(host, of)| share(host.to_string(), of)).collect(),
+        top_flows: summary.top_flows.iter().map(|(key, of)| share(key.to_string(), of)).collect(),
+    }
+}
+
+fn edit_report(counts: &squall_edit::Counts) -> ReplayEdits {
+    ReplayEdits {
+        changed: counts.changed,
+        dropped: counts.dropped,
+        added: (counts.packets_out + counts.dropped).saturating_sub(counts.packets_in),
     }
 }

@@ -58,6 +58,10 @@ pub struct ReplayReport {
     /// What was read, each loop anew unless it was preloaded.
     pub read: ReplayRead,
     pub ports: Vec<ReplayPort>,
+    /// What flows left, in tcpreplay's words; `null` if they were not counted.
+    pub flows: Option<ReplayFlows>,
+    /// What the edits did; `null` without edits.
+    pub edited: Option<ReplayEdits>,
     /// How long the sender had nothing to send, because reading was behind.
     pub starved_s: f64,
     /// Captures could not be read to their end: what is before the fault was sent.
@@ -71,6 +75,10 @@ pub struct ReplayRead {
     pub octets: u64,
     /// Were left out: not wanted by the filter, or by their numbers.
     pub unwanted: u64,
+    /// Were left out: what tells sides told none.
+    pub sideless: u64,
+    /// Were left out: the edits dropped them.
+    pub edited_out: u64,
     /// Were left out: longer than their port takes.
     pub too_long: u64,
     /// Were left out: no Ethernet frames, and nothing that could be made such.
@@ -79,6 +87,49 @@ pub struct ReplayRead {
     pub cut: u64,
     /// Were captured earlier than one before them, which they follow at once.
     pub backward: u64,
+}
+
+/// A flow is what goes one way: addresses, protocol and ports. Where each loop has its own addresses, each has its flows.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ReplayFlows {
+    /// Begun: the unique ones, and those that began anew after they had expired.
+    pub flows: u64,
+    /// Of different addresses, protocols or ports.
+    pub unique: u64,
+    /// Were idle for longer than `--flow-expiry` when their next packet left.
+    pub expired: u64,
+    /// Flows a second, over the replay's duration.
+    pub flows_per_second: f64,
+    pub flow_packets: u64,
+    /// No IP, fragments without ports, cut or contradictory headers.
+    pub non_flow_packets: u64,
+    /// Of the non-flow packets, those with cut or contradictory headers.
+    pub invalid_packets: u64,
+    /// Of the flow packets, those of flows that there was no room to count.
+    pub overflow_packets: u64,
+    /// By IP version and protocol, the busiest first.
+    pub protocols: Vec<ReplayShare>,
+    /// Who sent most octets; by the captures' addresses.
+    pub talkers: Vec<ReplayShare>,
+    /// Those with most octets; by the captures' addresses.
+    pub top_flows: Vec<ReplayShare>,
+}
+
+/// What left of one protocol, host or flow. Octets are those of the captures, without FCS.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ReplayShare {
+    pub name: String,
+    pub packets: u64,
+    pub octets: u64,
+}
+
+/// Packets that were edited on the way; a loop counts anew what it edits anew.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ReplayEdits {
+    pub changed: u64,
+    pub dropped: u64,
+    /// More packets than there were: fragments.
+    pub added: u64,
 }
 
 /// Frames of one port of a replay, in tcpreplay's words.

@@ -580,7 +580,8 @@ impl Run {
         };
         let mut report = totals.report(&self.context, &plan, duration, &outcome.interfaces, self.series);
         if let (Some(replay), Some(replayed)) = (&self.session.replay, &outcome.replayed) {
-            report.replay = Some(crate::replay::report(replay, replayed, &report.ports, &totals.retried()));
+            report.replay =
+                Some(crate::replay::report(replay, replayed, &report.ports, &totals.retried(), duration.as_secs_f64()));
         }
         let told = outcome.notes.into_iter().filter(|note| !plan.notes.contains(note));
         report.notes.extend(told);

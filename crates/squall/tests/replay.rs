@@ -259,6 +259,92 @@ fn a_replay_that_cannot_be_says_why() {
     assert!(once.contains("can be read once") && once.contains("--preload"), "{once}");
 }
 
+/// UDP packets of flows that go both ways: client 10.1.0.k, port 1000 + k, to server 10.2.0.1, port 53.
+fn conversations(count: usize) -> Vec<(u64, Vec<u8>)> {
+    (0..count)
+        .map(|i| {
+            let (client, server) = ([10, 1, 0, (i / 4) as u8], [10, 2, 0, 1]);
+            let (client_port, server_port) = (1000 + (i / 4) as u16, 53u16);
+            let back = i % 4 % 2 == 1;
+            let (src, dst) = if back { (server, client) } else { (client, server) };
+            let (sport, dport) = if back { (server_port, client_port) } else { (client_port, server_port) };
+            let mut octets = vec![0; 60];
+            octets[12] = 8;
+            octets[14..34].copy_from_slice(&[0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+            octets[26..30].copy_from_slice(&src);
+            octets[30..34].copy_from_slice(&dst);
+            octets[34..36].copy_from_slice(&sport.to_be_bytes());
+            octets[36..38].copy_from_slice(&dport.to_be_bytes());
+            octets[38..40].copy_from_slice(&26u16.to_be_bytes());
+            octets[42..46].copy_from_slice(&(i as u32).to_be_bytes());
+            (i as u64 * 1000, octets)
+        })
+        .collect()
+}
+
+fn number(octets: &[u8]) -> u32 {
+    u32::from_be_bytes(octets[42..46].try_into().unwrap())
+}
+
+#[test]
+fn clients_and_servers_leave_by_their_ports_in_the_order_of_the_capture() {
+    let folder = Folder::new("two");
+    let packets = conversations(400);
+    let capture = folder.capture("in.pcap", &packets);
+    let outs = [folder.path("a.pcap"), folder.path("b.pcap")];
+    let ports = outs.each_ref().map(|path| format!("pcap:{}", path.display()));
+    let report = run(plain(&[&capture]), &[&ports[0], &ports[1]]);
+    let [clients, servers] = outs.each_ref().map(|path| read(path));
+    assert!(clients.iter().all(|p| p.1[26..28] == [10, 1]) && servers.iter().all(|p| p.1[26..28] == [10, 2]));
+    let mut both: Vec<_> = clients.iter().chain(&servers).map(|p| (p.0, number(&p.1))).collect();
+    both.sort_unstable();
+    assert_eq!(both.iter().map(|p| p.1).collect::<Vec<_>>(), (0..400).collect::<Vec<_>>());
+    let replay = report.replay.unwrap();
+    assert_eq!((replay.ports[0].successful, replay.ports[1].successful), (200, 200));
+    let flows = replay.flows.unwrap();
+    assert_eq!((flows.flows, flows.flow_packets, flows.non_flow_packets), (200, 400, 0));
+}
+
+#[test]
+fn each_loop_has_its_own_flows_with_unique_addresses_and_the_same_without() {
+    let folder = Folder::new("unique");
+    let capture = folder.capture("in.pcap", &conversations(40));
+    let flows_of = |unique: Option<u64>, preload: bool| {
+        let (out, report) = sent(&folder, Replay { unique, preload, loops: 6, ..plain(&[&capture]) });
+        let told = report.replay.unwrap().flows.unwrap();
+        let tuples: std::collections::HashSet<Vec<u8>> = out.iter().map(|p| p.1[26..38].to_vec()).collect();
+        assert_eq!(told.flow_packets, 240);
+        assert_eq!(told.flows, tuples.len() as u64, "{unique:?}");
+        told.flows
+    };
+    for preload in [false, true] {
+        assert_eq!([None, Some(1), Some(2), Some(6)].map(|unique| flows_of(unique, preload)), [20, 120, 60, 20]);
+    }
+}
+
+#[test]
+fn what_was_not_sent_is_in_no_flow() {
+    let folder = Folder::new("partly");
+    let capture = folder.capture("in.pcap", &conversations(400));
+    let (_, report) = sent(&folder, Replay { limit: Some(6), ..plain(&[&capture]) });
+    let flows = report.replay.unwrap().flows.unwrap();
+    assert_eq!((flows.flows, flows.flow_packets), (4, 6));
+}
+
+#[test]
+fn what_is_too_long_leaves_in_fragments_where_that_is_asked_for() {
+    let folder = Folder::new("fragments");
+    let mut packet = conversations(1)[0].1.clone();
+    packet.resize(1014, 7);
+    packet[16..18].copy_from_slice(&1000u16.to_be_bytes());
+    packet[38..40].copy_from_slice(&980u16.to_be_bytes());
+    let capture = folder.capture("in.pcap", &[(0, packet)]);
+    let port = "loop:replay-fragments,virtual,max_frame=518";
+    let report = run(Replay { too_long: TooLong::Fragment, ..plain(&[&capture]) }, &[port]);
+    let replay = report.replay.unwrap();
+    assert_eq!((replay.packets, replay.edited.unwrap().added, replay.read.too_long), (3, 2, 0));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 

@@ -21,6 +21,16 @@ pub fn replay(report: &Report) -> String {
         rate(replay.octets) * 8.0 / 1e6,
         rate(replay.packets)
     ));
+    if let Some(flows) = &replay.flows {
+        let expired = match flows.expired {
+            0 => String::new(),
+            expired => format!("{} unique, {expired} expired, ", flows.unique),
+        };
+        line(format_args!(
+            "Flows: {} flows, {expired}{:.2} fps, {} flow packets, {} non-flow packets",
+            flows.flows, flows.flows_per_second, flows.flow_packets, flows.non_flow_packets
+        ));
+    }
     for port in &replay.ports {
         let address = report.ports.iter().find(|p| p.name == port.port).map_or("", |p| p.address.as_str());
         line(format_args!("Statistics for network device: {address}"));
@@ -37,6 +47,8 @@ pub fn replay(report: &Report) -> String {
     let read = &replay.read;
     for (n, what) in [
         (read.unwanted, "were left out by --filter, --include or --exclude"),
+        (read.sideless, "were left out: of neither side"),
+        (read.edited_out, "were dropped by the edits"),
         (read.too_long, "were left out: longer than their port takes (--too-long truncate)"),
         (read.not_ethernet, "were left out: no Ethernet frames, and nothing that could be made such"),
         (read.cut, "were sent as captured, which is not whole: the capture's snap length cut them"),
@@ -45,6 +57,13 @@ pub fn replay(report: &Report) -> String {
         if n > 0 {
             line(format_args!("{} of the captures' packets {what}", n));
         }
+    }
+    if let Some(edited) = &replay.edited {
+        line(format_args!("Edited: {} packets changed, {} added", edited.changed, edited.added));
+    }
+    if let Some(flows) = replay.flows.as_ref().filter(|flows| flows.overflow_packets > 0) {
+        let n = flows.overflow_packets;
+        line(format_args!("{n} packets were of flows that there was no room to count (--max-flows)"));
     }
     if replay.starved_s > 0.001 {
         line(format_args!("The sender waited {:.3} s for the captures to be read (--preload)", replay.starved_s));
