@@ -13,6 +13,7 @@ const FILES: &[(&str, Make)] = &[
     ("schemas/report.schema.json", squall::report::schema),
     ("schemas/comparison.schema.json", squall::compare::schema),
     ("schemas/info.schema.json", squall::info::schema),
+    ("schemas/edit.schema.json", squall::edit::schema),
     ("docs/reference/packets.md", squall_wire::reference),
     ("docs/reference/cli.md", squall_cli::reference),
     ("docs/reference/ports.md", squall::kinds::reference),

@@ -10,6 +10,7 @@ mod compare;
 mod demo;
 mod docs;
 mod drive;
+mod edit;
 mod info;
 mod lab;
 mod output;
@@ -54,6 +55,7 @@ enum Command {
     Recv(recv::Args),
     Capture(Box<capture::Args>),
     Info(info::Args),
+    Edit(Box<edit::Args>),
     Plan(plan::Args),
     Ports(ports::Args),
     Lab(lab::Args),
@@ -79,6 +81,7 @@ pub fn main() -> ExitCode {
         Command::Recv(args) => recv::recv(&args),
         Command::Capture(args) => capture::capture(&args),
         Command::Info(args) => info::info(&args),
+        Command::Edit(args) => edit::edit(&args),
         Command::Plan(args) => plan::plan(&args),
         Command::Ports(args) => ports::ports(&args),
         Command::Lab(args) => lab::lab(&args),

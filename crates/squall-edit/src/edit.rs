@@ -173,13 +173,14 @@ impl Editor {
             frame.cut(end);
             self.parse(frame);
         }
+        // As tcprewrite: what was cut or filled up gets checksums of what there is now.
+        let mut fix = edits.fixcsum;
         if edits.edits_lengths() {
-            self.edit_lengths(frame, done)?;
+            fix |= self.edit_lengths(frame, done)?;
         }
         if let Some(network) = &mut self.network {
             network.edit(frame, side, done);
         }
-        let mut fix = self.edits.fixcsum;
         if let Some(seed) = self.edits.fuzz_seed {
             match fuzz(frame, meta.number, seed, self.edits.fuzz_factor.unwrap_or(8)) {
                 Fuzzed::No => {}
@@ -189,7 +190,9 @@ impl Editor {
                     fix = true;
                 }
                 Fuzzed::Shorter(len) => {
-                    self.shorten(frame, len);
+                    let end = frame.headers.network as usize + len;
+                    frame.cut(end);
+                    self.set_ip_len(frame, len);
                     done.by(Operation::Fuzz, true);
                     fix = true;
                 }
@@ -221,55 +224,55 @@ impl Editor {
         frame.headers = headers;
     }
 
-    fn edit_lengths(&self, frame: &mut Frame, done: &mut Done) -> Result<(), Operation> {
+    /// True: what IP carries is another than before.
+    ///
+    /// # Errors
+    /// What the packet is dropped by.
+    fn edit_lengths(&self, frame: &mut Frame, done: &mut Done) -> Result<bool, Operation> {
         let edits = &self.edits;
         let mtu = edits.mtu.unwrap_or(MTU) as usize;
         let network = frame.headers.network as usize;
+        let mut carried = false;
         if let Some(fixlen) = edits.fixlen
             && frame.is_ip()
         {
             let end = frame.ip_end();
             if end > frame.octets.len() {
-                match fixlen {
+                let len = match fixlen {
                     FixLen::Del => return Err(Operation::Fixlen),
-                    FixLen::Pad => {
-                        let len = end.min(network + mtu).max(frame.octets.len());
-                        frame.fill(len);
-                        frame.missing = 0;
-                        if len < end {
-                            ip::set_len(&mut frame.octets, &frame.headers, len - network);
-                        }
-                    }
-                    FixLen::Trunc => {
-                        let len = frame.octets.len() - network;
-                        frame.missing = 0;
-                        ip::set_len(&mut frame.octets, &frame.headers, len);
-                    }
+                    FixLen::Pad => end.min(network + mtu).max(frame.octets.len()),
+                    FixLen::Trunc => frame.octets.len(),
+                };
+                frame.fill(len);
+                frame.missing = 0;
+                if len < end {
+                    self.set_ip_len(frame, len - network);
                 }
                 done.by(Operation::Fixlen, true);
+                carried = true;
                 self.parse(frame);
             }
         }
         if edits.mtu_trunc && frame.is_ip() && frame.ip_end() > network + mtu {
-            self.cut_ip(frame, network + mtu, Operation::MtuTrunc, done);
+            carried |= self.cut_ip(frame, network + mtu, done);
+            done.by(Operation::MtuTrunc, true);
         }
         if let Some(len) = edits.truncate.map(|len| len as usize)
             && frame.wire_len() as usize > len
         {
             if frame.is_ip() && frame.ip_end() > len {
-                self.cut_ip(frame, len, Operation::Truncate, done);
+                carried |= self.cut_ip(frame, len, done);
             } else {
                 frame.cut(len);
-                done.by(Operation::Truncate, true);
                 self.parse(frame);
             }
+            done.by(Operation::Truncate, true);
         }
         if let Some(len) = edits.pad.map(|len| len as usize)
-            && frame.wire_len() < len as u32
+            && (frame.wire_len() as usize) < len
         {
-            // What is missing stays so, before what is put behind.
-            let missing = frame.missing as usize;
-            if missing == 0 {
+            // What is missing stays so, and what is put behind it is missing, too.
+            if frame.missing == 0 {
                 frame.fill(len);
             } else {
                 frame.missing = (len - frame.octets.len()) as u32;
@@ -277,30 +280,30 @@ impl Editor {
             done.by(Operation::Pad, true);
             self.parse(frame);
         }
-        Ok(())
+        Ok(carried)
     }
 
-    /// Cuts the packet to `end` octets, on the wire too; IP's length follows if it can.
-    fn cut_ip(&self, frame: &mut Frame, end: usize, operation: Operation, done: &mut Done) {
+    /// Cuts the packet to `end` octets, on the wire too; IP's length follows if its header is whole.
+    fn cut_ip(&self, frame: &mut Frame, end: usize, done: &mut Done) -> bool {
         let network = frame.headers.network as usize;
         frame.cut(end);
-        let least = if frame.headers.key.version == 4 { network + 20 } else { network + 40 };
-        if end >= least {
-            ip::set_len(&mut frame.octets, &frame.headers, end - network);
-        } else {
+        let least = network + if frame.headers.key.version == 4 { 20 } else { 40 };
+        if end < least || frame.octets.len() < least {
             done.refuse(Reason::Headers);
+            self.parse(frame);
+            return false;
         }
-        done.by(operation, true);
-        self.parse(frame);
+        self.set_ip_len(frame, end - network);
+        true
     }
 
-    /// IP's packet has `len` octets, UDP's datagram what is left of them.
-    fn shorten(&self, frame: &mut Frame, len: usize) {
-        let network = frame.headers.network as usize;
-        frame.cut(network + len);
+    /// IP says that the packet has `len` octets, and UDP that its datagram has what is left of them (tcprewrite leaves
+    /// UDP's as it was, and nobody takes such a datagram).
+    fn set_ip_len(&self, frame: &mut Frame, len: usize) {
+        let (network, transport) = (frame.headers.network as usize, frame.headers.transport as usize);
         ip::set_len(&mut frame.octets, &frame.headers, len);
-        if frame.headers.key.protocol == protocol::UDP && frame.headers.fragment == Fragment::Whole {
-            let transport = frame.headers.transport as usize;
+        let is_udp = frame.headers.key.protocol == protocol::UDP && frame.headers.fragment == Fragment::Whole;
+        if is_udp && network + len >= transport + 8 && frame.octets.len() >= transport + 8 {
             let udp = (network + len - transport) as u16;
             frame.octets[transport + 4..transport + 6].copy_from_slice(&udp.to_be_bytes());
         }

@@ -103,12 +103,14 @@ pub fn edit_vlan(octets: &mut Vec<u8>, vlan: &Vlan) -> Result<bool, Reason> {
     let tagged = is_tag(be16(octets, 12));
     match vlan.mode {
         VlanMode::Add => {
+            // What is not given is that of the tag that is there.
+            let old = if tagged && octets.len() >= 16 { be16(octets, 14) } else { 0 };
             let len = octets.len();
             octets.resize(len + 4, 0);
             octets.copy_within(12..len, 16);
             let kind = if vlan.service { ethertype::QINQ } else { ethertype::VLAN };
             octets[12..14].copy_from_slice(&kind.to_be_bytes());
-            octets[14..16].copy_from_slice(&tci(vlan, 0).to_be_bytes());
+            octets[14..16].copy_from_slice(&tci(vlan, old).to_be_bytes());
         }
         VlanMode::Del if tagged && octets.len() >= 18 => {
             octets.copy_within(16.., 12);

@@ -7,16 +7,17 @@ use std::{
     fs::{File, OpenOptions},
     io::{self, BufWriter, Read, Write},
     path::{Path, PathBuf},
-    time::Instant,
+    time::{Instant, UNIX_EPOCH},
 };
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use squall_edit::{Counts, Editor, Edits, Meta, Operation, Reason};
+use squall_edit::{Counts, Editor, Edits, Meta, Operation, Reason, When};
 use squall_measure::flow::{FlowTable, Headers, Link};
 use squall_pcap::{
     CaptureError, CaptureReader, Direction, Interface, InterfaceFormat, LinkType, PacketNotes, PcapFormat, Section,
 };
+use squall_units::Nanos;
 
 pub use squall_edit as edits;
 
@@ -123,6 +124,29 @@ impl Edited {
     pub fn to_json(&self) -> String {
         serde_json::to_string_pretty(self).expect("figures are plain JSON")
     }
+}
+
+/// An instant: `+10s` after the first packet, `2026-11-22T10:00:00Z`, or seconds since 1970 (`1700000000.25`).
+///
+/// # Errors
+/// What was expected.
+pub fn parse_when(text: &str) -> Result<When, String> {
+    const EXPECTED: &str = "expected +10s (after the first packet), 2026-11-22T10:00:00Z, or seconds since 1970";
+    if let Some(after) = text.strip_prefix('+') {
+        return after.parse().map(|Nanos(ns)| When::After(ns)).map_err(|error| format!("{error}; {EXPECTED}"));
+    }
+    if let Ok(time) = humantime::parse_rfc3339_weak(text) {
+        let since = time.duration_since(UNIX_EPOCH).map_err(|_| "a time before 1970")?;
+        return u64::try_from(since.as_nanos()).map(When::At).map_err(|_| "a time past 2554".into());
+    }
+    let (seconds, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let digits = |text: &str| text.bytes().all(|digit| digit.is_ascii_digit());
+    if !digits(seconds) || !digits(fraction) || fraction.len() > 9 {
+        return Err(EXPECTED.into());
+    }
+    let ns: u64 = format!("{fraction:0<9}").parse().map_err(|_| EXPECTED)?;
+    let seconds: u64 = seconds.parse().map_err(|_| EXPECTED)?;
+    seconds.checked_mul(1_000_000_000).and_then(|s| s.checked_add(ns)).map(When::At).ok_or("a time past 2554".into())
 }
 
 /// How far it is.

@@ -1,0 +1,429 @@
+//! `squall edit`: captures rewritten, merged, split.
+
+use std::{
+    io::{self, IsTerminal, Write},
+    path::PathBuf,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use squall::{
+    Error,
+    edit::{
+        Edited, Progress, Settings, Split, edit as edit_captures,
+        edits::{
+            AddressMap, Edits, Encapsulation, Endpoints, Factor, FixLen, Key, MacPair, MacSwap, Numbers, PortMap, Ttl,
+            Vlan, VlanMode, When,
+        },
+        parse_when,
+    },
+    render::human,
+    units::{Nanos, parse_count},
+};
+
+use crate::{args::command_line, drive::Signals, output};
+
+/// Rewrites captures: addresses, ports, tags, lengths, link types, times; merges and splits them
+#[derive(Debug, clap::Args)]
+#[command(
+    override_usage = "squall edit [OPTIONS] <IN>... <OUT>",
+    after_help = "\
+Examples:
+  squall edit in.pcap out.pcap --pnat 10.0.0.0/8:172.16.0.0/12 --enet-dmac 02:00:00:00:00:02
+  squall edit in.pcap out.pcap --endpoints 10.1.0.1:10.2.0.1 --portmap 80:8080 --ttl=-1
+  squall edit office.pcapng shared.pcapng --anonymize 'my secret' --snaplen 96
+  squall edit old.pcap out.pcap --dlt enet --fixlen pad --fixcsum
+  squall edit a.pcap b.pcap both.pcapng --merge                # in the order of time
+  squall edit big.pcapng part.pcapng --packets 1000-2000
+  squall edit big.pcap hour.pcap --split-time 1h               # hour-00001.pcap, hour-00002.pcap ...
+  squall edit big.pcap out.pcap --fragment 576 --json -
+
+Options that tcprewrite has are called as there, and mean the same. Only outer headers are edited: what ICMP errors quote
+and tunnels carry stays. Checksums follow what changes: a right one stays right, a wrong one stays wrong, unless --fixcsum.
+A faulty file is edited as far as it can be read; the exit status is then 2."
+)]
+pub struct Args {
+    /// IN, one or several: pcap or pcapng, compressed or not; - is the standard input. The last is OUT: by its name's end a
+    /// pcapng or a pcap; - is the standard output
+    #[arg(value_name = "FILE", required = true, num_args = 2..)]
+    files: Vec<PathBuf>,
+    #[command(flatten)]
+    edits: EditArgs,
+    #[command(flatten)]
+    select: SelectArgs,
+    #[command(flatten)]
+    several: SeveralArgs,
+    /// Writes what was done as JSON; - is the standard output
+    #[arg(long, value_name = "FILE|-", help_heading = "Result")]
+    json: Option<String>,
+    /// Shows nothing on the way and no summary
+    #[arg(short, long, help_heading = "Result")]
+    quiet: bool,
+}
+
+/// What happens to each packet; of commands that edit as they go, too.
+#[derive(clap::Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Link")]
+pub struct EditArgs {
+    /// Destination MAC addresses: for what clients send, and with a comma for what servers send
+    #[arg(long, value_name = "MAC[,MAC]")]
+    enet_dmac: Option<MacPair>,
+    /// Source MAC addresses, likewise
+    #[arg(long, value_name = "MAC[,MAC]")]
+    enet_smac: Option<MacPair>,
+    /// Puts the second in the place of the first, in either place; repeatable
+    #[arg(long, value_name = "MAC,MAC")]
+    enet_subsmac: Vec<MacSwap>,
+    /// Random MAC addresses, the same for the same
+    #[arg(long, value_name = "SEED")]
+    enet_mac_seed: Option<u64>,
+    /// Octets of an address that stay
+    #[arg(long, value_name = "N", requires = "enet_mac_seed", value_parser = clap::value_parser!(u8).range(1..=6))]
+    enet_mac_seed_keep_bytes: Option<u8>,
+    /// Leaves multicast and broadcast MAC addresses
+    #[arg(long, visible_alias = "skip-l2broadcast")]
+    skipl2broadcast: bool,
+    /// VLAN tags: add (before those that are there), del (the outer one), rewrite (the outer one)
+    #[arg(long, value_name = "add|del|rewrite", value_parser = vlan_mode)]
+    enet_vlan: Option<VlanMode>,
+    /// VLAN id of the tag
+    #[arg(long, value_name = "0-4095", requires = "enet_vlan", value_parser = clap::value_parser!(u16).range(0..=4095))]
+    enet_vlan_tag: Option<u16>,
+    /// CFI (DEI) of the tag
+    #[arg(long, value_name = "0-1", requires = "enet_vlan", value_parser = clap::value_parser!(u8).range(0..=1))]
+    enet_vlan_cfi: Option<u8>,
+    /// Priority of the tag
+    #[arg(long, value_name = "0-7", requires = "enet_vlan", value_parser = clap::value_parser!(u8).range(0..=7))]
+    enet_vlan_pri: Option<u8>,
+    /// Kind of a tag that is added
+    #[arg(long, value_name = "802.1q|802.1ad", requires = "enet_vlan", default_value = "802.1q", value_parser = ["802.1q", "802.1ad"], hide_possible_values = true)]
+    enet_vlan_proto: String,
+    /// Link type to write: enet, raw, hdlc, pppserial; packets that have no network packet are dropped
+    #[arg(long, value_name = "LINK")]
+    dlt: Option<Encapsulation>,
+    /// Takes the last four octets of frames, an FCS that was captured
+    #[arg(short = 'E', long)]
+    efcs: bool,
+
+    /// Maps netblocks to others, the first that fits: 10.0.0.0/8:172.16.0.0/12,[2001:db8::/32]:[fd00::/32]. Given twice:
+    /// the client's address by the first, the server's by the second
+    #[arg(short = 'N', long, value_name = "MAP", help_heading = "Network")]
+    pnat: Vec<AddressMap>,
+    /// Maps source addresses alone
+    #[arg(short = 'S', long, value_name = "MAP", help_heading = "Network")]
+    srcipmap: Option<AddressMap>,
+    /// Maps destination addresses alone
+    #[arg(short = 'D', long, value_name = "MAP", help_heading = "Network")]
+    dstipmap: Option<AddressMap>,
+    /// Addresses of all clients and all servers: 10.0.0.1:10.0.0.2, [fd00::1]:[fd00::2]
+    #[arg(short = 'e', long, value_name = "IP:IP", help_heading = "Network")]
+    endpoints: Option<Endpoints>,
+    /// Random addresses, the same for the same, of the same kind
+    #[arg(short = 's', long, value_name = "SEED", help_heading = "Network")]
+    seed: Option<u64>,
+    /// Prefix-preserving addresses (Crypto-PAn): of any text, or of a key of 64 hexadecimal digits
+    #[arg(long, value_name = "SEED|KEY", help_heading = "Network")]
+    anonymize: Option<Key>,
+    /// Leaves multicast and broadcast IP addresses
+    #[arg(short = 'b', long, visible_alias = "skip-broadcast", help_heading = "Network")]
+    skipbroadcast: bool,
+    /// TTL and hop limit: a number, or a change: --ttl=+7, --ttl=-64
+    #[arg(long, value_name = "N", allow_hyphen_values = true, help_heading = "Network")]
+    ttl: Option<Ttl>,
+    /// TOS octet of IPv4 (DSCP and ECN)
+    #[arg(long, value_name = "0-255", help_heading = "Network")]
+    tos: Option<u8>,
+    /// Traffic class of IPv6
+    #[arg(long, value_name = "0-255", help_heading = "Network")]
+    tclass: Option<u8>,
+    /// Flow label of IPv6
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=0xf_ffff), help_heading = "Network")]
+    flowlabel: Option<u32>,
+
+    /// Maps ports: 80:8080, 8000-8999:80, 1-10:11-20; repeatable
+    #[arg(short = 'r', long, value_name = "MAP", help_heading = "Transport")]
+    portmap: Vec<PortMap>,
+    /// Shifts TCP's sequence and acknowledgement numbers, by another amount for each direction of a connection
+    #[arg(long, value_name = "SEED", help_heading = "Transport")]
+    tcp_sequence: Option<u64>,
+    /// Computes the checksums of IPv4, TCP, UDP, ICMP, IGMP and ICMPv6
+    #[arg(short = 'C', long, help_heading = "Transport")]
+    fixcsum: bool,
+    /// Changes some packets at random: drops, shortens, writes octets of the payload
+    #[arg(long, value_name = "SEED", help_heading = "Transport")]
+    fuzz_seed: Option<u64>,
+    /// One of so many packets [default: 8]
+    #[arg(long, value_name = "N", requires = "fuzz_seed", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Transport")]
+    fuzz_factor: Option<u32>,
+
+    /// Packets of which less was captured than IP's header says: pad (zeros), trunc (the header says what there is), del
+    #[arg(short = 'F', long, value_name = "pad|trunc|del", help_heading = "Length")]
+    fixlen: Option<FixLen>,
+    /// Octets of an IP packet at most, for --mtu-trunc and --fixlen pad [default: 1500]
+    #[arg(short = 'm', long, value_name = "OCTETS", help_heading = "Length")]
+    mtu: Option<u32>,
+    /// Cuts IP packets to the MTU
+    #[arg(long, help_heading = "Length")]
+    mtu_trunc: bool,
+    /// Cuts frames to so many octets (without FCS); IP's lengths follow
+    #[arg(long, value_name = "OCTETS", help_heading = "Length")]
+    truncate: Option<u32>,
+    /// Fills frames up with zeros to so many octets (without FCS): 60 is the least of Ethernet
+    #[arg(long, value_name = "OCTETS", help_heading = "Length")]
+    pad: Option<u32>,
+    /// Fills up with zeros what was not captured, to the length on the wire
+    #[arg(long, help_heading = "Length")]
+    unfold: bool,
+    /// Keeps so many octets of a packet; its length on the wire stays
+    #[arg(long, value_name = "OCTETS", help_heading = "Length")]
+    snaplen: Option<u32>,
+    /// Makes fragments of IP packets that are longer than MTU, even where they say not to
+    #[arg(long, value_name = "MTU", help_heading = "Length")]
+    fragment: Option<u32>,
+}
+
+#[derive(clap::Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Selection and time")]
+struct SelectArgs {
+    /// Only packets of these numbers: 1-5,9,100-
+    #[arg(long, value_name = "LIST")]
+    packets: Option<Numbers>,
+    /// Only packets from then on: +10s after the first, 2026-11-22T10:00:00Z, or seconds since 1970
+    #[arg(long, value_name = "WHEN", value_parser = parse_when)]
+    from: Option<When>,
+    /// Only packets until then
+    #[arg(long, value_name = "WHEN", value_parser = parse_when)]
+    to: Option<When>,
+    /// Drops a packet that is octet for octet one of the N - 1 before it [default: 5]
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "5", value_parser = clap::value_parser!(u32).range(2..=100_000))]
+    dedup: Option<u32>,
+    /// Shifts all times: 1h, -30s
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = shift)]
+    time_shift: Option<i64>,
+    /// Stretches times from the first packet on: 2 is half as fast, 0.5 twice as fast
+    #[arg(long, value_name = "FACTOR")]
+    time_scale: Option<Factor>,
+}
+
+#[derive(clap::Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Several files")]
+struct SeveralArgs {
+    /// Merges the files in the order of time; else one follows the other
+    #[arg(long)]
+    merge: bool,
+    /// Begins another file after so many packets: OUT-00001.pcap, OUT-00002.pcap ...
+    #[arg(long, value_name = "N", value_parser = at_least_one, conflicts_with_all = ["split_time", "split_flows"])]
+    split_count: Option<u64>,
+    /// Begins another file each so long, by the time of the packets
+    #[arg(long, value_name = "TIME", conflicts_with = "split_flows")]
+    split_time: Option<Nanos>,
+    /// Writes a file for each conversation: addresses, protocol and ports, both directions
+    #[arg(long)]
+    split_flows: bool,
+}
+
+fn vlan_mode(text: &str) -> Result<VlanMode, String> {
+    match text {
+        "add" => Ok(VlanMode::Add),
+        "del" => Ok(VlanMode::Del),
+        "rewrite" => Ok(VlanMode::Rewrite),
+        _ => Err("expected add, del or rewrite".into()),
+    }
+}
+
+fn at_least_one(text: &str) -> Result<u64, String> {
+    match parse_count(text) {
+        Ok(0) => Err("expected 1 or more".into()),
+        Ok(count) => Ok(count),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn shift(text: &str) -> Result<i64, String> {
+    let (sign, rest) = match text.strip_prefix('-') {
+        Some(rest) => (-1, rest),
+        None => (1, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let ns = rest.parse::<Nanos>().map_err(|error| error.to_string())?.0;
+    i64::try_from(ns).map(|ns| sign * ns).map_err(|_| "longer than 292 years".into())
+}
+
+impl EditArgs {
+    pub fn edits(&self) -> Edits {
+        let all_ports = || PortMap(self.portmap.iter().flat_map(|map| map.0.iter().cloned()).collect());
+        Edits {
+            enet_dmac: self.enet_dmac,
+            enet_smac: self.enet_smac,
+            enet_subsmac: self.enet_subsmac.clone(),
+            enet_mac_seed: self.enet_mac_seed,
+            enet_mac_seed_keep_bytes: self.enet_mac_seed_keep_bytes.unwrap_or(0),
+            skip_l2_broadcast: self.skipl2broadcast,
+            vlan: self.enet_vlan.map(|mode| Vlan {
+                mode,
+                tag: self.enet_vlan_tag,
+                cfi: self.enet_vlan_cfi,
+                pri: self.enet_vlan_pri,
+                service: self.enet_vlan_proto == "802.1ad",
+            }),
+            dlt: self.dlt,
+            efcs: self.efcs,
+            pnat: self.pnat.clone(),
+            srcipmap: self.srcipmap.clone(),
+            dstipmap: self.dstipmap.clone(),
+            endpoints: self.endpoints,
+            seed: self.seed,
+            anonymize: self.anonymize,
+            skip_broadcast: self.skipbroadcast,
+            ttl: self.ttl,
+            tos: self.tos,
+            tclass: self.tclass,
+            flowlabel: self.flowlabel,
+            portmap: (!self.portmap.is_empty()).then(all_ports),
+            tcp_sequence: self.tcp_sequence,
+            fixcsum: self.fixcsum,
+            fuzz_seed: self.fuzz_seed,
+            fuzz_factor: self.fuzz_factor,
+            fixlen: self.fixlen,
+            mtu: self.mtu,
+            mtu_trunc: self.mtu_trunc,
+            truncate: self.truncate,
+            pad: self.pad,
+            unfold: self.unfold,
+            snaplen: self.snaplen,
+            fragment: self.fragment,
+            ..Edits::default()
+        }
+    }
+}
+
+impl Args {
+    fn settings(&self) -> Settings {
+        let SelectArgs { packets, from, to, dedup, time_shift, time_scale } = self.select.clone();
+        let time_shift_ns = time_shift.unwrap_or(0);
+        let edits = Edits { packets, from, to, dedup, time_shift_ns, time_scale, ..self.edits.edits() };
+        let split = match (self.several.split_count, self.several.split_time) {
+            (Some(count), _) => Some(Split::Count(count)),
+            (None, Some(time)) => Some(Split::Time(time.0.max(1))),
+            (None, None) => self.several.split_flows.then_some(Split::Flows),
+        };
+        Settings { edits, merge: self.several.merge, split }
+    }
+}
+
+pub fn edit(args: &Args) -> Result<ExitCode, Error> {
+    let (out, inputs) = args.files.split_last().expect("clap wants two files at least");
+    let to_stdout = args.json.as_deref() == Some("-");
+    if to_stdout && out.as_os_str() == "-" {
+        return Err(Error::Usage(
+            "the standard output takes packets or the summary, not both\n  try --json FILE".into(),
+        ));
+    }
+    let signals = Signals::catch()?;
+    // Made before hours of writing, not after.
+    let json = args.json.as_deref().filter(|name| *name != "-").map(output::create).transpose()?;
+    let mut line = ProgressLine::new(!args.quiet && io::stderr().is_terminal());
+    let edited = edit_captures(inputs, out, &args.settings(), |progress| {
+        line.update(progress);
+        !signals.came()
+    });
+    line.clear();
+    let edited = Edited { command: command_line(), ..edited? };
+    if let Some((name, file)) = json {
+        output::write(&name, file, &(edited.to_json() + "\n"))?;
+    }
+    if !args.quiet {
+        let text = told(&edited);
+        if to_stdout || out.as_os_str() == "-" {
+            eprint!("{text}");
+        } else {
+            output::print(&text);
+        }
+    }
+    if to_stdout {
+        output::print(&(edited.to_json() + "\n"));
+    }
+    let mut faulty = false;
+    for input in &edited.inputs {
+        if let Some(fault) = &input.fault {
+            eprintln!(
+                "squall: {} at octet {}, behind packet {}: {}",
+                input.path, fault.offset, input.packets, fault.text
+            );
+            faulty = true;
+        }
+    }
+    Ok(match (edited.stopped, faulty) {
+        // As a shell says of what a Ctrl-C has ended: what is written is not all.
+        (true, _) => ExitCode::from(130),
+        (false, faulty) => ExitCode::from(if faulty { 2 } else { 0 }),
+    })
+}
+
+fn told(edited: &Edited) -> String {
+    let mut rows = vec![
+        ("Packets read", human::count(edited.packets_read)),
+        ("Packets written", human::count(edited.packets_written)),
+        ("Packets changed", human::count(edited.packets_changed)),
+        ("Packets dropped", human::count(edited.packets_dropped)),
+    ];
+    let by = |done: &squall::edit::Done| match (done.changed, done.dropped) {
+        (changed, 0) => human::count(changed),
+        (0, dropped) => format!("{} dropped", human::count(dropped)),
+        (changed, dropped) => format!("{}, {} dropped", human::count(changed), human::count(dropped)),
+    };
+    let names: Vec<String> = edited.operations.iter().map(|done| format!("  {}", done.operation)).collect();
+    rows.extend(names.iter().zip(&edited.operations).map(|(name, done)| (name.as_str(), by(done))));
+    let files = edited.outputs.len() as u64 + edited.more_outputs;
+    if files > 1 {
+        rows.push(("Files written", human::count(files)));
+    }
+    let mut text: String = rows.iter().map(|(name, value)| format!("{name:<18} {value}\n")).collect();
+    for not_done in &edited.not_done {
+        text += &format!("note: {} packets: {}\n", human::count(not_done.packets), not_done.reason);
+    }
+    edited.notes.iter().for_each(|note| text += &format!("note: {note}\n"));
+    if edited.stopped {
+        text += "note: stopped; what was read until then is written\n";
+    }
+    text
+}
+
+/// How far it is, on a terminal.
+struct ProgressLine {
+    on: bool,
+    shown: bool,
+    began: Instant,
+    last: Instant,
+}
+
+impl ProgressLine {
+    fn new(on: bool) -> Self {
+        let now = Instant::now();
+        Self { on, shown: false, began: now, last: now }
+    }
+
+    fn update(&mut self, progress: &Progress) {
+        // What is over in a moment needs no progress.
+        if !self.on || self.last.elapsed() < Duration::from_millis(200) || self.began.elapsed().as_millis() < 500 {
+            return;
+        }
+        self.last = Instant::now();
+        let rate = progress.octets as f64 / self.began.elapsed().as_secs_f64();
+        let mut text =
+            format!("{} packets, {}", human::short_count(progress.packets), human::si(progress.octets as f64, "B"));
+        if let Some(all) = progress.all_octets.filter(|all| *all >= progress.octets) {
+            let left = (all - progress.octets) as f64 / rate.max(1.0);
+            text += &format!(" of {}, {} left", human::si(all as f64, "B"), human::seconds(left.ceil()));
+        }
+        text += &format!(", {}", human::si(rate, "B/s"));
+        eprint!("\r\x1b[K{text}");
+        let _ = io::stderr().flush();
+        self.shown = true;
+    }
+
+    fn clear(&mut self) {
+        if std::mem::take(&mut self.shown) {
+            eprint!("\r\x1b[K");
+        }
+    }
+}
