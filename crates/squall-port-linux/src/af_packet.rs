@@ -24,7 +24,7 @@ use std::{
     os::fd::BorrowedFd,
     str::FromStr,
     sync::atomic::{AtomicU32, Ordering, fence},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use libc::c_int;
@@ -40,6 +40,7 @@ use crate::{
     interface::{Ethtool, InterfaceInfo, describe},
     netlink::{Link, Netlink},
     sys::{self, Map, Socket},
+    watch::{Sign, Watch},
 };
 
 pub(crate) const ETHERNET_HEADER: u32 = 14;
@@ -682,7 +683,6 @@ impl TxQueue for PacketTx {
 struct Ring {
     map: Map,
     socket: Socket,
-    interface: String,
     blocks: usize,
     block_octets: usize,
     /// The block that is ours, or the next to become it.
@@ -692,12 +692,7 @@ struct Ring {
     next: usize,
     /// Our block is to be given back.
     held: bool,
-    /// Times that there was nothing, in a row or not.
-    empty: u32,
-    /// After so long the kernel has given the last block, full or not.
-    patience: Duration,
-    /// Since when the interface is lost.
-    lost: Option<(Instant, io::ErrorKind, &'static str)>,
+    watch: Watch,
     frames: Vec<RxFrame>,
     clock: WallClock,
     /// A [`VirtioHeader`] is in front of each frame.
@@ -718,8 +713,6 @@ struct Look {
     outgoing: bool,
 }
 
-/// Every so many times that there is nothing, the socket is asked whether the interface is still there.
-const LOOKS: u32 = 16;
 /// Octets in which all headers lie that a super-frame is cut by: those of its segments fit 255 octets.
 const HEADERS: u32 = 256;
 /// Frames of one size lie in even steps; of others the hardware finds the headers.
@@ -759,19 +752,18 @@ impl Ring {
         let map = Map::new(&socket, blocks * block_octets)?;
         let frames = Vec::with_capacity(BATCH);
         let clock = WallClock::new();
+        // The kernel has given the last block then, full or not.
+        let patience = Duration::from_millis(u64::from(options.retire_ms) * 2 + 20);
         Ok(Self {
             map,
             socket,
-            interface: interface.to_owned(),
             blocks,
             block_octets,
             block: 0,
             left: 0,
             next: 0,
             held: false,
-            empty: 0,
-            patience: Duration::from_millis(u64::from(options.retire_ms) * 2 + 20),
-            lost: None,
+            watch: Watch::new(interface, patience),
             frames,
             clock,
             gro,
@@ -811,29 +803,6 @@ impl Ring {
 }
 
 impl Ring {
-    /// The error that an interface is gone or was taken down, when what had come before was given. One that was taken down
-    /// and up again at once is none: the kernel gives its frames again.
-    fn check_interface(&mut self) -> io::Result<()> {
-        self.empty = self.empty.wrapping_add(1);
-        if let Some((since, kind, why)) = self.lost {
-            if since.elapsed() < self.patience {
-                return Ok(());
-            }
-            return Err(io::Error::new(kind, format!("{}: {why}", self.interface)));
-        }
-        // The kernel is asked now and then only: who does not sleep comes here a million times a second.
-        if !self.empty.is_multiple_of(LOOKS) || self.socket.get(libc::SOL_SOCKET, libc::SO_ERROR, 0 as c_int)? == 0 {
-            return Ok(());
-        }
-        let up = self.socket.ifreq(libc::SIOCGIFFLAGS as _, &self.interface, [0; 16]);
-        self.lost = match up.map(|f| c_int::from(i16::from_ne_bytes([f[0], f[1]])) & libc::IFF_UP != 0) {
-            Ok(true) => None,
-            Ok(false) => Some((Instant::now(), io::ErrorKind::NetworkDown, "the interface was taken down")),
-            Err(_) => Some((Instant::now(), io::ErrorKind::NotFound, "the interface is gone")),
-        };
-        Ok(())
-    }
-
     fn read_statistics(&mut self) {
         let zero = libc::tpacket_stats_v3 { tp_packets: 0, tp_drops: 0, tp_freeze_q_cnt: 0 };
         // The kernel counts from zero again after each reading; its packets include the drops.
@@ -848,7 +817,11 @@ impl RxQueue for Ring {
     fn receive(&mut self) -> io::Result<RxBatch<'_>> {
         self.frames.clear();
         if !self.take_block() {
-            self.check_interface()?;
+            let socket = &self.socket;
+            self.watch.nothing_came(socket, || match socket.get(libc::SOL_SOCKET, libc::SO_ERROR, 0 as c_int)? {
+                0 => Ok(Sign::None),
+                _ => Ok(Sign::Changed),
+            })?;
             return Ok(RxBatch::empty());
         }
         let at = self.map.at(self.block * self.block_octets, self.block_octets);

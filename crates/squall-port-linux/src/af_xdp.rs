@@ -257,7 +257,7 @@ impl Port for XdpPort {
             }
             sides.push((device_queue, side?));
         }
-        let rx = XdpRx::new(sides, self.options.busy_poll_us > 0, receiving.clone())?;
+        let rx = XdpRx::new(sides, &self.link.name, self.options.busy_poll_us > 0, receiving.clone())?;
         self.listen(&receiving)?;
         self.unclaimed = receiving.counters().unclaimed();
         Ok(Box::new(rx))

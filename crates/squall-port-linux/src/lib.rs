@@ -14,6 +14,7 @@ mod netlink;
 mod permissions;
 pub mod sink;
 mod sys;
+mod watch;
 pub mod xdp_live;
 
 use std::io;

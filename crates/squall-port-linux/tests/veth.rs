@@ -10,7 +10,7 @@ use std::{
     os::unix::process::CommandExt,
     process::{Command, ExitCode},
     sync::atomic::{AtomicBool, Ordering},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use squall_port::{
@@ -78,6 +78,14 @@ const TESTS: &[(&str, Test)] = &[
     ("af_xdp_killed_leaves_no_program", af_xdp::af_xdp_killed_leaves_no_program),
     ("af_xdp_without_bpf_sends_only_and_says_so", af_xdp::af_xdp_without_bpf_sends_only_and_says_so),
     ("af_xdp_tells_a_bad_frame_and_a_link_that_goes_down", af_xdp::af_xdp_tells_a_bad_frame_and_a_link_that_goes_down),
+    (
+        "an_af_xdp_receiver_gives_what_came_and_tells_that_the_interface_was_taken_down",
+        af_xdp::an_af_xdp_receiver_gives_what_came_and_tells_that_the_interface_was_taken_down,
+    ),
+    (
+        "an_af_xdp_receiver_tells_that_the_interface_is_gone",
+        af_xdp::an_af_xdp_receiver_tells_that_the_interface_is_gone,
+    ),
     ("a_queue_has_one_owner", af_xdp::a_queue_has_one_owner),
     (
         "what_the_driver_drops_is_offered_again_then_counted",
@@ -493,16 +501,23 @@ fn a_link_that_goes_down_is_told() -> Outcome {
 
 fn a_receiver_gives_what_came_and_tells_that_the_interface_is_gone() -> Outcome {
     enter()?;
-    let (mut a, mut b) = (port("af_packet:veth-a")?, port("af_packet:veth-b")?);
+    gives_what_came_and_tells_the_end("af_packet:veth-b")
+}
+
+/// `address` is of veth-b.
+fn gives_what_came_and_tells_the_end(address: &str) -> Outcome {
+    let (mut a, mut b) = (port("af_packet:veth-a")?, port(address)?);
     let (mut tx, mut rx) = (a.open_tx(0, 60)?, b.open_rx(0)?);
     send(&mut *tx, 100)?;
     lab::set_down("veth-b")?;
     let mut came = 0;
+    let deadline = Instant::now() + Duration::from_secs(60);
     let error = loop {
         match rx.receive() {
             Ok(batch) => came += batch.frames.len(),
             Err(error) => break error,
         }
+        assert!(Instant::now() < deadline, "{address} never says that its interface was taken down");
         std::thread::sleep(Duration::from_micros(100));
     };
     assert!(came >= 100, "{came}");

@@ -1,9 +1,9 @@
 //! Receiving: the kernel puts frames into chunks of the memory and names them in the receive ring. What was given out is
 //! given back for new frames at the next call.
 
-use std::{io, os::fd::BorrowedFd, sync::Arc};
+use std::{io, os::fd::BorrowedFd, sync::Arc, time::Duration};
 
-use libc::xdp_desc;
+use libc::{c_int, xdp_desc};
 use squall_port::{BATCH, Cut, RxBatch, RxFrame, RxQueue, monotonic};
 use squall_units::Nanos;
 
@@ -11,7 +11,10 @@ use super::{
     program::{Receiving, STAMP},
     umem::{Side, Umem},
 };
-use crate::sys;
+use crate::{
+    sys::{self, Socket},
+    watch::{Sign, Watch},
+};
 
 /// Where a chunk begins; how far in it the frame does is in the bits above (`XSK_UNALIGNED_BUF_OFFSET_SHIFT`).
 const ADDRESS_BITS: u32 = 48;
@@ -30,7 +33,17 @@ pub struct XdpRx {
     /// Frames given out so far.
     given: u64,
     receiving: Arc<Receiving>,
+    watch: Watch,
+    /// An AF_XDP socket does not answer questions about interfaces.
+    asking: Socket,
+    /// When it was asked last.
+    asked: Nanos,
 }
+
+/// Who spins must not spend its time on asking.
+const ASK_EVERY: Nanos = Nanos(10_000_000);
+/// What the driver still handed over is in the ring then.
+const PATIENCE: Duration = Duration::from_millis(20);
 
 struct Queue {
     number: u32,
@@ -45,7 +58,12 @@ struct Queue {
 }
 
 impl XdpRx {
-    pub fn new(sides: Vec<(u32, Side)>, busy_poll: bool, receiving: Arc<Receiving>) -> io::Result<Self> {
+    pub fn new(
+        sides: Vec<(u32, Side)>,
+        interface: &str,
+        busy_poll: bool,
+        receiving: Arc<Receiving>,
+    ) -> io::Result<Self> {
         let mut queues = Vec::new();
         for (number, side) in sides {
             let queue = Queue::new(number, side, receiving.clone());
@@ -53,7 +71,37 @@ impl XdpRx {
             queues.push(queue);
         }
         let frames = Vec::with_capacity(BATCH);
-        Ok(Self { queues, turn: 0, frames, joined: Vec::new(), busy_poll, given: 0, receiving })
+        Ok(Self {
+            queues,
+            turn: 0,
+            frames,
+            joined: Vec::new(),
+            busy_poll,
+            given: 0,
+            receiving,
+            watch: Watch::new(interface, PATIENCE),
+            asking: Socket::new(libc::AF_INET, libc::SOCK_DGRAM, 0)?,
+            asked: monotonic(),
+        })
+    }
+
+    /// The error that nothing can come any more.
+    fn check_interface(&mut self) -> io::Result<()> {
+        let (queues, asked) = (&self.queues, &mut self.asked);
+        self.watch.nothing_came(&self.asking, || {
+            let now = monotonic();
+            if now.saturating_sub(*asked) < ASK_EVERY {
+                return Ok(Sign::None);
+            }
+            *asked = now;
+            for queue in queues {
+                if queue.side.socket().get(libc::SOL_SOCKET, libc::SO_ERROR, 0 as c_int)? != 0 {
+                    return Ok(Sign::Gone);
+                }
+            }
+            // It tells when the interface goes, but not when it is taken down.
+            Ok(Sign::Changed)
+        })
     }
 }
 
@@ -189,6 +237,7 @@ impl RxQueue for XdpRx {
             self.turn = (self.turn + 1) % queues;
         }
         if self.frames.is_empty() {
+            self.check_interface()?;
             return Ok(RxBatch::empty());
         }
         self.given += self.frames.len() as u64;

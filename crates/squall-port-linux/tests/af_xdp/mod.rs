@@ -370,6 +370,35 @@ pub fn af_xdp_tells_a_bad_frame_and_a_link_that_goes_down() -> Outcome {
     Ok(())
 }
 
+pub fn an_af_xdp_receiver_gives_what_came_and_tells_that_the_interface_was_taken_down() -> Outcome {
+    enter()?;
+    need_programs()?;
+    crate::gives_what_came_and_tells_the_end("af_xdp:veth-b,take=all")
+}
+
+pub fn an_af_xdp_receiver_tells_that_the_interface_is_gone() -> Outcome {
+    enter()?;
+    need_programs()?;
+    let mut b = port("af_xdp:veth-b")?;
+    let mut rx = b.open_rx(0)?;
+    if run("ip link del veth-a").is_err() {
+        return Err(Skipped("needs ip".into()).into());
+    }
+    // Another of its name is not it.
+    run("ip link add veth-b type veth peer veth-a && ip link set veth-b up")?;
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let error = loop {
+        match rx.receive() {
+            Ok(_) => {}
+            Err(error) => break error,
+        }
+        assert!(Instant::now() < deadline, "it never says that its interface is gone");
+        std::thread::sleep(Duration::from_micros(100));
+    };
+    assert_eq!(error.to_string(), "veth-b: the interface is gone");
+    Ok(())
+}
+
 pub fn what_the_driver_drops_is_offered_again_then_counted() -> Outcome {
     lab::enter_private(&LabOptions { mtu: 1500, queues: 1 })?;
     if run("ip link set veth-b mtu 1000").is_err() {
