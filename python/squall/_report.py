@@ -626,6 +626,28 @@ class StreamSample:
 
 
 @dataclass(frozen=True)
+class CaptureSample:
+    """What a capture wrote, and what it lost.
+
+    Attributes
+    ----------
+    written_pps, written_bps : float
+        Since the sample before; bits of the packets as captured.
+    files, file_octets : int
+        So far, files that the ring has removed included.
+    dropped_by_kernel, dropped : int
+        Lost so far, before and in the process.
+    """
+
+    written_pps: float
+    written_bps: float
+    files: int
+    file_octets: int
+    dropped_by_kernel: int
+    dropped: int
+
+
+@dataclass(frozen=True)
 class Sample:
     """One instant of a run.
 
@@ -635,11 +657,14 @@ class Sample:
         Since the first frame was due; 0 on virtual time.
     ports : ByName of PortSample
     streams : ByName of StreamSample
+    capture : CaptureSample or None
+        Only of a capture.
     """
 
     t_s: float
     ports: ByName[PortSample]
     streams: Streams[StreamSample]
+    capture: CaptureSample | None
 
 
 @dataclass(frozen=True)
@@ -778,6 +803,18 @@ class StreamSeries(Arrays):
 
 
 @dataclass(frozen=True, eq=False)
+class CaptureSeries(Arrays):
+    """The columns of `CaptureSample`, each float64[n]."""
+
+    written_pps: Floats
+    written_bps: Floats
+    files: Floats
+    file_octets: Floats
+    dropped_by_kernel: Floats
+    dropped: Floats
+
+
+@dataclass(frozen=True, eq=False)
 class Series:
     """All samples of a run as columns, row i of each at ``t_s[i]``.
 
@@ -788,11 +825,14 @@ class Series:
     ports : dict of str to PortSeries
     streams : dict of str to StreamSeries
         Of two streams of one name (removed and added again) the later counts.
+    capture : CaptureSeries or None
+        Only of a capture.
     """
 
     t_s: Floats
     ports: Mapping[str, PortSeries]
     streams: Mapping[str, StreamSeries]
+    capture: CaptureSeries | None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -809,6 +849,8 @@ class Report:
         RFC 3339, UTC.
     duration_s : float
         First departure due to last frame out.
+    filter : str or None
+        Which frames were received, in the language of tcpdump; None: all that came.
     verdict : Verdict
         Whether the figures can be trusted, and if not, why.
     ports : ByName of PortReport
@@ -841,6 +883,7 @@ class Report:
     started: str
     duration_s: float
     seed: int
+    filter: str | None
     host: Host
     verdict: Verdict
     ports: ByName[PortReport]
@@ -889,9 +932,13 @@ class Report:
         >>> series.t_s.dtype, series.t_s.shape == series.streams["web"].tx_pps.shape
         (dtype('float64'), True)
         """
-        t_s, ports, streams = self._inner.series()
+        t_s, ports, streams, capture = self._inner.series()
         return Series(
-            np.frombuffer(t_s, np.float64), _columns(PortSeries, ports), _columns(StreamSeries, streams)
+            np.frombuffer(t_s, np.float64),
+            _columns(PortSeries, ports),
+            _columns(StreamSeries, streams),
+            # A capture has no name.
+            _columns(CaptureSeries, capture).get(""),
         )
 
     def to_json(self) -> str:

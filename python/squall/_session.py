@@ -401,7 +401,7 @@ def recv(
     Parameters
     ----------
     port : str or sequence of str
-        Addresses: ``"af_packet:eth1"``, ``"pcap:in.pcap,read"``.
+        Addresses: ``"af_packet:eth1"``, ``"pcap:in.pcap,read"``; the report calls ports so.
     duration : seconds, optional
     count : int, optional
         Ends soon after so many frames.
@@ -440,7 +440,7 @@ def recv(
     """
     addresses = [port] if isinstance(port, str) else list(port)
     native = _native.Session.listen(
-        [(chr(ord("A") + i) if i < 26 else f"port {i + 1}", address) for i, address in enumerate(addresses)],
+        addresses,
         filter=filter,
         by=by,
         flows=flows,

@@ -55,6 +55,8 @@ def test_series_have_the_columns_of_their_samples() -> None:
     for series, sample in [(squall.PortSeries, squall.PortSample), (squall.StreamSeries, squall.StreamSample)]:
         names = [[f.name for f in dataclasses.fields(typing.cast(Any, kind))] for kind in (series, sample)]
         assert ["name", *names[0]] == names[1]
+    capture = [[f.name for f in dataclasses.fields(kind)] for kind in (squall.CaptureSeries, squall.CaptureSample)]
+    assert capture[0] == capture[1]
 
 
 def test_each_histogram_is_an_array_of_what_the_json_says(report: squall.Report) -> None:

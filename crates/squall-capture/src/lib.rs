@@ -152,8 +152,9 @@ pub struct PreTrigger {
     pub keep: Nanos,
     /// And those that come so long behind it; then the capture ends.
     pub after: Option<Nanos>,
-    /// A frame that is the event. Else [`Capture::trigger`] says so.
-    pub filter: Option<Arc<Filter>>,
+    /// A frame that is the event, by interface as in [`Options::interfaces`]: what frames begin with differs. Of none,
+    /// [`Capture::trigger`] says so.
+    pub filters: Vec<Arc<Filter>>,
 }
 
 /// When the capture ends by itself.
@@ -383,8 +384,9 @@ impl Capture {
     ///
     /// # Panics
     /// Without an interface.
-    pub fn start(options: Options) -> io::Result<Self> {
+    pub fn start(mut options: Options) -> io::Result<Self> {
         assert!(!options.interfaces.is_empty(), "a capture has an interface");
+        options.compress = compression(&options)?;
         if matches!(options.format, Format::Pcap { .. })
             && options.interfaces.iter().any(|i| i.link_type != options.interfaces[0].link_type)
         {
@@ -480,8 +482,27 @@ impl Capture {
     }
 }
 
-/// Octets; `None` where /proc does not tell.
-fn machine_memory() -> Option<u64> {
+/// As asked for, else by the name of the file.
+fn compression(options: &Options) -> io::Result<Option<Compression>> {
+    let wrong = |text: String| Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    let name = options.file.as_deref().map(|file| file.to_string_lossy().into_owned());
+    let by_name = name.as_deref().and_then(Method::of_name).map(|method| Compression { method, level: None });
+    match (options.compress, by_name, name) {
+        (Some(asked), _, None) => {
+            wrong(format!("{} compresses a file, and none is written\n  try it with a file", asked.method))
+        }
+        (Some(asked), Some(named), Some(name)) if asked.method != named.method => wrong(format!(
+            "{name} would be compressed by {}, and its name says {}\n  try a name that ends in .{}",
+            asked.method,
+            named.method,
+            asked.method.suffix()
+        )),
+        (asked, named, _) => Ok(asked.or(named)),
+    }
+}
+
+/// Octets of memory that this machine has; `None` where /proc does not tell.
+pub fn machine_memory() -> Option<u64> {
     let facts = std::fs::read_to_string("/proc/meminfo").ok()?;
     let kib = facts.lines().find_map(|line| line.strip_prefix("MemTotal:"))?.trim().split(' ').next()?.parse::<u64>();
     Some(kib.ok()? * 1024)

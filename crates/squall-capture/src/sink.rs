@@ -65,7 +65,7 @@ pub(crate) struct CaptureSink {
 
 impl CaptureSink {
     pub fn new(shared: Arc<Shared>, counters: Arc<SinkCounters>, number: usize, record: Record) -> Self {
-        let trigger = shared.options.pre_trigger.as_ref().and_then(|t| t.filter.clone());
+        let trigger = shared.options.pre_trigger.as_ref().and_then(|t| t.filters.get(counters.interface).cloned());
         Self {
             shared,
             counters,

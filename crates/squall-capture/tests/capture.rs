@@ -286,7 +286,7 @@ fn what_came_before_the_trigger_is_there_to_the_packet() {
     let program = vec![insn(0x20, 0, 0, 4), insn(0x15, 0, 1, 10_000), insn(0x06, 0, 0, 1), insn(0x06, 0, 0, 0)];
     let program = squall_bpf::classic::Filter::new(program).unwrap();
     let filter = Arc::new(Filter { program, ..Filter::all(1) });
-    let trigger = |keep, after| Some(PreTrigger { keep: Nanos(keep), after, filter: Some(filter.clone()) });
+    let trigger = |keep, after| Some(PreTrigger { keep: Nanos(keep), after, filters: vec![filter.clone()] });
     let all = 20_000;
     for (pre_trigger, from, to) in [
         (trigger(2_000 * MS, Some(Nanos(1_000 * MS))), 8_000, 11_000),

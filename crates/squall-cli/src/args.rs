@@ -70,6 +70,27 @@ pub fn parse_cpus(text: &str) -> Result<CpuList, String> {
     squall::parse_cpus(text).map(CpuList)
 }
 
+/// `1`, `10k`, `1M`; not 0.
+pub fn parse_some(text: &str) -> Result<u64, String> {
+    match parse_count(text) {
+        Ok(0) => Err("expected 1 or more, such as 1000 or 10k".into()),
+        count => count.map_err(|e| e.to_string()),
+    }
+}
+
+/// `100ms`, `1m30s`; not 0.
+pub fn parse_time(text: &str) -> Result<Nanos, String> {
+    match text.parse::<Nanos>() {
+        Ok(Nanos::ZERO) => Err("expected a time above 0, such as 100ms or 10s".into()),
+        time => time.map_err(|e| e.to_string()),
+    }
+}
+
+/// The addresses of `ports` that leave their interfaces as they are, if so `asked`.
+pub fn unpromiscuous(ports: &[String], asked: bool) -> Vec<String> {
+    ports.iter().map(|address| if asked { format!("{address},promisc=0") } else { address.clone() }).collect()
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Clock {
     Real,

@@ -8,14 +8,14 @@ use std::{
 use clap::ValueEnum;
 use squall::{
     Capture, Error, Session,
-    capturing::{self, Compression, Method, OnFull, Options, PreTrigger, Print, Rotate, Stamp, Stop, SuperFrames},
-    render::human,
+    capturing::{self, Compression, OnFull, Options, PreTrigger, Print, Rotate, Stamp, Stop, SuperFrames},
+    render::{self, human},
     report::{CaptureReport, Report},
-    units::{Nanos, parse_count},
+    units::{Nanos, parse_octets},
 };
 
 use crate::{
-    args::{CpuList, Output, command_line, parse_cpus},
+    args::{CpuList, Output, command_line, parse_cpus, parse_some, parse_time, unpromiscuous},
     drive::{End, drive_until},
 };
 
@@ -47,15 +47,18 @@ pub struct Args {
     /// Which packets: those that come in, those that this host sends, or both
     #[arg(short = 'Q', long, value_enum, value_name = "in|out|both", hide_possible_values = true)]
     direction: Option<Direction>,
+    /// Leaves the interfaces as they are: what is for other stations does not come
+    #[arg(short = 'p', long)]
+    no_promiscuous_mode: bool,
     /// Octets of a packet to keep [default: 262144]
     #[arg(short, long, value_name = "OCTETS", value_parser = snaplen)]
     snaplen: Option<u32>,
     /// Shows each packet in a line, as tcpdump -n does, also with --write
     #[arg(long)]
     print: bool,
-    /// What a line begins with: clock and date (UTC), epoch, relative or delta (seconds), none
-    #[arg(long, value_enum, value_name = "STAMP", default_value = "clock", hide_possible_values = true)]
-    print_time: PrintTime,
+    /// What a line begins with: clock and date (UTC), epoch, relative or delta (seconds), none [default: clock]
+    #[arg(long, value_enum, value_name = "STAMP", hide_possible_values = true)]
+    print_time: Option<PrintTime>,
     /// What becomes of several frames that the kernel or the NIC has joined: cut into the frames of the wire, or kept
     #[arg(long, value_enum, value_name = "cut|keep", default_value = "cut", hide_possible_values = true)]
     super_frames: Joined,
@@ -79,16 +82,16 @@ pub struct Args {
 #[command(next_help_heading = "End")]
 struct EndArgs {
     /// Ends after so many packets
-    #[arg(short, long, visible_short_alias = 'n', value_name = "N", value_parser = parse_count)]
+    #[arg(short, long, visible_short_alias = 'n', value_name = "N", value_parser = parse_some)]
     count: Option<u64>,
     /// Ends after so long: 10s, 1m30s
-    #[arg(short, long, value_name = "TIME")]
+    #[arg(short, long, value_name = "TIME", value_parser = parse_time)]
     duration: Option<Nanos>,
     /// Ends before all files together have more octets: 100MB
     #[arg(long, value_name = "SIZE", value_parser = size)]
     size: Option<u64>,
     /// Ends when so many files are full
-    #[arg(long, value_name = "N", value_parser = parse_count)]
+    #[arg(long, value_name = "N", value_parser = parse_some)]
     files: Option<u64>,
 }
 
@@ -98,9 +101,9 @@ struct FileArgs {
     /// pcapng, pcap
     #[arg(short = 'F', long, value_enum, value_name = "FORMAT", hide_possible_values = true)]
     format: Option<FileFormat>,
-    /// Resolution of the time stamps of a pcap; a pcapng has nanoseconds
-    #[arg(long, value_enum, value_name = "ns|us", default_value = "ns", hide_possible_values = true)]
-    precision: Precision,
+    /// Resolution of the time stamps of a pcap; a pcapng has nanoseconds [default: ns]
+    #[arg(long, value_enum, value_name = "ns|us", hide_possible_values = true)]
+    precision: Option<Precision>,
     /// Compresses on the fly: zstd, gz, lz4, with a level: zstd:3, gz:6 [default: by the name of the file, at the fastest level]
     #[arg(long, value_name = "METHOD[:LEVEL]")]
     compress: Option<Compression>,
@@ -108,10 +111,10 @@ struct FileArgs {
     #[arg(short = 'C', long, value_name = "SIZE", value_parser = size)]
     rotate_size: Option<u64>,
     /// Begins another file each so long, by the time of the packets
-    #[arg(short = 'G', long, value_name = "TIME")]
+    #[arg(short = 'G', long, value_name = "TIME", value_parser = parse_time)]
     rotate_time: Option<Nanos>,
     /// Begins another file after so many packets
-    #[arg(long, value_name = "N", value_parser = parse_count)]
+    #[arg(long, value_name = "N", value_parser = parse_some)]
     rotate_count: Option<u64>,
     /// Keeps only so many files, the newest
     #[arg(short = 'W', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
@@ -181,20 +184,15 @@ enum Precision {
 }
 
 pub fn capture(args: &Args) -> Result<ExitCode, Error> {
-    if args.end.count == Some(0) {
-        return Err(Error::Usage(
-            "--count 0 captures nothing\n  try --count 1, or leave it out to capture until Ctrl-C".into(),
-        ));
-    }
-    // As interfaces are called: what differs is in their addresses.
-    let ports = args.port.iter().map(|address| (address.clone(), address_with(address, args.direction)));
+    let ports = unpromiscuous(&args.port, args.no_promiscuous_mode);
+    let ports: Vec<_> = ports.iter().map(|address| address_with(address, args.direction)).collect();
     let session = Session {
         command: command_line(),
         filter: args.filter.clone(),
         cores: args.cores.map(usize::from),
         cpus: args.cpus.as_ref().map(|list| list.0.clone()),
         capture: Some(Capture { options: options(args)?, trigger: args.memory.trigger.clone() }),
-        ..Session::listen(ports)
+        ..Session::listen_on(&ports)?
     };
     let end = End {
         after_s: args.end.duration.map(Nanos::as_secs_f64),
@@ -242,17 +240,27 @@ fn options(args: &Args) -> Result<Options, Error> {
             "nothing says when a file is full\n  try --rotate-size 1GB, --rotate-time 1m or --rotate-count 1M".into(),
         ));
     }
+    if !prints && args.print_time.is_some() {
+        return Err(Error::Usage("--print-time is of lines, and none are shown\n  try it with --print".into()));
+    }
     let is_pcap = || {
         Path::new(name.strip_suffix(".zst").or(name.strip_suffix(".gz")).or(name.strip_suffix(".lz4")).unwrap_or(&name))
             .extension()
             .is_some_and(|suffix| suffix == "pcap" || suffix == "cap")
     };
-    let format = match files.format {
-        Some(FileFormat::Pcapng) => capturing::Format::Pcapng,
-        None if !is_pcap() => capturing::Format::Pcapng,
-        _ => capturing::Format::Pcap { nanoseconds: files.precision == Precision::Ns },
+    let pcapng = match files.format {
+        Some(format) => format == FileFormat::Pcapng,
+        None => !is_pcap(),
     };
-    let by_name = || Method::of_name(&name).map(|method| Compression { method, level: None });
+    let format = match files.precision {
+        Some(Precision::Us) if pcapng => {
+            return Err(Error::Usage(
+                "--precision us is of a pcap; a pcapng has nanoseconds\n  try --format pcap, or leave it out".into(),
+            ));
+        }
+        _ if pcapng => capturing::Format::Pcapng,
+        precision => capturing::Format::Pcap { nanoseconds: precision != Some(Precision::Us) },
+    };
     let memory = &args.memory;
     Ok(Options {
         file: args.write.clone(),
@@ -260,23 +268,27 @@ fn options(args: &Args) -> Result<Options, Error> {
         snaplen: args.snaplen.unwrap_or(capturing::SNAPLEN),
         directed: args.direction.is_some_and(|direction| direction != Direction::In),
         rotate,
-        compress: files.compress.or_else(by_name),
+        compress: files.compress,
         buffer: usize::try_from(memory.buffer).unwrap_or(usize::MAX),
         on_full: memory.on_full.unwrap_or_default(),
         super_frames: match args.super_frames {
             Joined::Cut => SuperFrames::Cut,
             Joined::Keep => SuperFrames::Keep,
         },
-        pre_trigger: memory.pre_trigger.map(|keep| PreTrigger { keep, after: memory.post_trigger, filter: None }),
+        pre_trigger: memory.pre_trigger.map(|keep| PreTrigger {
+            keep,
+            after: memory.post_trigger,
+            filters: Vec::new(),
+        }),
         stop: Stop { packets: args.end.count, octets: args.end.size, files: args.end.files },
         print: prints.then_some(Print {
             stamp: match args.print_time {
-                PrintTime::Clock => Stamp::Clock,
-                PrintTime::Date => Stamp::Date,
-                PrintTime::Epoch => Stamp::Epoch,
-                PrintTime::Relative => Stamp::Relative,
-                PrintTime::Delta => Stamp::Delta,
-                PrintTime::None => Stamp::None,
+                None | Some(PrintTime::Clock) => Stamp::Clock,
+                Some(PrintTime::Date) => Stamp::Date,
+                Some(PrintTime::Epoch) => Stamp::Epoch,
+                Some(PrintTime::Relative) => Stamp::Relative,
+                Some(PrintTime::Delta) => Stamp::Delta,
+                Some(PrintTime::None) => Stamp::None,
             },
         }),
         flush: files.packet_buffered,
@@ -295,22 +307,19 @@ fn address_with(address: &str, direction: Option<Direction>) -> String {
 
 /// The capture in the summary: what came, what is written, what is lost and why.
 fn told(capture: &CaptureReport) -> String {
-    let reasons = |map: &std::collections::BTreeMap<String, u64>| {
-        let parts: Vec<_> = map.iter().map(|(reason, n)| format!("{} {reason}", human::count(*n))).collect();
-        if parts.is_empty() { "0".to_owned() } else { parts.join(", ") }
-    };
     let count = human::count;
-    let mut text = format!(
-        "\n{} packets received by filter\n{} dropped by kernel\n{} dropped by squall\n",
-        count(capture.received),
-        reasons(&capture.dropped_by_kernel),
-        reasons(&capture.dropped),
-    );
+    let line = |what: &str, by: &std::collections::BTreeMap<String, u64>| match render::reasons(by) {
+        reasons if reasons.is_empty() => format!("0 {what}\n"),
+        reasons => format!("{} {what} ({reasons})\n", count(by.values().sum())),
+    };
+    let mut text = format!("\n{} packets received by filter\n", count(capture.received))
+        + &line("dropped by kernel", &capture.dropped_by_kernel)
+        + &line("dropped by squall", &capture.dropped);
     if !capture.dropped_by_interface.is_empty() {
-        text += &format!("{} counted by the interface as not received\n", reasons(&capture.dropped_by_interface));
+        text += &line("counted by the interface as not received", &capture.dropped_by_interface);
     }
     if !capture.unwanted.is_empty() {
-        text += &format!("{} not wanted\n", reasons(&capture.unwanted));
+        text += &line("not wanted", &capture.unwanted);
     }
     if capture.truncated > 0 {
         text += &format!("{} truncated, because the buffer was filling\n", count(capture.truncated));
@@ -362,25 +371,12 @@ fn snaplen(text: &str) -> Result<u32, String> {
     }
 }
 
-/// `1GB`, `64MiB`, `1000`.
+/// `1GB`, `64MiB`, `1000`; not 0.
 fn size(text: &str) -> Result<u64, String> {
-    const EXPECTED: &str = "expected a number of octets, such as 500MB, 1GB, 64MiB";
-    let at = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(at);
-    let factor: u64 = match unit.trim().to_ascii_lowercase().as_str() {
-        "" | "b" => 1,
-        "k" | "kb" => 1_000,
-        "m" | "mb" => 1_000_000,
-        "g" | "gb" => 1_000_000_000,
-        "t" | "tb" => 1_000_000_000_000,
-        "kib" => 1 << 10,
-        "mib" => 1 << 20,
-        "gib" => 1 << 30,
-        "tib" => 1 << 40,
-        _ => return Err(EXPECTED.into()),
-    };
-    let octets = number.parse::<f64>().map_err(|_| EXPECTED)? * factor as f64;
-    if (1.0..1e18).contains(&octets) { Ok(octets as u64) } else { Err(EXPECTED.into()) }
+    match parse_octets(text) {
+        Ok(0) => Err("expected 1 octet or more, such as 500MB, 1GB, 64MiB".into()),
+        octets => octets.map_err(|e| e.to_string()),
+    }
 }
 
 /// `drop-newest`, `truncate:96`
@@ -400,11 +396,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn losses_are_told_with_their_reasons_and_none_without() {
+        let mut capture = CaptureReport::default();
+        capture.dropped_by_kernel.insert("ring_full".into(), 0);
+        capture.dropped.insert("buffer_full".into(), 1200);
+        let text = told(&capture);
+        assert!(text.contains("\n0 dropped by kernel\n"), "{text}");
+        assert!(text.contains("\n1,200 dropped by squall (buffer_full 1,200)\n"), "{text}");
+    }
+
+    #[test]
     fn sizes_have_units() {
         for (text, octets) in [("1000", 1_000), ("1.5kB", 1_500), ("64MiB", 64 << 20), ("2 GB", 2_000_000_000)] {
             assert_eq!(size(text), Ok(octets), "{text}");
         }
-        for text in ["", "MB", "0", "-1", "1XB", "1e3"] {
+        for text in ["", "MB", "0", "-1", "1XB"] {
             assert!(size(text).is_err(), "{text}");
         }
     }

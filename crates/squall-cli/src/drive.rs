@@ -92,7 +92,8 @@ pub fn drive_until(
         plan.stop.duration.map(|d| d.as_secs_f64()).or(end.after_s),
     );
     let mut live = Live::new(mode, title, total.map(Duration::from_secs_f64));
-    plan.notes.iter().for_each(|note| live.note(&format!("note: {note}")));
+    let said = if mode == LiveMode::Quiet { Vec::new() } else { plan.notes.clone() };
+    said.iter().for_each(|note| live.note(&format!("note: {note}")));
     let mut run = opened.start()?;
     match (listening, virtual_time) {
         (true, true) => read_files(&mut run, end, &signals),
@@ -102,7 +103,8 @@ pub fn drive_until(
     let mut report = run.finish()?;
     annotate(&mut report);
     live.finish();
-    output.publish(&report, files, &extra(&report))
+    let extra = extra(&report);
+    output.publish(report, files, &extra, &said)
 }
 
 /// Until all is sent, the end is reached, or a signal comes.

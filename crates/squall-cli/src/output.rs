@@ -28,27 +28,30 @@ impl Output {
     }
 
     /// Writes the report wherever it was asked for; the exit status is its verdict under `--fail-if`.
-    /// `extra` follows the summary.
-    pub fn publish(&self, report: &Report, files: Files, extra: &str) -> Result<ExitCode, Error> {
+    /// `extra` follows the summary, which does not repeat the notes that were `said` on the standard error where both are
+    /// seen together.
+    pub fn publish(&self, mut report: Report, files: Files, extra: &str, said: &[String]) -> Result<ExitCode, Error> {
         if let Some((name, file)) = files.json {
             write(&name, file, &(report.to_json() + "\n"))?;
         }
         if let Some((name, file)) = files.html {
-            write(&name, file, &render::html(report))?;
+            write(&name, file, &render::html(&report))?;
         }
         let to_stdout = self.json.as_deref() == Some("-");
         let to_stderr = to_stdout || self.to_stderr;
+        let json = to_stdout.then(|| report.to_json() + "\n");
+        if to_stderr || (io::stdout().is_terminal() && io::stderr().is_terminal()) {
+            report.notes.retain(|note| !said.contains(note));
+        }
         let (width, color) = look(to_stderr);
-        let text = lines(&render::summary(report, width, color)) + extra;
+        let text = lines(&render::summary(&report, width, color)) + extra;
         match to_stderr {
             _ if self.quiet => {}
             true => eprint!("{text}"),
             false => print(&text),
         }
-        if to_stdout {
-            print(&(report.to_json() + "\n"));
-        }
-        let violations: Vec<String> = self.fail_if.iter().flat_map(|criterion| criterion.check(report)).collect();
+        json.iter().for_each(|json| print(json));
+        let violations: Vec<String> = self.fail_if.iter().flat_map(|criterion| criterion.check(&report)).collect();
         violations.iter().for_each(|violation| eprintln!("squall: failed: {violation}"));
         // A run that lost its port on the way was not done, whatever was counted until then.
         let lost = report.verdict.has(ReasonCode::PortLost);

@@ -7,11 +7,11 @@ use squall::{
     render::{self, human},
     report::{EqualBins, Report},
     selftest::{self, Floor},
-    units::{Nanos, UnitError, parse_count},
+    units::{Nanos, UnitError},
 };
 
 use crate::{
-    args::{CpuList, Output, command_line, parse_cpus},
+    args::{CpuList, Output, command_line, parse_cpus, parse_some, parse_time, unpromiscuous},
     drive::{End, drive_until},
     output::{look, print, write_to},
     table::{Side, table},
@@ -52,35 +52,38 @@ pub struct Args {
     #[arg(long, value_name = "ADDR[/LEN]", help_heading = "Filter (all together, with --filter)")]
     dst: Option<String>,
     /// Only UDP from or to this port; repeatable
-    #[arg(long, value_name = "PORT", help_heading = "Filter (all together, with --filter)")]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..), help_heading = "Filter (all together, with --filter)")]
     udp: Vec<u16>,
     /// Only TCP from or to this port; repeatable
-    #[arg(long, value_name = "PORT", help_heading = "Filter (all together, with --filter)")]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..), help_heading = "Filter (all together, with --filter)")]
     tcp: Vec<u16>,
     /// What is told apart
     #[arg(long, value_enum, value_name = "WHAT", default_value = "flow", help_heading = "Flows")]
     by: ByWhat,
     /// Rows of the tables of flows and sources; the JSON has all
-    #[arg(long, value_name = "N", default_value_t = 20, help_heading = "Flows")]
-    top: usize,
+    #[arg(long, value_name = "N", value_parser = parse_some, default_value = "20", help_heading = "Flows")]
+    top: u64,
     /// Flows at most in each receive queue (some 0.4 KiB each, 3 to 12 KiB with histograms); others are counted as one
-    #[arg(long, value_name = "N", value_parser = parse_count, default_value = "10k", help_heading = "Flows")]
+    #[arg(long, value_name = "N", value_parser = parse_some, default_value = "10k", help_heading = "Flows")]
     flows: u64,
     /// How packets are numbered: a kind is taken from the first packet on, auto waits for evidence
     #[arg(long, value_enum, value_name = "KIND", default_value = "auto", help_heading = "Flows")]
     sequence: Sequence,
     /// Peak rates are those of the busiest interval of this length
-    #[arg(long, value_name = "TIME", default_value = "100ms", help_heading = "Flows")]
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "100ms", help_heading = "Flows")]
     interval: Nanos,
     /// Frames of a burst are no further apart
     #[arg(long, value_name = "TIME", default_value = "10us", help_heading = "Flows")]
     burst_gap: Nanos,
     /// Ends after so long: 10s, 1m30s
-    #[arg(short, long, value_name = "TIME")]
+    #[arg(short, long, value_name = "TIME", value_parser = parse_time)]
     duration: Option<Nanos>,
     /// Ends soon after so many frames
-    #[arg(short = 'n', long, value_name = "N", value_parser = parse_count)]
+    #[arg(short = 'n', long, value_name = "N", value_parser = parse_some)]
     count: Option<u64>,
+    /// Leaves the interfaces as they are: what is for other stations does not come
+    #[arg(long)]
+    no_promiscuous_mode: bool,
     /// Counts the gaps between frames in so many bins of so much each: 100:10us
     #[arg(long, value_name = "BINS:WIDTH", value_parser = bins)]
     histogram: Option<(usize, Nanos)>,
@@ -175,7 +178,7 @@ impl Args {
                 ByWhat::Source => By::Source,
                 ByWhat::None => By::None,
             },
-            limit: usize::try_from(self.flows).unwrap_or(usize::MAX).min(1 << 31),
+            limit: usize::try_from(self.flows).unwrap_or(usize::MAX),
             pace: Pace { interval: self.interval, burst_gap: self.burst_gap },
             sequence: match self.sequence {
                 Sequence::Auto => SequenceKinds::Auto,
@@ -197,12 +200,6 @@ pub fn recv(args: &Args) -> Result<ExitCode, Error> {
         return self_test(args);
     }
     let floor = args.floor.as_deref().map(read_floor).transpose()?;
-    // A, B, ... as in profiles.
-    let name = |i: usize| match u8::try_from(i) {
-        Ok(i) if i < 26 => char::from(b'A' + i).to_string(),
-        _ => format!("port {}", i + 1),
-    };
-    let ports = args.port.iter().enumerate().map(|(i, address)| (name(i), address.clone()));
     let session = Session {
         command: command_line(),
         filter: args.expression()?,
@@ -210,7 +207,7 @@ pub fn recv(args: &Args) -> Result<ExitCode, Error> {
         gap_bins: args.histogram,
         cores: args.cores.map(usize::from),
         cpus: args.cpus.as_ref().map(|list| list.0.clone()),
-        ..Session::listen(ports)
+        ..Session::listen_on(&unpromiscuous(&args.port, args.no_promiscuous_mode))?
     };
     let end = End { after_s: args.duration.map(Nanos::as_secs_f64), received: args.count, ..End::default() };
     let annotate = |report: &mut Report| {
@@ -220,7 +217,7 @@ pub fn recv(args: &Args) -> Result<ExitCode, Error> {
     };
     drive_until(session, &args.output, &format!("squall recv on {}", args.port.join(", ")), end, annotate, |report| {
         let (width, color) = look(args.output.json.as_deref() == Some("-"));
-        let flows = render::flows(report, args.top, width, color);
+        let flows = render::flows(report, usize::try_from(args.top).unwrap_or(usize::MAX), width, color);
         flows
             + &report
                 .ports

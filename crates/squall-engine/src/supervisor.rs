@@ -12,7 +12,7 @@ use std::{
 };
 
 use rustix::thread::{CpuSet, sched_setaffinity};
-use squall_measure::{Measure, Receiver};
+use squall_measure::{Measure, Receiver, flow::Link};
 use squall_plan::{Change, Placement, Plan};
 use squall_port::{Filter, InterfaceCounters, Port, RxQueue, Sink, TxQueue};
 use squall_profile::{Next, Stop};
@@ -51,6 +51,8 @@ pub struct Settings {
 pub struct Take {
     /// Those that it does not take are neither counted nor handed on; for ports that do not filter themselves.
     pub filter: Option<Arc<Filter>>,
+    /// What they begin with.
+    pub link: Link,
     /// Makes what takes the frames of a queue, by its number; on the worker that has the queue.
     pub sink: Option<MakeSink>,
 }
@@ -291,7 +293,7 @@ impl Orders {
         let receiving = |(port, number, queue): (usize, u32, Box<dyn RxQueue>)| {
             let take = settings.take.get(port).cloned().unwrap_or_default();
             let sink = take.sink.map(|make| make(number));
-            Receiving::new(port, queue, Receiver::new(&settings.measure), take.filter, sink)
+            Receiving::new(port, queue, Receiver::on(&settings.measure, take.link), take.filter, sink)
         };
         Worker {
             index,

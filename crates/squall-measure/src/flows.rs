@@ -44,23 +44,13 @@ pub struct FlowSettings {
     pub pace: Pace,
     pub sequence: Wanted,
     pub wall: WallOffset,
-    /// What frames begin with.
-    pub link: Link,
     /// Senders of ours may begin anew; while this process sends, they do not.
     pub restarts: bool,
 }
 
 impl Default for FlowSettings {
     fn default() -> Self {
-        Self {
-            by: By::Flow,
-            limit: 10_000,
-            pace: Pace::default(),
-            sequence: Wanted::Auto,
-            wall: None,
-            link: Link::Ethernet,
-            restarts: true,
-        }
+        Self { by: By::Flow, limit: 10_000, pace: Pace::default(), sequence: Wanted::Auto, wall: None, restarts: true }
     }
 }
 
@@ -76,6 +66,8 @@ pub struct FlowRx {
 #[derive(Clone, Debug)]
 pub struct Flows {
     settings: FlowSettings,
+    /// What frames begin with.
+    link: Link,
     bins: Option<EqualBins>,
     /// All frames together; the gaps are [`crate::Receiver::gaps`].
     pub total: Traffic,
@@ -108,12 +100,18 @@ impl Flows {
     pub fn new(settings: &FlowSettings, bins: Option<&EqualBins>) -> Self {
         Self {
             settings: settings.clone(),
+            link: Link::Ethernet,
             bins: bins.cloned(),
             total: Traffic::default(),
             table: FlowTable::new(settings.limit, None),
             rest: Traffic::default(),
             resolution: 0,
         }
+    }
+
+    /// Of frames that begin with `link`.
+    pub fn on(self, link: Link) -> Self {
+        Self { link, ..self }
     }
 
     /// A frame as it came, `len` octets with FCS.
@@ -128,7 +126,7 @@ impl Flows {
         if s.by == By::None {
             return;
         }
-        let headers = Headers::parse(octets, s.link);
+        let headers = Headers::parse(octets, self.link);
         let key = match s.by {
             By::Source => source(&headers.key),
             _ => headers.key,

@@ -14,6 +14,7 @@ mod traffic;
 pub use flows::{By, FlowRx, FlowSettings, Flows, Watched, WatchedFlow, source};
 pub use traffic::{Bursts, Gaps, Pace, Peak, Traffic};
 
+use flow::Link;
 use squall_program::signature::Signature;
 use squall_stats::{DelayTracker, EqualBins, Fingerprint, Histogram, RUN, SequenceTracker};
 use squall_units::{Cut, FCS_LEN, Nanos};
@@ -129,12 +130,18 @@ impl Row {
 }
 
 impl Receiver {
+    /// For frames that begin with Ethernet.
     pub fn new(measure: &Measure) -> Self {
+        Self::on(measure, Link::Ethernet)
+    }
+
+    /// For frames that begin with `link`.
+    pub fn on(measure: &Measure, link: Link) -> Self {
         Self {
             count_only: measure.count_only,
             fingerprint: measure.fingerprint.then(Fingerprint::default),
             gap_bins: measure.gap_bins.clone(),
-            flows: measure.flows.as_ref().map(|flows| Box::new(Flows::new(flows, measure.gap_bins.as_ref()))),
+            flows: measure.flows.as_ref().map(|flows| Box::new(Flows::new(flows, measure.gap_bins.as_ref()).on(link))),
             restarts: measure.flows.as_ref().is_some_and(|flows| flows.restarts),
             ..Self::default()
         }

@@ -73,7 +73,7 @@ pub fn capture(
         filter,
         capture: Some(Capture { options, trigger: None }),
         command: "python".into(),
-        ..Session::listen(ports.into_iter().map(|port| (port.clone(), port)))
+        ..Session::listen_on(&ports).map_err(to_py)?
     };
     let mut run = py.detach(|| session.open()?.start()).map_err(to_py)?;
     let (mut before, mut since) = (0, Instant::now());

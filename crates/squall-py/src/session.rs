@@ -66,12 +66,12 @@ impl Session {
         Ok(Self(session))
     }
 
-    /// Receives on ports (name, address), and sends nothing.
+    /// Receives on ports, by their addresses, and sends nothing.
     #[staticmethod]
     #[allow(clippy::too_many_arguments)]
     #[pyo3(signature = (ports, *, filter, by, flows, sequence, interval_ns, burst_gap_ns, cores, cpus, gap_bins))]
     fn listen(
-        ports: Vec<(String, String)>,
+        ports: Vec<String>,
         filter: Option<String>,
         by: &str,
         flows: usize,
@@ -84,7 +84,7 @@ impl Session {
     ) -> PyResult<Self> {
         let settings = FlowSettings {
             by: by.parse().map_err(|e: String| PyValueError::new_err(format!("by = {e}")))?,
-            limit: flows.min(1 << 31),
+            limit: flows,
             pace: Pace { interval: Nanos(interval_ns), burst_gap: Nanos(burst_gap_ns) },
             sequence: sequence.parse().map_err(|e: String| PyValueError::new_err(format!("sequence = {e}")))?,
             ..FlowSettings::default()
@@ -96,7 +96,7 @@ impl Session {
             cpus,
             gap_bins: gap_bins.map(|(bins, width_ns)| (bins, Nanos(width_ns))),
             command: "python".into(),
-            ..squall::Session::listen(ports)
+            ..squall::Session::listen_on(&ports).map_err(to_py)?
         };
         Ok(Self(session))
     }

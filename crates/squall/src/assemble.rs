@@ -14,8 +14,9 @@ use squall_units::{L1_OVERHEAD, Nanos};
 
 use crate::{
     report::{
-        Cpu, Distribution, EqualBins, InterfaceReport, Patterns, PortReport, PortSample, Reason, ReasonCode, Report,
-        RxReport, SCHEMA, Sample, StreamReport, StreamRx, StreamSample, TxReport, Verdict, WorkerReport,
+        CaptureSample, Cpu, Distribution, EqualBins, InterfaceReport, Patterns, PortReport, PortSample, Reason,
+        ReasonCode, Report, RxReport, SCHEMA, Sample, StreamReport, StreamRx, StreamSample, TxReport, Verdict,
+        WorkerReport,
     },
     session::StreamHistograms,
 };
@@ -29,8 +30,8 @@ pub(crate) struct Context {
     pub cpu: Cpu,
     pub command: String,
     pub fingerprint: bool,
-    /// Not every frame was wanted.
-    pub filtered: bool,
+    /// Which frames were wanted, if not every one.
+    pub filter: Option<String>,
     /// How flows are measured, if they are.
     pub flows: Option<FlowSettings>,
 }
@@ -40,12 +41,20 @@ pub(crate) struct Last {
     pub at: Instant,
     pub ports: Vec<[u64; 4]>,
     pub streams: Vec<[u64; 2]>,
+    /// Packets and octets written.
+    pub captured: [u64; 2],
     pub histograms: StreamHistograms,
 }
 
 impl Default for Last {
     fn default() -> Self {
-        Self { at: Instant::now(), ports: Vec::new(), streams: Vec::new(), histograms: StreamHistograms::new() }
+        Self {
+            at: Instant::now(),
+            ports: Vec::new(),
+            streams: Vec::new(),
+            captured: [0; 2],
+            histograms: StreamHistograms::new(),
+        }
     }
 }
 
@@ -138,6 +147,7 @@ impl Totals {
             started: humantime::format_rfc3339_seconds(context.started).to_string(),
             duration_s: seconds,
             seed: plan.seed,
+            filter: context.filter.clone(),
             host: crate::host::host(),
             verdict: Verdict { valid: true, reasons: Vec::new() },
             ports,
@@ -151,7 +161,7 @@ impl Totals {
             memory: crate::host::memory(),
             notes: plan.notes.clone(),
         };
-        report.verdict = self.verdict(&report, context.filtered);
+        report.verdict = self.verdict(&report);
         if !self.running {
             report.notes.extend(never_started(plan, &report.streams));
         }
@@ -337,8 +347,7 @@ impl Totals {
     }
 
     /// The audit: did the generator keep to its schedule, and do all counters agree? docs/guide/measuring.md says the same.
-    /// `filtered`: not every frame was wanted, so that an interface counts more than was read.
-    fn verdict(&self, report: &Report, filtered: bool) -> Verdict {
+    fn verdict(&self, report: &Report) -> Verdict {
         let mut reasons = Vec::new();
         for ((s, tx), seen) in report.streams.iter().zip(&self.streams).zip(&self.seen) {
             let port = report.ports.iter().find(|p| p.name == s.port);
@@ -393,7 +402,8 @@ impl Totals {
                 say(ReasonCode::CountersDiffer, text);
             }
             let read = p.rx.packets + dropped;
-            if !filtered && !self.rx[i].is_empty() && rx_surplus > 0 {
+            // Where not every frame is wanted, an interface counts more than is read.
+            if report.filter.is_none() && !self.rx[i].is_empty() && rx_surplus > 0 {
                 let text = format!(
                     "interface of port {} received {} frames, {read} were read or counted as dropped",
                     p.name, interface.rx_packets
@@ -432,6 +442,19 @@ impl Totals {
                 rx_pps,
                 rx_bps_l1: l1(rx_pps, rx_octets),
                 rx_bps_l2: rx_octets * 8.0,
+            });
+        }
+        if let Some(capture) = &report.capture {
+            let now = [capture.written_packets, capture.written_octets];
+            let [written_pps, written_octets] = std::array::from_fn(|i| rate(now[i], last.captured[i]));
+            last.captured = now;
+            sample.capture = Some(CaptureSample {
+                written_pps,
+                written_bps: written_octets * 8.0,
+                files: capture.files_written,
+                file_octets: capture.file_octets,
+                dropped_by_kernel: capture.lost_in_kernel(),
+                dropped: capture.lost_here(),
             });
         }
         for (i, (s, then)) in report.streams.iter().zip(&mut last.streams).enumerate() {
@@ -605,7 +628,7 @@ mod tests {
         (port.tx.blocked_s, port.tx.sending_s) = (blocked_s, sending_s);
         let report = Report { duration_s, streams: vec![stream], ports: vec![port], ..Report::default() };
         let facts = squall_port::open(&"null:".parse().unwrap()).unwrap().unwrap().facts().clone();
-        Totals::new(vec!["web".into()], vec![facts], Vec::new()).verdict(&report, false)
+        Totals::new(vec!["web".into()], vec![facts], Vec::new()).verdict(&report)
     }
 
     #[test]

@@ -64,7 +64,8 @@ impl Capturing {
         }
         options.interfaces = ports.iter().map(|port| interface(port.as_ref(), expression)).collect();
         if let (Some(text), Some(pre)) = (&capture.trigger, &mut options.pre_trigger) {
-            pre.filter = Some(filter::compile(text, ports[0].facts())?);
+            let each = ports.iter().map(|port| filter::compile(text, port.facts()));
+            pre.filters = each.collect::<Result<_, _>>()?;
         }
         let (format, snaplen) = (options.format, options.snaplen);
         let buffer_kept = options.pre_trigger.as_ref().map(|pre| pre.keep);

@@ -143,6 +143,7 @@ mod tests {
         // Beyond those of any machine, so that no other test has it.
         let plan = Plan {
             seed: 0,
+            replay: Vec::new(),
             stop: squall_profile::Stop::default(),
             counted: false,
             ports: Vec::new(),

@@ -8,7 +8,7 @@ use std::{
 use squall_engine::PortRx;
 use squall_measure::{
     Bursts as SeenBursts, By, FlowRx, FlowSettings, Gaps, Traffic,
-    flow::{FlowKey, ethertype_name, protocol},
+    flow::{Flow, FlowKey, ethertype_name, protocol},
     kinds::{Kind, Recognised, SenderClock, Sequenced},
     source,
 };
@@ -17,9 +17,38 @@ use squall_stats::{EqualBins, Histogram, Patterns, seen_together};
 use squall_units::Nanos;
 
 use crate::{
+    Error,
     assemble::{distribution, equal_bins, patterns},
     report::{Bursts, FlowReport, FlowsReport, RestReport, RxReport, SequenceReport, SourceReport},
 };
+
+/// Settings that measure something, and that this machine has the memory for.
+///
+/// # Errors
+/// [`Error::Usage`] for others.
+pub(crate) fn check(settings: &FlowSettings) -> Result<(), Error> {
+    if settings.pace.interval == Nanos::ZERO {
+        return Err(Error::Usage(
+            "peak rates are those of an interval of 0 s: expected a time above 0\n  try interval = 100 ms".into(),
+        ));
+    }
+    if settings.by == By::None {
+        return Ok(());
+    }
+    // Without histograms, and the place in the index.
+    let each = size_of::<Flow<FlowRx>>() + 2 * size_of::<u64>();
+    let memory = squall_capture::machine_memory().unwrap_or(u64::MAX);
+    let most = (memory / each as u64).min(1 << 31);
+    let asked = settings.limit as u64;
+    match asked {
+        0 => Err(Error::Usage("at most 0 flows: expected 1 or more\n  try 10000, or by = none".into())),
+        _ if asked > most => Err(Error::Usage(format!(
+            "{asked} flows of {each} octets each are more than the memory of this machine: expected at most {most}\n  \
+             try 1000000: others are counted as one"
+        ))),
+        _ => Ok(()),
+    }
+}
 
 /// Bursts, peaks and time stamps of a port, and nothing else.
 pub(crate) fn total(queues: &[PortRx]) -> RxReport {

@@ -31,6 +31,48 @@ pub fn open(address: &str, wanted: Wanted) -> Result<OpenPort, Error> {
     }
 }
 
+/// What a report calls ports to receive on: as they were typed, without options as long as that tells them apart.
+///
+/// # Errors
+/// [`Error::Usage`] for a port that is there twice: each of its frames would be counted twice.
+pub(crate) fn names<A: AsRef<str>>(addresses: &[A]) -> Result<Vec<String>, Error> {
+    let mut seen: Vec<String> = Vec::new();
+    for address in addresses.iter().map(AsRef::as_ref) {
+        let Some(what) = only_once(address)? else { continue };
+        if seen.contains(&what) {
+            return Err(Error::Usage(format!(
+                "port {address} is there twice: each of its frames would be received twice\n  try it once, with more workers \
+                 rx_queues=2"
+            )));
+        }
+        seen.push(what);
+    }
+    let short = |address: &str| address.split(',').next().unwrap_or_default().to_owned();
+    let mut names: Vec<String> = Vec::new();
+    for address in addresses.iter().map(AsRef::as_ref) {
+        let alike = addresses.iter().filter(|other| short(other.as_ref()) == short(address)).count();
+        let name = if alike > 1 { address.to_owned() } else { short(address) };
+        // The two ends of a link in memory have one address.
+        let before = names.iter().filter(|n| **n == name || n.starts_with(&format!("{name} ("))).count();
+        names.push(if before > 0 { format!("{name} ({})", before + 1) } else { name });
+    }
+    Ok(names)
+}
+
+/// What two ports to receive on cannot both be; `None` where they can.
+fn only_once(address: &str) -> Result<Option<String>, Error> {
+    let mut parsed: Address = address.parse().map_err(usage)?;
+    Ok(match parsed.kind() {
+        "loop" | "null" => None,
+        // A bare name is taken so to receive. In each direction there are other frames.
+        "" | "af_packet" => {
+            let direction = parsed.take::<String>("direction", "in, out or both").map_err(usage)?;
+            Some(format!("af_packet:{} {}", parsed.name(), direction.unwrap_or_else(|| "in".into())))
+        }
+        _ => Some(address.to_owned()),
+    })
+}
+
 fn usage(error: squall_port::AddressError) -> Error {
     Error::Usage(error.to_string())
 }
@@ -161,5 +203,30 @@ fn limits(facts: &PortFacts, speed: Option<u64>) -> PortLimits {
         node: crate::cpus::node_of_port(&facts.address),
         virtual_time: facts.virtual_time,
         segmentation: facts.segmentation,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_are_called_as_they_were_typed_and_told_apart() {
+        for (addresses, expected) in [
+            (&["eth1", "af_packet:eth2,blocks=8"][..], &["eth1", "af_packet:eth2"][..]),
+            (&["af_xdp:eth1,queue=0", "af_xdp:eth1,queue=1"], &["af_xdp:eth1,queue=0", "af_xdp:eth1,queue=1"]),
+            (&["loop:x,virtual", "loop:x,virtual"], &["loop:x,virtual", "loop:x,virtual (2)"]),
+            (&["eth1,direction=in", "eth1,direction=out"], &["eth1,direction=in", "eth1,direction=out"]),
+        ] {
+            assert_eq!(names(addresses).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn a_port_that_is_there_twice_is_refused() {
+        for twice in [["eth1", "eth1"], ["eth1", "af_packet:eth1,blocks=8"], ["pcap:a.pcap,read", "pcap:a.pcap,read"]] {
+            let error = names(&twice).unwrap_err();
+            assert!(matches!(&error, Error::Usage(text) if text.contains("is there twice")), "{error}");
+        }
     }
 }

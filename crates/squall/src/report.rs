@@ -23,6 +23,9 @@ pub struct Report {
     /// First departure due to last frame out, at the engine's clock.
     pub duration_s: f64,
     pub seed: u64,
+    /// Which frames were received, in the language of tcpdump; absent: all that came.
+    #[serde(default)]
+    pub filter: Option<String>,
     pub host: Host,
     /// Whether the figures can be trusted, and if not, why.
     pub verdict: Verdict,
@@ -237,6 +240,7 @@ pub struct PortReport {
 pub struct TxReport {
     pub packets: u64,
     pub octets: u64,
+    /// Means over the run's duration.
     pub pps: f64,
     pub bps_l1: f64,
     pub bps_l2: f64,
@@ -264,6 +268,7 @@ pub struct TxReport {
 pub struct RxReport {
     pub packets: u64,
     pub octets: u64,
+    /// Means over the run's duration; those of flows and sources are from their first to their last frame.
     pub pps: f64,
     pub bps_l1: f64,
     pub bps_l2: f64,
@@ -621,6 +626,23 @@ pub struct Sample {
     pub t_s: f64,
     pub ports: Vec<PortSample>,
     pub streams: Vec<StreamSample>,
+    /// Only of a capture.
+    #[serde(default)]
+    pub capture: Option<CaptureSample>,
+}
+
+/// What a capture wrote, and what it lost.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CaptureSample {
+    pub written_pps: f64,
+    /// Of the packets as captured, without FCS.
+    pub written_bps: f64,
+    /// So far, files that the ring has removed included.
+    pub files: u64,
+    pub file_octets: u64,
+    /// Lost so far, before and in the process.
+    pub dropped_by_kernel: u64,
+    pub dropped: u64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -671,6 +693,14 @@ pub struct Memory {
 }
 
 impl Report {
+    /// Whether anything was to be sent; who only received has no sender's figures.
+    pub fn sends(&self) -> bool {
+        // Streams that are sent elsewhere have no port here.
+        self.replay.is_some()
+            || self.streams.iter().any(|s| !s.port.is_empty())
+            || self.ports.iter().any(|p| p.tx.packets > 0 || p.tx.errors > 0 || !p.tx.not_sent.is_empty())
+    }
+
     /// Every distribution that is there, in a fixed order: for who keeps bins elsewhere.
     pub fn distributions_mut(&mut self) -> impl Iterator<Item = &mut Distribution> {
         let ports = self.ports.iter_mut().flat_map(|p| [&mut p.tx.departure_error_ns, &mut p.rx.arrival_gap_ns]);
@@ -703,6 +733,18 @@ impl Patterns {
     fn distributions_mut(&mut self) -> [&mut Option<Distribution>; 4] {
         let Self { loss_period_packets, loss_distance_packets, reordering_extent_packets, n_reordering_packets } = self;
         [loss_period_packets, loss_distance_packets, reordering_extent_packets, n_reordering_packets]
+    }
+}
+
+impl CaptureReport {
+    /// Lost between the interface and the process.
+    pub fn lost_in_kernel(&self) -> u64 {
+        self.dropped_by_kernel.values().sum()
+    }
+
+    /// Lost in the process.
+    pub fn lost_here(&self) -> u64 {
+        self.dropped.values().sum()
     }
 }
 

@@ -160,6 +160,15 @@ impl Session {
         Self { replay: Some(replay), receive: false, ..Self::listen(ports) }
     }
 
+    /// As [`Session::listen`], on ports that are called as their addresses, as far as these tell them apart.
+    ///
+    /// # Errors
+    /// A port that is there twice: each of its frames would be counted twice.
+    pub fn listen_on<A: AsRef<str>>(addresses: &[A]) -> Result<Self, Error> {
+        let names = crate::ports::names(addresses)?;
+        Ok(Self::listen(names.into_iter().zip(addresses.iter().map(AsRef::as_ref))))
+    }
+
     /// Compiles the plan and sends nothing. A port that cannot be opened (no permission, no such interface) is planned
     /// with what is known of it.
     ///
@@ -236,6 +245,7 @@ impl Session {
     /// # Errors
     /// Mistakes in addresses and profile, ports that do not open.
     pub fn open(self) -> Result<Opened, Error> {
+        self.flows.as_ref().map_or(Ok(()), crate::flows::check)?;
         let (mut ports, mut take) = (Vec::new(), Vec::new());
         let (mut limits, notes) = self.each_port(|port, wanted| {
             let (mut opened, limit, note) = crate::ports::open(&port.address, wanted)?;
@@ -249,7 +259,7 @@ impl Session {
                 }
                 None => None,
             };
-            take.push(Take { filter, sink: None });
+            take.push(Take { filter, link: opened.facts().link_type.into(), sink: None });
             ports.push(opened);
             Ok((limit, note))
         })?;
@@ -319,8 +329,11 @@ impl Session {
                 diagnostic.origin.clone_from(&self.profile.origin);
                 Error::Input(squall_profile::Diagnostics(vec![diagnostic]))
             }
-            Error::Usage(text) => Error::Usage(format!("port {}: {text}", port.name)),
-            Error::Environment(text) => Error::Environment(format!("port {}: {text}", port.name)),
+            // Who is called as his address has been named.
+            Error::Usage(text) if !text.starts_with(&port.name) => Error::Usage(format!("port {}: {text}", port.name)),
+            Error::Environment(text) if !text.starts_with(&port.name) => {
+                Error::Environment(format!("port {}: {text}", port.name))
+            }
             other => other,
         }
     }
@@ -379,11 +392,7 @@ impl Opened {
         if let Some(capturing) = &capturing {
             self.take.iter_mut().enumerate().for_each(|(i, take)| take.sink = Some(capturing.sinks(i)));
         }
-        // One for all ports: who receives from several of different links takes them one by one.
-        let link_type =
-            self.ports.iter().map(|port| port.facts()).find(|facts| facts.rx_queues > 0).map(|f| f.link_type);
         let flows = self.session.flows.clone().map(|flows| FlowSettings {
-            link: link_type.map_or(flows.link, squall_measure::flow::Link::from),
             wall: (!self.virtual_time).then(crate::host::wall_offset),
             restarts: self.plan.streams.is_empty() && self.plan.replay.is_empty(),
             ..flows
@@ -405,7 +414,7 @@ impl Opened {
             cpu: crate::host::cpu(),
             command: self.session.command.clone(),
             fingerprint: self.session.fingerprint,
-            filtered: self.session.filter.is_some(),
+            filter: self.session.filter.clone().filter(|text| !text.trim().is_empty()),
             flows,
         };
         let running = squall_engine::start(Arc::new(self.plan.clone()), self.ports, settings, self.source);
@@ -489,15 +498,15 @@ impl Run {
         let accepted = accepted(&snapshots);
         let totals = assemble::Totals::of(&self.running, snapshots);
         let mut report = totals.report(&self.context, self.running.plan(), elapsed, &[], Vec::new());
-        let mut sample = totals.sample(&mut self.last, elapsed, &report);
         report.capture = self.capturing.as_ref().map(|capturing| capturing.so_far(&report, accepted));
+        let mut sample = totals.sample(&mut self.last, elapsed, &report);
         if self.listening() {
             sample.streams.retain(|s| report.streams.iter().any(|r| r.name == s.name && r.rx.is_some()));
             report.streams.retain(|s| s.rx.is_some());
         }
         // Thousands of streams an instant would fill the memory before the night is over.
         let streams = if full { sample.streams.clone() } else { Vec::new() };
-        self.series.push(Sample { streams, ports: sample.ports.clone(), ..sample });
+        self.series.push(Sample { streams, ports: sample.ports.clone(), capture: sample.capture.clone(), ..sample });
         (sample, report)
     }
 

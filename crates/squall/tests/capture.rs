@@ -4,13 +4,20 @@
 
 mod harness;
 
-use std::{error::Error, fs, path::PathBuf, process::ExitCode, time::Duration};
+use std::{
+    error::Error,
+    fs,
+    path::PathBuf,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
 
 use harness::{Outcome, Skipped, Test, same};
 use squall::{
-    Capture, Format as Language, Profile, Session,
-    capturing::{Compression, Format, Method, OnFull, Options, Rotate, SuperFrames},
+    Capture, FlowSettings, Format as Language, Profile, Session,
+    capturing::{Compression, Format, Method, OnFull, Options, PreTrigger, Rotate, SuperFrames},
     report::{CaptureReport, Report},
+    units::Nanos,
 };
 use squall_pcap::CaptureReader;
 
@@ -22,6 +29,8 @@ const TESTS: &[(&str, Test)] = &[
     ("a_capture_by_af_xdp_has_what_was_sent", || matrix(AF_XDP)),
     ("what_a_full_ring_loses_is_told_by_name", a_full_ring),
     ("super_frames_are_written_as_what_they_become", super_frames),
+    ("ports_of_different_links_are_each_read_as_what_they_are", different_links),
+    ("each_sample_says_what_is_written_and_lost", samples),
 ];
 
 /// A way to a port that is captured from.
@@ -290,6 +299,66 @@ fn super_frames() -> Outcome {
         agrees(&name, capture)?;
     }
     Ok(())
+}
+
+/// Frames of one port begin with Ethernet, those of the other with what Linux knows.
+fn different_links() -> Outcome {
+    enter(AF_PACKET)?;
+    let with_any = || -> Result<Session, Box<dyn Error>> {
+        let mut profile = profile("af_packet:veth-a", Some("af_packet:veth-b"))?;
+        let mut any = profile.ports[1].clone();
+        (any.name, any.address) = ("C".into(), "af_packet:any".into());
+        profile.ports.push(any);
+        Ok(Session::new(profile))
+    };
+    let report = run(Session { flows: Some(FlowSettings::default()), ..with_any()? })?;
+    let flows = &report.flows.as_ref().ok_or("no flows were looked at")?.flows;
+    for port in ["B", "C"] {
+        let mut found: Vec<_> =
+            flows.iter().filter(|f| f.port == port).map(|f| (f.src_port, f.dst_port, f.packets)).collect();
+        found.sort_unstable();
+        let expected = [(1, 9), (2, 10), (3, 9), (4, 9)].map(|(src, dst)| (Some(src), Some(dst), EACH));
+        same(port, "flows", found, expected.to_vec())?;
+    }
+
+    let folder = Folder::new()?;
+    let mut of_both = capture(&folder, Way { suffix: "pcapng", ..Way::default() });
+    of_both.trigger = Some("udp dst port 10".into());
+    let keep = Nanos(60_000_000_000);
+    of_both.options.pre_trigger = Some(PreTrigger { keep, after: None, filters: Vec::new() });
+    let mut session = Session { capture: Some(of_both), ..with_any()? };
+    // That of all interfaces alone sees the trigger.
+    session.profile.ports.remove(1);
+    let report = run(session)?;
+    let capture = report.capture.as_ref().ok_or("nothing was captured")?;
+    same("any", "triggered", capture.triggered.is_some(), true)?;
+    same("any", "written", capture.written_packets, 4 * EACH)?;
+    agrees("any", capture)
+}
+
+fn samples() -> Outcome {
+    let folder = Folder::new()?;
+    let capture = capture(&folder, Way { suffix: "pcapng", ..Way::default() });
+    let session = Session { capture: Some(capture), ..Session::new(profile(LOOP.sender, Some(LOOP.receiver))?) };
+    let mut run = Session { cores: Some(1), ..session }.open()?.start()?;
+    while !run.wait(Duration::from_millis(20)) {}
+    // What was received last goes to the file within 100 ms.
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let (mut rates, mut written) = (0, 0);
+    while written < 4 * EACH && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(20));
+        let (sample, report) = run.sample();
+        let captured = sample.capture.ok_or("a sample of a capture says nothing of it")?;
+        let before = std::mem::replace(&mut written, report.capture.map_or(0, |capture| capture.written_packets));
+        same("a sample", "has a rate", captured.written_pps > 0.0 && captured.written_bps > 0.0, written > before)?;
+        same("a sample", "dropped", (captured.dropped_by_kernel, captured.dropped, captured.files), (0, 0, 1))?;
+        rates += u64::from(written > before);
+    }
+    same("samples", "written", written, 4 * EACH)?;
+    same("samples", "one saw it", rates > 0, true)?;
+    let report = run.finish()?;
+    same("the report", "samples", report.series.iter().all(|sample| sample.capture.is_some()), true)?;
+    agrees("the report", report.capture.as_ref().ok_or("nothing was captured")?)
 }
 
 fn main() -> ExitCode {

@@ -2,7 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::page::{Axis, Line, Plot, Style, Unit, escape};
+use super::{
+    flows::RATES,
+    page::{Axis, Line, Plot, Style, Unit, escape},
+};
 use crate::report::{Distribution, FlowReport, FlowsReport, SequenceReport};
 
 /// Flows whose histograms are in the page.
@@ -12,7 +15,7 @@ const ROWS: usize = 10_000;
 
 pub(super) fn markup(all: &FlowsReport, page: &mut String) {
     let what = if all.by == "source" { "Sources" } else { "Flows" };
-    let mut about = "Click a heading to sort, a row to plot it.".to_owned();
+    let mut about = format!("Click a heading to sort, a row to plot it. {RATES}");
     if let Some(rest) = &all.rest {
         about += &format!(" {} frames are of flows beyond the {} that fit.", rest.packets, all.limit);
     }

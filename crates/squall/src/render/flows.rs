@@ -15,6 +15,7 @@ pub fn flows(report: &Report, top: usize, width: usize, color: bool) -> String {
     }
     if !all.flows.is_empty() {
         out.push(String::new());
+        out.push(Style::Dim.paint(RATES, color));
         out.extend(flow_table(all, report.ports.len() > 1, top).lines(width, color));
         out.extend(more(all.flows.iter().skip(top).map(|f| (f.packets, f.octets))));
     }
@@ -36,6 +37,8 @@ pub fn flows(report: &Report, top: usize, width: usize, color: bool) -> String {
     out.join("\n")
 }
 
+/// What the rates of ports and of flows are over is not the same.
+pub(super) const RATES: &str = "Rates of flows and sources: first to last frame. Of ports: the whole run.";
 /// Two IPv4 addresses with their ports: flows of one pair of hosts are told apart.
 const LEAST_FLOW: usize = 34;
 

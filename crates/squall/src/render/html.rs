@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 
 use super::{
     flow_page, human,
-    page::{Page, escape, notes, tiles},
-    text::reasons_text,
+    page::{Page, escape, notes, table, tiles},
+    text,
 };
-use crate::report::{Distribution, PortReport, Report, Sample, StreamReport};
+use crate::report::{CaptureFile, CaptureReport, Distribution, PortReport, Report, Sample, StreamReport};
 
 const JS: &str = concat!(include_str!("assets/report.js"), include_str!("assets/flows.js"));
 
@@ -25,7 +25,10 @@ pub fn html(report: &Report) -> String {
     header(report, markup);
     figures(report, markup);
     notes(&report.notes, markup);
-    ports(&report.ports, markup);
+    ports(report, markup);
+    if let Some(capture) = &report.capture {
+        captured(capture, markup);
+    }
     if let Some(flows) = report.flows.as_ref().filter(|flows| !flows.flows.is_empty()) {
         flow_page::markup(flows, markup);
     }
@@ -48,7 +51,8 @@ fn header(report: &Report, page: &mut String) {
         "<header>\n<div class=\"brand\">Squall <span>report</span></div>\n<div class=\"verdict {class}\"><strong>{word}</strong>"
     );
     if verdict.valid && verdict.reasons.is_empty() {
-        *page += "<p>The generator kept to its schedule and the counters agree.</p>";
+        let schedule = if report.sends() { "The generator kept to its schedule and the" } else { "The" };
+        *page += &format!("<p>{schedule} counters agree.</p>");
     } else {
         *page += "<ul>";
         verdict.reasons.iter().for_each(|r| *page += &format!("<li>{}</li>", escape(&r.to_string())));
@@ -63,7 +67,8 @@ fn header(report: &Report, page: &mut String) {
     let facts = [
         ("Started", report.started.clone()),
         ("Duration", human::seconds(report.duration_s)),
-        ("Seed", report.seed.to_string()),
+        ("Seed", if report.sends() { report.seed.to_string() } else { String::new() }),
+        ("Filter", report.filter.clone().unwrap_or_default()),
         ("Host", host.name.clone()),
         ("System", [host.os.as_str(), host.kernel.as_str()].join(" ").trim().to_owned()),
         ("Processor", format!("{} CPUs {}", host.cpus, host.cpu_model)),
@@ -100,30 +105,103 @@ fn figures(report: &Report, page: &mut String) {
         (human::short_count(lost), human::ratio(lost as f64 / sent.max(1) as f64) + " of what is measured")
     };
     let left = if unsent == 0 { "all that was due left" } else { "due, and did not leave" };
-    let tiles_of = [
-        ("Sent", false, (frames(sum(|p| p.tx.packets as f64)), rate(sum(|p| p.tx.pps), sum(|p| p.tx.bps_l1)))),
-        ("Received", false, (frames(sum(|p| p.rx.packets as f64)), rate(sum(|p| p.rx.pps), sum(|p| p.rx.bps_l1)))),
-        ("Not sent", unsent > 0, (human::short_count(unsent), left.into())),
-        ("Lost", lost > 0, loss),
-        ("One-way delay p99", false, worst(|s| s.rx.as_ref()?.latency_ns.as_ref())),
-        ("Departure error p99", false, worst(|s| s.departure_error_ns.as_ref())),
-    ];
+    let received =
+        ("Received", false, (frames(sum(|p| p.rx.packets as f64)), rate(sum(|p| p.rx.pps), sum(|p| p.rx.bps_l1))));
+    let delay = ("One-way delay p99", false, worst(|s| s.rx.as_ref()?.latency_ns.as_ref()));
+    if report.sends() {
+        let sent = rate(sum(|p| p.tx.pps), sum(|p| p.tx.bps_l1));
+        return tiles(
+            &[
+                ("Sent", false, (frames(sum(|p| p.tx.packets as f64)), sent)),
+                received,
+                ("Not sent", unsent > 0, (human::short_count(unsent), left.into())),
+                ("Lost", lost > 0, loss),
+                delay,
+                ("Departure error p99", false, worst(|s| s.departure_error_ns.as_ref())),
+            ],
+            page,
+        );
+    }
+    let mut tiles_of = vec![received];
+    if let Some(capture) = &report.capture {
+        let plr = format!("PLR {}", human::ratio(capture.loss_ratio));
+        let files = match capture.files_written {
+            0 => human::si(capture.written_octets as f64, "B"),
+            n => format!("{} in {n} file(s)", human::si(capture.file_octets as f64, "B")),
+        };
+        tiles_of.push(("Written", false, (human::short_count(capture.written_packets) + " packets", files)));
+        tiles_of.push(("Lost", capture.lost > 0, (human::short_count(capture.lost), plr)));
+    } else {
+        let dropped: u64 = ports.iter().map(|p| p.rx.drops.values().sum::<u64>()).sum();
+        let text = if dropped == 0 { "all that came was read" } else { "before they were read" };
+        tiles_of.push(("Dropped", dropped > 0, (human::short_count(dropped), text.into())));
+    }
+    if let Some(flows) = &report.flows {
+        // Of streams of ours the streams say it.
+        let foreign = flows.flows.iter().filter_map(|f| f.sequence.as_ref()).filter(|s| s.kind != "squall");
+        let (unique, missing) = foreign.fold((0, 0), |sum, s| (sum.0 + s.unique_packets, sum.1 + s.lost));
+        let what = if flows.by == "source" { "Sources" } else { "Flows" };
+        tiles_of.push((what, false, (human::count(flows.flows.len() as u64), "told apart".into())));
+        if !measured.is_empty() || unique > 0 {
+            let (lost, sent) = (lost + missing, sent + unique + missing);
+            let share = human::ratio(lost as f64 / sent.max(1) as f64) + " of what is numbered";
+            tiles_of.push(("Lost", lost > 0, (human::short_count(lost), share)));
+        }
+    }
+    if streams.iter().any(|s| s.rx.as_ref().is_some_and(|rx| rx.latency_ns.is_some())) {
+        tiles_of.push(delay);
+    }
     tiles(&tiles_of, page);
 }
 
-fn ports(ports: &[PortReport], page: &mut String) {
+/// What became of the packets, and where they are.
+fn captured(capture: &CaptureReport, page: &mut String) {
+    let why = |reasons: &BTreeMap<String, u64>| vec![human::count(reasons.values().sum()), text::reasons(reasons)];
+    let row = |what: &str, cells: Vec<String>| [vec![what.to_owned()], cells].concat();
+    let plain = |n: u64| vec![human::count(n), String::new()];
+    let rows = [
+        row("Received by filter", plain(capture.received)),
+        row("Written", plain(capture.written_packets)),
+        row("Dropped by kernel", why(&capture.dropped_by_kernel)),
+        row("Dropped by squall", why(&capture.dropped)),
+        row("Not wanted", why(&capture.unwanted)),
+        row("Truncated", plain(capture.truncated)),
+    ];
+    table("Capture", &["What", "Packets", "Reasons"], &rows, page);
+    let file = |file: &CaptureFile| {
+        let time = |time: &Option<String>| time.clone().unwrap_or_else(|| "–".into());
+        vec![
+            file.name.clone(),
+            human::count(file.packets),
+            human::si(file.octets as f64, "B"),
+            time(&file.first),
+            time(&file.last),
+        ]
+    };
+    if !capture.files.is_empty() {
+        let rows: Vec<_> = capture.files.iter().map(file).collect();
+        table("Files", &["File", "Packets", "Size", "First packet", "Last packet"], &rows, page);
+    }
+}
+
+fn ports(report: &Report, page: &mut String) {
+    let (ports, sends) = (&report.ports, report.sends());
     if ports.is_empty() {
         return;
     }
-    *page += "<section><h2>Ports</h2><div class=\"scroll\"><table class=\"ports\"><thead><tr><th class=\"name\">Port<th class=\"name\">\
+    *page += "<section><h2>Ports <span class=\"muted\">rates over the whole run</span></h2><div class=\"scroll\"><table class=\"ports\"><thead><tr><th class=\"name\">Port<th class=\"name\">\
               Direction<th>Packets<th>Octets<th>Rate<th>L2<th>L1<th>Errors<th>Not sent, dropped<th>Interface counted<th>Interface errors / drops\
               </thead>\n<tbody>";
     for port in ports {
         let (tx, rx, interface) = (&port.tx, &port.rx, port.interface.as_ref());
         let surplus = port.interface_surplus();
-        let counted = |packets: Option<u64>, surplus: Option<i64>| match (packets, surplus) {
+        // With a filter, an interface has more: what was not wanted.
+        let counted = |packets: Option<u64>, surplus: Option<i64>, filtered: bool| match (packets, surplus) {
             (Some(packets), Some(0)) => format!("<td>{} <em class=\"good\">agrees</em>", human::count(packets)),
-            (Some(packets), Some(n)) => format!("<td>{} <em class=\"bad\">{n:+}</em>", human::count(packets)),
+            (Some(packets), Some(n)) => {
+                let class = if filtered && n > 0 { "none" } else { "bad" };
+                format!("<td>{} <em class=\"{class}\">{n:+}</em>", human::count(packets))
+            }
             _ => "<td class=\"none\">–".into(),
         };
         let troubles = |figures: Option<(u64, u64)>| match figures {
@@ -132,31 +210,35 @@ fn ports(ports: &[PortReport], page: &mut String) {
         };
         let _ = write!(
             page,
-            "<tr><th class=\"name\" rowspan=\"2\" scope=\"rowgroup\">{}<small>{}</small>",
+            "<tr{}><th class=\"name\" rowspan=\"{}\" scope=\"rowgroup\">{}<small>{}</small>",
+            if sends { "" } else { " class=\"last\"" },
+            if sends { 2 } else { 1 },
             escape(&port.name),
             escape(&port.address)
         );
-        let _ = write!(
-            page,
-            "<td class=\"name\">tx<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}{}{}<td>{}",
-            human::count(tx.packets),
-            human::si(tx.octets as f64, "B"),
-            human::si(tx.pps, "pps"),
-            human::si(tx.bps_l2, "b/s"),
-            human::si(tx.bps_l1, "b/s"),
-            fault(tx.errors),
-            with_reasons(&tx.not_sent),
-            if tx.blocked_s > 0.0 {
-                format!("<small>blocked {}</small>", human::seconds(tx.blocked_s))
-            } else {
-                String::new()
-            },
-            counted(interface.map(|i| i.tx_packets), surplus.map(|s| s.0)),
-            troubles(interface.map(|i| (i.tx_errors, i.tx_dropped))),
-        );
+        if sends {
+            let _ = write!(
+                page,
+                "<td class=\"name\">tx<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}{}{}<td>{}\n<tr class=\"last\">",
+                human::count(tx.packets),
+                human::si(tx.octets as f64, "B"),
+                human::si(tx.pps, "pps"),
+                human::si(tx.bps_l2, "b/s"),
+                human::si(tx.bps_l1, "b/s"),
+                fault(tx.errors),
+                with_reasons(&tx.not_sent),
+                if tx.blocked_s > 0.0 {
+                    format!("<small>blocked {}</small>", human::seconds(tx.blocked_s))
+                } else {
+                    String::new()
+                },
+                counted(interface.map(|i| i.tx_packets), surplus.map(|s| s.0), false),
+                troubles(interface.map(|i| (i.tx_errors, i.tx_dropped))),
+            );
+        }
         let _ = writeln!(
             page,
-            "<tr class=\"last\"><td class=\"name\">rx<small>stamps: {}</small><td>{}<td>{}<td>{}<td>{}<td>{}<td class=\"none\">–<td>{}{}<td>{}",
+            "<td class=\"name\">rx<small>stamps: {}</small><td>{}<td>{}<td>{}<td>{}<td>{}<td class=\"none\">–<td>{}{}<td>{}",
             escape(&port.timestamps),
             human::count(rx.packets),
             human::si(rx.octets as f64, "B"),
@@ -164,7 +246,7 @@ fn ports(ports: &[PortReport], page: &mut String) {
             human::si(rx.bps_l2, "b/s"),
             human::si(rx.bps_l1, "b/s"),
             with_reasons(&rx.drops),
-            counted(interface.map(|i| i.rx_packets), surplus.map(|s| s.1)),
+            counted(interface.map(|i| i.rx_packets), surplus.map(|s| s.1), report.filter.is_some()),
             troubles(interface.map(|i| (i.rx_errors, i.rx_dropped))),
         );
     }
@@ -197,7 +279,7 @@ fn fault(n: u64) -> String {
 
 fn with_reasons(reasons: &BTreeMap<String, u64>) -> String {
     let total = fault(reasons.values().sum());
-    match reasons_text(reasons) {
+    match text::reasons(reasons) {
         text if text.is_empty() => total,
         text => format!("{total}<small>{}</small>", escape(&text)),
     }
@@ -232,6 +314,8 @@ fn data(report: &Report) -> Value {
     let streams: Vec<Value> = report.streams.iter().zip(place).map(|(s, place)| stream_row(s, place)).collect();
     json!({
         "t": groups.iter().map(|g| number(g.last().map_or(0.0, |s| s.t_s))).collect::<Vec<_>>(),
+        "sends": report.sends(),
+        "capture": captured_over_time(&groups),
         "merged": groups.first().map_or(1, |g| g.len()),
         "ports": report.ports.iter().map(|p| port_data(p, &groups)).collect::<Vec<_>>(),
         "streams": streams,
@@ -273,6 +357,19 @@ fn details_to_keep(report: &Report, points: usize) -> Vec<usize> {
     kept
 }
 
+/// What a capture wrote and lost, over time; null where there is none.
+fn captured_over_time(groups: &[&[Sample]]) -> Value {
+    let of = |s: &Sample| s.capture.clone();
+    if !groups.iter().flat_map(|g| g.iter()).any(|s| s.capture.is_some()) {
+        return Value::Null;
+    }
+    let lost = |g: &&[Sample]| g.last().and_then(of).map(|c| c.dropped_by_kernel + c.dropped);
+    json!({
+        "written_pps": groups.iter().map(|g| mean(g.iter().filter_map(of).map(|c| c.written_pps))).collect::<Vec<_>>(),
+        "lost": groups.iter().map(lost).collect::<Vec<_>>(),
+    })
+}
+
 fn port_data(port: &PortReport, groups: &[&[Sample]]) -> Value {
     let column = |f: fn(&crate::report::PortSample) -> f64| -> Vec<Value> {
         let of_port = |s: &Sample| s.ports.iter().find(|p| p.name == port.name).map(f);
@@ -302,7 +399,7 @@ fn stream_row(s: &StreamReport, place: Value) -> Value {
         number(s.tx_pps),
         s.rate_error(),
         s.not_sent.values().sum::<u64>(),
-        reasons_text(&s.not_sent),
+        text::reasons(&s.not_sent),
         rx.map(|rx| rx.packets),
         rx.map(|rx| rx.lost),
         rx.map(|rx| rx.loss_ratio),
@@ -504,6 +601,46 @@ mod tests {
         // `group` and the reasons are no columns of their own, and the place of the details ends the row.
         assert_eq!(data["streams"][0].as_array().unwrap().len(), columns + 3);
         assert_eq!(data["t"].as_array().unwrap().len(), data["ports"][0]["tx_pps"].as_array().unwrap().len());
+    }
+
+    #[test]
+    fn who_only_receives_has_no_senders_parts() {
+        let page = html(&super::super::sample::received(3));
+        let markup = &page[..page.find("id=\"data\">").unwrap()];
+        for of_a_sender in ["<h3>Sent", "<h3>Not sent", "<h3>Departure", "its schedule", ">tx<", "<dt>Seed"] {
+            assert!(!markup.contains(of_a_sender), "{of_a_sender}");
+        }
+        assert!(markup.contains("The counters agree.") && markup.contains("<h3>Received"));
+        assert_eq!(data_of(&page)["sends"], false);
+        assert_eq!(data_of(&html(&report(2)))["sends"], true);
+    }
+
+    #[test]
+    fn a_capture_shows_what_was_written_and_lost_and_why() {
+        let mut report = super::super::sample::received(0);
+        let dropped = [("ring_full".to_owned(), 7)].into();
+        let file = CaptureFile { name: "a<b>.pcapng".into(), packets: 93, octets: 1000, ..CaptureFile::default() };
+        report.capture = Some(CaptureReport {
+            received: 100,
+            written_packets: 93,
+            dropped_by_kernel: dropped,
+            lost: 7,
+            loss_ratio: 0.07,
+            files: vec![file],
+            files_written: 1,
+            ..CaptureReport::default()
+        });
+        for (i, sample) in report.series.iter_mut().enumerate() {
+            let dropped = i as u64;
+            sample.capture = Some(crate::report::CaptureSample { written_pps: 1000.0, dropped, ..Default::default() });
+        }
+        let page = html(&report);
+        for shown in ["<h3>Written", "PLR 7", "ring_full 7", "a&lt;b&gt;.pcapng"] {
+            assert!(page.contains(shown), "{shown}");
+        }
+        let data = data_of(&page);
+        assert_eq!(data["capture"]["written_pps"][0], 1000);
+        assert_eq!(data["capture"]["lost"].as_array().unwrap().last().unwrap(), report.series.len() - 1);
     }
 
     #[test]

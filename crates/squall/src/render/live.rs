@@ -12,7 +12,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::human;
 use super::table::{Cell, Style, Table, printable, truncate};
-use crate::report::{Report, Sample, StreamSample};
+use crate::report::{CaptureSample, Report, Sample, StreamSample};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LiveMode {
@@ -153,6 +153,7 @@ impl Live {
         let alone = sample.streams.is_empty() && so_far.flows.as_ref().is_none_or(|flows| flows.flows.is_empty());
         let ports = if alone { free } else { (free / 2).max(3) };
         lines.extend(port_table(sample, so_far, ports).lines(width, self.color));
+        lines.extend(sample.capture.as_ref().map(|capture| truncate(&captured(capture), width)));
         free = (rows.max(8) - 1).saturating_sub(lines.len());
         if !sample.streams.is_empty() && free >= 3 {
             lines.push(String::new());
@@ -225,6 +226,17 @@ fn port_table(sample: &Sample, so_far: &Report, rows: usize) -> Table {
     table
 }
 
+/// What a capture writes: rates now, files and losses so far.
+fn captured(capture: &CaptureSample) -> String {
+    let lost = human::count(capture.dropped_by_kernel + capture.dropped);
+    let (pps, bps) = (human::si(capture.written_pps, "pps"), human::si(capture.written_bps, "b/s"));
+    let files = match capture.files {
+        0 => String::new(),
+        n => format!(", {} in {} file(s)", human::si(capture.file_octets as f64, "B"), human::count(n)),
+    };
+    format!("written {pps} {bps}{files}, lost {lost}")
+}
+
 fn stream_table(sample: &Sample, so_far: &Report, rows: usize) -> Table {
     let columns = [("STREAM", 0), ("TX", 0), ("RX", 1), ("LOST", 0), ("P50", 2), ("P99", 0), ("LATE P99", 1)];
     let mut table = Table::new(&columns).at_least(&[0, 9, 9, 6, 7, 7, 8]);
@@ -291,6 +303,7 @@ fn line(sample: &Sample) -> String {
         let name = format!("{} ports", sample.ports.len());
         parts.push(port(&name, (sum(|p| p.tx_pps), sum(|p| p.tx_bps_l1)), (sum(|p| p.rx_pps), sum(|p| p.rx_bps_l1))));
     }
+    parts.extend(sample.capture.as_ref().map(captured));
     let streams = &sample.streams;
     if !streams.is_empty() {
         parts.push(format!("lost {}", human::count(streams.iter().map(|s| s.lost).sum())));
@@ -424,6 +437,26 @@ mod tests {
         assert!(line.starts_with("t=3.0s  A tx 1.20 Mpps 3.7"), "{line}");
         for part in ["rx 1.20 Mpps", "lost ", "lat p50 ", "late p99 "] {
             assert!(line.contains(part), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_capture_shows_its_files_and_losses_while_it_runs() {
+        let report = crate::render::sample::received(0);
+        let capture = CaptureSample {
+            written_pps: 2e6,
+            written_bps: 8e9,
+            files: 3,
+            file_octets: 12_000_000,
+            dropped_by_kernel: 5,
+            dropped: 2,
+        };
+        let sample = Sample { capture: Some(capture), ..report.series[0].clone() };
+        for mode in [LiveMode::Lines, LiveMode::Terminal] {
+            let screen = Screen::default();
+            live(mode, &screen).update(&sample, &report);
+            let shown = screen.text();
+            assert!(shown.contains("written 2.00 Mpps 8.00 Gb/s, 12.0 MB in 3 file(s), lost 7"), "{shown}");
         }
     }
 

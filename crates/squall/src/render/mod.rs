@@ -19,7 +19,7 @@ pub use html::html;
 pub use info::{info_html, info_table, info_text};
 pub use live::{Live, LiveMode};
 pub use replay::replay;
-pub use text::summary;
+pub use text::{reasons, summary};
 
 #[cfg(test)]
 pub(crate) mod sample;

@@ -7,6 +7,26 @@ use crate::report::{
     SCHEMA, Sample, StreamReport, StreamRx, StreamSample, TxReport, Verdict, WorkerReport,
 };
 
+/// As [`report`], of who only received: what came to port B, of streams that somebody else sends, all but 40 of the frames
+/// that its interface counted.
+#[cfg(test)]
+pub fn received(streams: usize) -> Report {
+    let mut report = report(streams);
+    report.ports.remove(0);
+    let port = &mut report.ports[0];
+    (port.tx, port.rx.drops) = Default::default();
+    let interface = InterfaceReport { rx_packets: port.rx.packets + 40, ..InterfaceReport::default() };
+    port.interface = Some(interface);
+    report.verdict = Verdict { valid: true, reasons: Vec::new() };
+    for stream in &mut report.streams {
+        stream.port.clear();
+        (stream.tx_packets, stream.asked_pps, stream.not_sent) = Default::default();
+        stream.departure_error_ns = None;
+    }
+    report.command = "squall recv --port veth-b".into();
+    report
+}
+
 const SECONDS: u32 = 30;
 const PER_SECOND: u32 = 4;
 
@@ -32,6 +52,7 @@ pub fn report(streams: usize) -> Report {
         started: "2026-11-21T14:31:07Z".into(),
         duration_s: f64::from(SECONDS),
         seed: 42,
+        filter: None,
         host: Host {
             name: "lab-3".into(),
             os: "Debian GNU/Linux 12".into(),
@@ -58,6 +79,7 @@ pub fn report(streams: usize) -> Report {
         ],
         streams,
         capture: None,
+        replay: None,
         flows: None,
         workers: vec![WorkerReport { cpu: Some(0), cpu_s: 29.9, tx_packets: sent, rx_packets: sent - lost }],
         series,
@@ -184,7 +206,7 @@ fn sample(k: u32, streams: &[StreamReport], chance: &mut Chance) -> Sample {
         rx_bps_l1: rx_pps * 394.0 * 8.0,
         rx_bps_l2: rx_pps * 374.0 * 8.0,
     };
-    Sample { t_s, ports: vec![port("A", total.0, 0.0), port("B", 0.0, total.1)], streams }
+    Sample { t_s, ports: vec![port("A", total.0, 0.0), port("B", 0.0, total.1)], streams, capture: None }
 }
 
 /// Log-normal around `median`, in bins of a sixteenth of an octave.

@@ -16,7 +16,7 @@ pub fn summary(report: &Report, width: usize, color: bool) -> String {
     head(report, width, color, &mut out);
     if !report.ports.is_empty() {
         out.push(String::new());
-        ports(&report.ports, width, color, &mut out);
+        ports(report, width, color, &mut out);
     }
     if !report.streams.is_empty() {
         out.push(String::new());
@@ -51,37 +51,46 @@ fn head(report: &Report, width: usize, color: bool, out: &mut Vec<String>) {
     out.push(Style::Dim.paint(&facts, color));
 }
 
-fn ports(ports: &[PortReport], width: usize, color: bool, out: &mut Vec<String>) {
-    let mut table = Table::new(&[
-        ("PORT", 0),
-        ("", 0),
-        ("PACKETS", 0),
-        ("OCTETS", 2),
-        ("RATE", 0),
-        ("L1", 1),
-        ("L2", 4),
-        ("ERRORS", 0),
-        ("DROPPED", 0),
-        ("INTERFACE", 3),
-    ]);
-    for port in ports {
+fn ports(report: &Report, width: usize, color: bool, out: &mut Vec<String>) {
+    let sends = report.sends();
+    let columns = [
+        ("PORT", 0, true),
+        ("", 0, true),
+        ("PACKETS", 0, true),
+        ("OCTETS", 2, true),
+        ("RATE", 0, true),
+        ("L1", 1, true),
+        ("L2", 4, true),
+        ("ERRORS", 0, sends),
+        ("DROPPED", 0, true),
+        ("INTERFACE", 3, true),
+    ];
+    let shown: Vec<_> = columns.iter().filter(|c| c.2).map(|c| (c.0, c.1)).collect();
+    let mut table = Table::new(&shown);
+    let mut row = |cells: [Cell; 10]| {
+        let cells = cells.into_iter().zip(columns);
+        table.row(cells.filter(|(_, column)| column.2).map(|(cell, _)| cell).collect());
+    };
+    for port in &report.ports {
         let (tx, rx) = (&port.tx, &port.rx);
         let surplus = port.interface_surplus();
         let (unsent, dropped) = (sum(&tx.not_sent), sum(&rx.drops));
-        table.row(vec![
-            Cell::styled(&port.name, Style::Bold),
-            "tx".into(),
-            human::count(tx.packets).into(),
-            human::si(tx.octets as f64, "B").into(),
-            human::si(tx.pps, "pps").into(),
-            human::si(tx.bps_l1, "b/s").into(),
-            human::si(tx.bps_l2, "b/s").into(),
-            Cell::fault(tx.errors, human::short_count(tx.errors)),
-            Cell::fault(unsent, human::short_count(unsent)),
-            agreement(surplus.map(|s| s.0)),
-        ]);
-        table.row(vec![
-            "".into(),
+        if sends {
+            row([
+                Cell::styled(&port.name, Style::Bold),
+                "tx".into(),
+                human::count(tx.packets).into(),
+                human::si(tx.octets as f64, "B").into(),
+                human::si(tx.pps, "pps").into(),
+                human::si(tx.bps_l1, "b/s").into(),
+                human::si(tx.bps_l2, "b/s").into(),
+                Cell::fault(tx.errors, human::short_count(tx.errors)),
+                Cell::fault(unsent, human::short_count(unsent)),
+                agreement(surplus.map(|s| s.0), false),
+            ]);
+        }
+        row([
+            if sends { "".into() } else { Cell::styled(&port.name, Style::Bold) },
             "rx".into(),
             human::count(rx.packets).into(),
             human::si(rx.octets as f64, "B").into(),
@@ -90,11 +99,11 @@ fn ports(ports: &[PortReport], width: usize, color: bool, out: &mut Vec<String>)
             human::si(rx.bps_l2, "b/s").into(),
             "".into(),
             Cell::fault(dropped, human::short_count(dropped)),
-            agreement(surplus.map(|s| s.1)),
+            agreement(surplus.map(|s| s.1), report.filter.is_some()),
         ]);
     }
     out.extend(table.lines(width, color));
-    for port in ports {
+    for port in &report.ports {
         explain(port, width, out);
     }
 }
@@ -102,7 +111,7 @@ fn ports(ports: &[PortReport], width: usize, color: bool, out: &mut Vec<String>)
 /// What the figures of a port leave open: reasons.
 fn explain(port: &PortReport, width: usize, out: &mut Vec<String>) {
     let mut say = |what: &str, reasons: &BTreeMap<String, u64>| {
-        let reasons = reasons_text(reasons);
+        let reasons = self::reasons(reasons);
         if !reasons.is_empty() {
             out.extend(wrap(&format!("{}: {what}: {reasons}", port.name), width, 4));
         }
@@ -123,13 +132,15 @@ fn explain(port: &PortReport, width: usize, out: &mut Vec<String>) {
     }
 }
 
-fn agreement(surplus: Option<i64>) -> Cell {
+/// `filtered`: what the interface has more may not have been wanted.
+fn agreement(surplus: Option<i64>, filtered: bool) -> Cell {
     match surplus {
         None => Cell::styled("-", Style::Dim),
         Some(0) => Cell::styled("agrees", Style::Good),
         Some(n) => {
             let sign = if n > 0 { "+" } else { "-" };
-            Cell::styled(format!("{sign}{}", human::short_count(n.unsigned_abs())), Style::Bad)
+            let style = if filtered && n > 0 { Style::Dim } else { Style::Bad };
+            Cell::styled(format!("{sign}{}", human::short_count(n.unsigned_abs())), style)
         }
     }
 }
@@ -209,8 +220,7 @@ fn verdict(report: &Report, width: usize, color: bool, out: &mut Vec<String>) {
     let verdict = &report.verdict;
     if verdict.valid {
         let word = Style::Good.paint("VALID", color);
-        let sent = report.ports.iter().any(|p| p.tx.packets > 0);
-        let schedule = if sent { "the generator kept to its schedule and " } else { "" };
+        let schedule = if report.sends() { "the generator kept to its schedule and " } else { "" };
         out.push(format!("{word}: {schedule}the counters agree"));
     } else {
         out.push(Style::Bad.paint("NOT VALID", color));
@@ -224,8 +234,8 @@ fn sum(reasons: &BTreeMap<String, u64>) -> u64 {
     reasons.values().sum()
 }
 
-/// `late 10, ring full 2`, without those that are 0.
-pub(super) fn reasons_text(reasons: &BTreeMap<String, u64>) -> String {
+/// `late 10, ring_full 2`: why so many, without those that are 0; empty if all are.
+pub fn reasons(reasons: &BTreeMap<String, u64>) -> String {
     let parts = reasons.iter().filter(|(_, n)| **n > 0).map(|(reason, n)| format!("{reason} {}", human::count(*n)));
     parts.collect::<Vec<_>>().join(", ")
 }
@@ -247,6 +257,17 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn who_only_receives_has_no_senders_figures_and_a_filter_explains_what_an_interface_has_more() {
+        let mut report = crate::render::sample::received(2);
+        let text = summary(&report, 100, true);
+        assert!(!text.contains("tx") && !text.contains("ERRORS") && !text.contains("its schedule"), "{text}");
+        assert!(text.contains("\x1b[1;31m+40\x1b[0m"), "{text}");
+        report.filter = Some("udp".into());
+        let text = summary(&report, 100, true);
+        assert!(text.contains("\x1b[2m+40\x1b[0m"), "{text}");
     }
 
     #[test]

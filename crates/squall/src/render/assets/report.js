@@ -28,6 +28,8 @@ const COLUMNS = [
   { key: "late99", at: 23, head: "p99", group: "Departure error", show: ns },
   { key: "latemax", at: 24, head: "max", group: "Departure error", show: ns },
 ];
+// Of streams that somebody else sends only the arrival is known.
+const SHOWN = COLUMNS.filter(c => data.sends || !(c.key === "port" || c.group === "Sent" || c.group === "Departure error"));
 const PLACE = 25;
 const PAGE = 50;
 const faults = row => COLUMNS.some(c => c.fault && row[c.at] > 0);
@@ -39,9 +41,9 @@ let picked = -1;        // index into data.streams; -1 is all of them
 
 function tableHead() {
   const groups = el("tr"), heads = el("tr");
-  for (const [i, c] of COLUMNS.entries()) {
-    if (i === 0 || COLUMNS[i - 1].group !== c.group) {
-      const span = COLUMNS.filter(d => d.group === c.group).length;
+  for (const [i, c] of SHOWN.entries()) {
+    if (i === 0 || SHOWN[i - 1].group !== c.group) {
+      const span = SHOWN.filter(d => d.group === c.group).length;
       const th = el("th", { colSpan: c.group ? span : 1, textContent: c.group });
       th.className = c.group ? "edge" : "name";
       groups.append(th);
@@ -85,7 +87,7 @@ function rows() {
   $("streams").tBodies[0].replaceChildren(...order.slice(0, shown).map(i => {
     const row = data.streams[i];
     const tr = el("tr", { className: (row[PLACE] !== null ? "can" : "") + (i === picked ? " picked" : "") });
-    for (const c of COLUMNS) {
+    for (const c of SHOWN) {
       const value = row[c.at];
       const cell = el(c.key === "name" ? "th" : "td", { textContent: value === null ? c.none || "–" : c.text ? value : c.show(value) });
       if (c.key === "name") { cell.scope = "row"; cell.title = row[2] ? value + " (group " + row[2] + ")" : value; }
@@ -204,12 +206,18 @@ const peak = values => values.reduce((a, b) => Math.max(a, b ?? 0), 0);
 function portPlots() {
   const box = $("port-plots");
   const lines = (tx, rx) => data.ports.flatMap((p, i) => [
-    { label: p.name + " tx", values: p[tx], color: color(i) },
+    ...(data.sends ? [{ label: p.name + " tx", values: p[tx], color: color(i) }] : []),
     { label: p.name + " rx", values: p[rx], color: color(i), dash: [5, 3] },
   ]);
   const busy = all => { const some = all.filter(l => peak(l.values) > 0); return some.length ? some : all.slice(0, 2); };
-  timePlot(box, "Packet rate", "frames a second, as sent and as received", pps, busy(lines("tx_pps", "rx_pps")));
+  timePlot(box, "Packet rate", data.sends ? "frames a second, as sent and as received" : "frames a second", pps, busy(lines("tx_pps", "rx_pps")));
   timePlot(box, "Bit rate", "layer 1: with preamble and gap", bps, busy(lines("tx_bps", "rx_bps")));
+  if (data.capture) {
+    const { written_pps, lost } = data.capture;
+    timePlot(box, "Written", "packets a second", pps, [{ label: "written", values: written_pps, color: color(2) }]);
+    timePlot(box, "Lost so far", peak(lost) ? "in the kernel and in the process" : "none lost", v => si(v, ""),
+      [{ label: "lost", values: lost, color: color(5) }], { whole: peak(lost) < 10 });
+  }
   const gaps = data.ports.map((p, i) => ({ label: p.name, hist: p.gap, color: color(i) }));
   if (gaps.some(g => g.hist)) histogramPlot(box, "Inter-arrival gap at the port", gaps);
 }
@@ -220,15 +228,18 @@ function streamPlots() {
   const { series, hist } = all ? data.all : data.details[data.streams[picked][PLACE]];
   const many = all && data.streams.length > 1;
   timePlot(box, "Rate", many ? "sum of the streams; received: of those that are measured" : "frames a second", pps,
-    [{ label: "sent", values: series.tx_pps, color: color(0) }, { label: "received", values: series.rx_pps, color: color(1), dash: [5, 3] }]);
+    [...(data.sends ? [{ label: "sent", values: series.tx_pps, color: color(0) }] : []),
+      { label: "received", values: series.rx_pps, color: color(1), dash: data.sends ? [5, 3] : [] }]);
   timePlot(box, "Lost so far", peak(series.lost) ? "gaps in the sequence so far" : "none lost", v => si(v, ""),
     [{ label: "lost", values: series.lost, color: color(5) }], { whole: peak(series.lost) < 10 });
   timePlot(box, "One-way delay over time", many ? "p50 of the median stream, p99 of the worst" : "of the frames of each interval", ns,
     [{ label: "p50", values: series.p50, color: color(2) }, { label: "p99", values: series.p99, color: color(3) }], { jumps: true });
   histogramPlot(box, "One-way delay", [{ label: "frames", hist: hist.latency, color: color(2) }]);
-  timePlot(box, "Departure error over time", many ? "p99 of the worst stream" : "p99 of each interval", ns,
-    [{ label: "p99", values: series.late, color: color(1) }], { jumps: true });
-  histogramPlot(box, "Departure error (actual minus due)", [{ label: "frames", hist: hist.late, color: color(1) }]);
+  if (data.sends) {
+    timePlot(box, "Departure error over time", many ? "p99 of the worst stream" : "p99 of each interval", ns,
+      [{ label: "p99", values: series.late, color: color(1) }], { jumps: true });
+    histogramPlot(box, "Departure error (actual minus due)", [{ label: "frames", hist: hist.late, color: color(1) }]);
+  }
   histogramPlot(box, "Inter-arrival gap" + (many ? " within each stream" : ""), [{ label: "gaps", hist: hist.gap, color: color(0) }]);
   histogramPlot(box, "Delay variation (IPDV)", [{ label: "pairs", hist: hist.ipdv, color: color(3) }]);
 }
