@@ -23,7 +23,7 @@ const PAIRS: usize = 1 << 20;
 /// Edits packets of one link type, one after the other.
 pub struct Editor {
     edits: Edits,
-    link_type: u16,
+    in_type: u16,
     out_type: u16,
     origin_ns: Option<u64>,
     selects: bool,
@@ -49,7 +49,7 @@ impl Editor {
         let out_type = edits.dlt.map_or(link_type, |dlt| dlt.link_type());
         check(edits, link_type, out_type)?;
         Ok(Self {
-            link_type,
+            in_type: link_type,
             out_type,
             origin_ns: None,
             selects: edits.selects(),
@@ -111,7 +111,7 @@ impl Editor {
         }
         // Taken out and put back: it is none of what the steps below change beside it.
         let mut frame = std::mem::take(&mut self.frame);
-        frame.set(octets, meta.wire_len, Link::from(self.link_type));
+        frame.set(octets, meta.wire_len, Link::from(self.in_type));
         let dropped = self.rewrite(&mut frame, &meta, &mut done).err();
         if dropped.is_none() {
             let before = self.counts.packets_out;
@@ -145,7 +145,7 @@ impl Editor {
             side = Some(side_of(&mut self.pairs, &headers, meta.time_ns));
         }
         if let Some(to) = edits.dlt {
-            match link::convert(frame, self.link_type, to, &mut self.scratch) {
+            match link::convert(frame, self.in_type, to, &mut self.scratch) {
                 Ok(changed) => done.by(Operation::Dlt, changed),
                 Err(reason) => {
                     done.refuse(reason);
