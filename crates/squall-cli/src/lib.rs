@@ -16,6 +16,7 @@ mod lab;
 mod output;
 mod plan;
 mod ports;
+mod prep;
 mod probe;
 mod recv;
 mod replay;
@@ -52,6 +53,7 @@ enum Command {
     Run(run::Args),
     Send(Box<send::Args>),
     Replay(Box<replay::Args>),
+    Prep(Box<prep::Args>),
     Recv(recv::Args),
     Capture(Box<capture::Args>),
     Info(info::Args),
@@ -78,6 +80,7 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Send(args) => send::send(&args),
         Command::Replay(args) => replay::replay(&args),
+        Command::Prep(args) => prep::prep(&args),
         Command::Recv(args) => recv::recv(&args),
         Command::Capture(args) => capture::capture(&args),
         Command::Info(args) => info::info(&args),

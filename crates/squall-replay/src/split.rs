@@ -15,6 +15,7 @@ use std::{
 
 use regex::Regex;
 use squall_bpf::classic::Filter;
+use squall_edit::{Numbers, ValueError};
 use squall_measure::flow::{FlowKey, FlowTable, Fragment, Headers, Link, protocol};
 use squall_units::MacAddr;
 
@@ -29,24 +30,14 @@ pub enum Side {
     Skip,
 }
 
-impl Side {
-    /// The other port.
-    pub fn reversed(self) -> Self {
-        match self {
-            Self::Primary => Self::Secondary,
-            Self::Secondary => Self::Primary,
-            Self::Skip => Self::Skip,
-        }
-    }
-}
-
 /// How packets are split.
 #[derive(Clone, Debug)]
 pub struct Split {
     pub by: By,
-    /// The two ports are exchanged, also for what is no IP.
+    /// The two ports are exchanged, but not for what no rule tells.
     pub reverse: bool,
-    /// Where packets leave that no rule tells: by default with the clients.
+    /// Where packets leave that no rule tells: what is no IP, by ports what is neither TCP nor UDP. By default the
+    /// secondary port, as tcpprep has it.
     pub non_ip: Side,
     /// Which packets leave at all.
     pub select: Option<Select>,
@@ -54,7 +45,7 @@ pub struct Split {
 
 impl Split {
     pub fn new(by: By) -> Self {
-        Self { by, reverse: false, non_ip: Side::Primary, select: None }
+        Self { by, reverse: false, non_ip: Side::Secondary, select: None }
     }
 }
 
@@ -127,7 +118,7 @@ impl Default for Auto {
 pub enum AutoMode {
     /// It is an error.
     Bridge,
-    /// It is a server if it is in a network with servers and without clients.
+    /// It is a server if it is in a network with servers and without clients, else a client.
     Router,
     Client,
     Server,
@@ -269,12 +260,11 @@ impl Splitter {
             }),
             By::Port(services) => services.has(&headers),
         };
-        let side = match found {
-            Some(true) => Side::Primary,
-            Some(false) => Side::Secondary,
+        match found {
+            Some(primary) if primary != self.split.reverse => Side::Primary,
+            Some(_) => Side::Secondary,
             None => self.split.non_ip,
-        };
-        if self.split.reverse { side.reversed() } else { side }
+        }
     }
 
     fn is_selected(&self, octets: &[u8], headers: &Headers, number: u64) -> bool {
@@ -404,7 +394,7 @@ impl Sides {
         known.or_else(|| match self.auto.mode {
             AutoMode::Client => Some(true),
             AutoMode::Server => Some(false),
-            AutoMode::Router if self.networks.contains(&network_of(&host, self.prefix)) => Some(false),
+            AutoMode::Router => Some(!self.networks.contains(&network_of(&host, self.prefix))),
             _ => None,
         })
     }
@@ -586,8 +576,8 @@ pub enum Rule {
     Both(Networks),
     /// `E:`
     Either(Networks),
-    /// `P:`, numbers that count from 1.
-    Packets(Vec<(u64, u64)>),
+    /// `P:`
+    Packets(Numbers),
     /// `F:`
     Filter { expression: String, compiled: Option<Filter> },
 }
@@ -617,7 +607,7 @@ impl Select {
         let source = |networks: &Networks| networks.contain(&key.src, key.version);
         let destination = |networks: &Networks| networks.contain(&key.dst, key.version);
         let matches = match &self.rule {
-            Rule::Packets(ranges) => ranges.iter().any(|(first, last)| (*first..=*last).contains(&number)),
+            Rule::Packets(numbers) => numbers.hold(number),
             Rule::Filter { compiled, .. } => {
                 compiled.as_ref().is_some_and(|filter| filter.run(octets, octets.len() as u32) > 0)
             }
@@ -641,7 +631,7 @@ impl FromStr for Rule {
             "D" => Self::Destination(rest.parse()?),
             "B" => Self::Both(rest.parse()?),
             "E" => Self::Either(rest.parse()?),
-            "P" => Self::Packets(rest.split(',').map(packets).collect::<Result<_, _>>()?),
+            "P" => Self::Packets(rest.parse().map_err(|error: ValueError| SplitError::new(text, error.to_string()))?),
             "F" if !rest.trim().is_empty() => {
                 // The quotes of who quoted for a shell that was not there.
                 let quoted = rest.strip_prefix('\'').and_then(|r| r.strip_suffix('\''));
@@ -654,18 +644,6 @@ impl FromStr for Rule {
             }
         })
     }
-}
-
-/// `7`, `1-5`, `72-`
-fn packets(text: &str) -> Result<(u64, u64), SplitError> {
-    let wrong = || SplitError::new(text, "expected numbers of packets from 1 on, such as 1-5,9,72-");
-    let number = |text: &str| text.trim().parse::<u64>().map_err(|_| wrong());
-    let (first, last) = match text.split_once('-') {
-        None => (number(text)?, number(text)?),
-        Some((first, last)) if last.trim().is_empty() => (number(first)?, u64::MAX),
-        Some((first, last)) => (number(first)?, number(last)?),
-    };
-    if first == 0 || last < first { Err(wrong()) } else { Ok((first, last)) }
 }
 
 #[cfg(test)]
@@ -730,7 +708,7 @@ mod tests {
     #[test]
     fn who_opens_connections_is_a_client_in_every_automatic_mode() {
         for mode in AutoMode::ALL {
-            assert_eq!(sides(&auto(mode), &conversation()).unwrap(), "pspps", "{mode}");
+            assert_eq!(sides(&auto(mode), &conversation()).unwrap(), "pspss", "{mode}");
         }
     }
 
@@ -738,11 +716,11 @@ mod tests {
     fn hosts_that_did_nothing_are_what_the_mode_says() {
         let frames = [&conversation()[..], &[tcp(BESIDE, AWAY, (9, 9), ACK), tcp(AWAY, BESIDE, (9, 9), ACK)]].concat();
         let of = |mode| sides(&auto(mode), &frames);
-        assert_eq!(of(AutoMode::Client).unwrap(), "psppspp");
-        assert_eq!(of(AutoMode::Server).unwrap(), "psppsss");
+        assert_eq!(of(AutoMode::Client).unwrap(), "pspsspp");
+        assert_eq!(of(AutoMode::Server).unwrap(), "pspssss");
         // In the network of the server, and in none.
-        assert_eq!(of(AutoMode::Router).unwrap(), "psppssp");
-        assert_eq!(of(AutoMode::First).unwrap(), "psppsps");
+        assert_eq!(of(AutoMode::Router).unwrap(), "pspsssp");
+        assert_eq!(of(AutoMode::First).unwrap(), "pspssps");
         let error = of(AutoMode::Bridge).unwrap_err();
         assert_eq!(error, SplitError::Unknown { host: BESIDE.into(), more: 1 });
         assert!(error.to_string().contains("10.9.0.3") && error.to_string().contains("auto=first"), "{error}");
@@ -792,12 +770,12 @@ mod tests {
     fn addresses_expressions_ports_and_macs_tell_sides() {
         let frames = conversation();
         let of = |by: By| sides(&Split::new(by), &frames).unwrap();
-        assert_eq!(of(By::cidr("10.0.0.0/16,fe80::/10").unwrap()), "pspps");
-        assert_eq!(of(By::cidr("10.0.0.0/8").unwrap()), "ppppp");
-        assert_eq!(of(By::regex(r"^10\.9\..*").unwrap()), "spspp");
-        assert_eq!(of(By::Port(Box::default())), "ppppp");
+        assert_eq!(of(By::cidr("10.0.0.0/16,fe80::/10").unwrap()), "pspss");
+        assert_eq!(of(By::cidr("10.0.0.0/8").unwrap()), "pppsp");
+        assert_eq!(of(By::regex(r"^10\.9\..*").unwrap()), "spssp");
+        assert_eq!(of(By::Port(Box::default())), "pppsp");
         let services = Services::parse("# web\nhttp 80/tcp www\ndomain\t53/udp # and TCP\n").unwrap();
-        assert_eq!(of(By::Port(Box::new(services))), "pspps");
+        assert_eq!(of(By::Port(Box::new(services))), "pspss");
         assert_eq!(of(By::mac("02:00:00:00:00:02").unwrap()), "spssp");
     }
 
@@ -808,9 +786,9 @@ mod tests {
             sides(&split, &conversation()).unwrap()
         };
         assert_eq!(with(false, Side::Primary), "pspps");
-        assert_eq!(with(true, Side::Primary), "spssp");
+        assert_eq!(with(true, Side::Primary), "spspp");
         assert_eq!(with(false, Side::Secondary), "pspss");
-        assert_eq!(with(true, Side::Secondary), "spspp");
+        assert_eq!(with(true, Side::Secondary), "spssp");
     }
 
     #[test]
@@ -825,14 +803,14 @@ mod tests {
             let split = Split { select: Some(select), ..auto(AutoMode::First) };
             sides(&split, &conversation()).unwrap()
         };
-        assert_eq!(of("S:10.0.0.1", false), "p-pp-");
-        assert_eq!(of("S:10.0.0.1", true), "-p-pp");
-        assert_eq!(of("D:10.0.0.0/24", false), "-p-pp");
-        assert_eq!(of("B:10.0.0.0/8", false), "pspps");
-        assert_eq!(of("E:10.9.0.2,10.0.0.9", true), "---p-");
+        assert_eq!(of("S:10.0.0.1", false), "p-ps-");
+        assert_eq!(of("S:10.0.0.1", true), "-p-sp");
+        assert_eq!(of("D:10.0.0.0/24", false), "-p-sp");
+        assert_eq!(of("B:10.0.0.0/8", false), "pspss");
+        assert_eq!(of("E:10.9.0.2,10.0.0.9", true), "---s-");
         assert_eq!(of("P:1-2,5-", false), "ps--s");
-        assert_eq!(of("P:1-2,5-", true), "--pp-");
-        assert_eq!(of("F:'arp'", false), "---p-");
+        assert_eq!(of("P:1-2,5-", true), "--ps-");
+        assert_eq!(of("F:'arp'", false), "---s-");
         assert_eq!(of("F:arp", true), "psp-s");
     }
 

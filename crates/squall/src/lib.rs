@@ -35,6 +35,7 @@ mod host;
 pub mod info;
 pub mod kinds;
 mod ports;
+pub mod prep;
 pub mod probe;
 pub mod render;
 pub mod replay;

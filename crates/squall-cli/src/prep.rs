@@ -1,0 +1,221 @@
+//! `squall prep`: tcpprep's job.
+
+use std::{
+    fmt::Write as _,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use squall::{
+    Error,
+    prep::{
+        Prepared,
+        cache::Cache,
+        prepare, read,
+        split::{Auto, AutoMode, By, Select, Services, Side, Split, SplitError},
+    },
+};
+
+use crate::{args::command_line, output};
+
+/// Tells which packet of a capture leaves by which of two ports, and keeps it in a file, as tcpprep does
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  squall prep web.pcap -o web.cache --auto first              # who sends first is a client
+  squall prep web.pcap -o web.cache --auto bridge -R 1.5      # who opens connections is a client
+  squall prep web.pcap -o web.cache --cidr 10.0.0.0/8         # by source address
+  squall prep web.pcap -o web.cache --regex '^10\\.[12]\\.'
+  squall prep web.pcap -o web.cache --port -s /etc/services   # by destination port
+  squall prep web.pcap -o web.cache --auto client -x 'F:tcp'  # others do not leave at all
+  squall prep -S web.cache                                    # what is in it; also of tcpprep's
+
+Clients, and what --cidr, --regex, --mac and --port match, leave by the primary port, all others by the secondary one:
+as in tcpprep's caches, which are the same octets. Reads pcap and pcapng, also compressed.")]
+#[command(group(clap::ArgGroup::new("by").args(["auto", "cidr", "regex", "port", "mac"])))]
+#[command(group(clap::ArgGroup::new("print").args(["print_info", "print_comment", "print_stats"])))]
+pub struct Args {
+    /// pcap or pcapng, compressed or not; - is the standard input
+    #[arg(value_name = "IN", required_unless_present_any = ["print", "pcap"])]
+    input: Option<PathBuf>,
+    /// The same as IN
+    #[arg(short = 'i', long, value_name = "FILE", conflicts_with = "input")]
+    pcap: Option<PathBuf>,
+    /// Where the cache goes
+    #[arg(short = 'o', long, value_name = "CACHE", required_unless_present = "print")]
+    cachefile: Option<PathBuf>,
+    /// A text that is kept in the cache
+    #[arg(short = 'C', long, value_name = "TEXT")]
+    comment: Option<String>,
+    /// Does not keep the command line in the cache
+    #[arg(long)]
+    no_arg_comment: bool,
+    /// Prints the side of each packet of a cache
+    #[arg(short = 'I', long, value_name = "CACHE", conflicts_with_all = ["input", "pcap", "cachefile", "by"])]
+    print_info: Option<PathBuf>,
+    /// Prints the comment of a cache
+    #[arg(short = 'P', long, value_name = "CACHE", conflicts_with_all = ["input", "pcap", "cachefile", "by"])]
+    print_comment: Option<PathBuf>,
+    /// Prints how many packets of a cache are on which side
+    #[arg(short = 'S', long, value_name = "CACHE", conflicts_with_all = ["input", "pcap", "cachefile", "by"])]
+    print_stats: Option<PathBuf>,
+    /// Says nothing of what was done
+    #[arg(short, long)]
+    quiet: bool,
+    #[command(flatten)]
+    split: Rules,
+}
+
+/// What tells a packet's side.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Sides")]
+pub struct Rules {
+    /// By what hosts do: who opens TCP connections or asks DNS is a client, who answers a server. Hosts that do neither are
+    /// an error (bridge), a client, a server, or a server if in a network of servers (router). Or first: who sends before
+    /// it is sent to is a client
+    #[arg(short = 'a', long, value_name = "MODE", value_parser = parse_mode)]
+    auto: Option<AutoMode>,
+    /// By source addresses in networks: 10.0.0.0/8,[fe80::/16]
+    #[arg(short = 'c', long, value_name = "NETWORKS", value_parser = text(By::cidr))]
+    cidr: Option<By>,
+    /// By source addresses as text
+    #[arg(short = 'r', long, value_name = "EXPRESSION", value_parser = text(By::regex))]
+    regex: Option<By>,
+    /// By destination ports of TCP and UDP: those of services, below 1024
+    #[arg(short = 'p', long)]
+    port: bool,
+    /// By source MAC addresses: 02:00:00:00:00:01,02:00:00:00:00:02
+    #[arg(short = 'e', long, value_name = "MACS", value_parser = text(By::mac))]
+    mac: Option<By>,
+    /// Exchanges the two ports, but not of packets without IP
+    #[arg(long)]
+    reverse: bool,
+    /// Packets without IP leave by the primary port, not by the secondary
+    #[arg(short = 'N', long)]
+    nonip: bool,
+    /// The ports of services: lines such as 'http 80/tcp', as in /etc/services
+    #[arg(short = 's', long, value_name = "FILE", requires = "port")]
+    services: Option<PathBuf>,
+    /// With --auto: a host is a server that is so many times as often one as a client [default: 2.0]
+    #[arg(short = 'R', long, value_name = "RATIO", requires = "auto", value_parser = parse_ratio)]
+    ratio: Option<f64>,
+    /// With --auto router: the longest prefix of networks that is tried; four times as long in IPv6 [default: 30]
+    #[arg(short = 'm', long, value_name = "BITS", requires = "auto", value_parser = clap::value_parser!(u8).range(0..=32))]
+    minmask: Option<u8>,
+    /// With --auto router: the shortest prefix of networks that is tried; four times as long in IPv6 [default: 8]
+    #[arg(short = 'M', long, value_name = "BITS", requires = "auto", value_parser = clap::value_parser!(u8).range(0..=32))]
+    maxmask: Option<u8>,
+    /// Only these leave: S: source, D: destination, B: both, E: either in networks (S:10.0.0.0/8), P: packets by number
+    /// (P:1-5,9,72-), F: a filter (F:tcp port 80)
+    #[arg(short = 'x', long, value_name = "RULE", conflicts_with = "exclude", value_parser = text(|rule| Select::parse(rule, false)))]
+    include: Option<Select>,
+    /// All but these leave
+    #[arg(short = 'X', long, value_name = "RULE", value_parser = text(|rule| Select::parse(rule, true)))]
+    exclude: Option<Select>,
+}
+
+pub fn prep(args: &Args) -> Result<ExitCode, Error> {
+    if let Some(path) = &args.print_info {
+        return Ok(print(&sides(&read(path)?)));
+    }
+    if let Some(path) = &args.print_comment {
+        let cache = read(path)?;
+        return Ok(print(&format!("Comment: {}\nCache contains data for {} packets\n", cache.comment(), cache.len())));
+    }
+    if let Some(path) = &args.print_stats {
+        return Ok(print(&read(path)?.counts().to_string()));
+    }
+    let Some((input, out)) = args.input.as_ref().or(args.pcap.as_ref()).zip(args.cachefile.as_ref()) else {
+        return Err(Error::Usage("expected a capture and --cachefile".into()));
+    };
+    let Some(split) = args.split.split()? else {
+        return Err(Error::Usage(
+            "what tells the side of a packet?\n  expected one of --auto MODE, --cidr, --regex, --port, --mac\n  try --auto first"
+                .into(),
+        ));
+    };
+    let line = if args.no_arg_comment { None } else { Some(command_line()) };
+    let comment: Vec<&str> = line.as_deref().into_iter().chain(args.comment.as_deref()).collect();
+    let Prepared { cache, fault } = prepare(input, &split, &comment.join("\n"))?;
+    if cache.is_empty() && fault.is_none() {
+        return Err(Error::Usage(format!("{}: there is no packet in it", input.display())));
+    }
+    write(out, &cache)?;
+    if !args.quiet {
+        print(&format!("{}\n{}", out.display(), cache.counts()));
+    }
+    let Some(fault) = fault else { return Ok(ExitCode::SUCCESS) };
+    eprintln!("squall: {}: {fault}\n  the cache has the {} packets before it", input.display(), cache.len());
+    Ok(ExitCode::from(2))
+}
+
+impl Rules {
+    /// `None` if there is no rule.
+    pub fn split(&self) -> Result<Option<Split>, Error> {
+        let by = if let Some(mode) = self.auto {
+            let default = Auto::default();
+            let prefix = (self.maxmask.unwrap_or(default.prefix.0), self.minmask.unwrap_or(default.prefix.1));
+            if prefix.0 > prefix.1 {
+                let (shortest, longest) = prefix;
+                let text =
+                    format!("--maxmask {shortest} --minmask {longest}: the shortest prefix is longer than the longest");
+                return Err(Error::Usage(text + "\n  try them the other way round"));
+            }
+            By::Auto(Auto { mode, ratio: self.ratio.unwrap_or(default.ratio), prefix })
+        } else if self.port {
+            By::Port(Box::new(self.services.as_deref().map_or_else(|| Ok(Services::default()), services)?))
+        } else if let Some(by) = self.cidr.as_ref().or(self.regex.as_ref()).or(self.mac.as_ref()) {
+            by.clone()
+        } else {
+            return Ok(None);
+        };
+        let select = self.include.clone().or_else(|| self.exclude.clone());
+        let non_ip = if self.nonip { Side::Primary } else { Side::Secondary };
+        Ok(Some(Split { reverse: self.reverse, non_ip, select, ..Split::new(by) }))
+    }
+}
+
+fn services(path: &Path) -> Result<Services, Error> {
+    let wrong = |error: &dyn std::fmt::Display| Error::Usage(format!("{}: {error}", path.display()));
+    let text = std::fs::read(path).map_err(|error| wrong(&error))?;
+    Services::parse(&String::from_utf8_lossy(&text)).map_err(|error| wrong(&error))
+}
+
+/// As tcpprep prints them.
+fn sides(cache: &Cache) -> String {
+    let mut text = String::new();
+    for (side, number) in cache.sides().zip(1u64..) {
+        let side = match side {
+            Side::Primary => "Primary",
+            Side::Secondary => "Secondary",
+            Side::Skip => "Don't Send",
+        };
+        let _ = writeln!(text, "Packet {number} -> {side}");
+    }
+    text
+}
+
+fn write(path: &Path, cache: &Cache) -> Result<(), Error> {
+    let (name, mut file) = output::create(&path.to_string_lossy())?;
+    let written = std::io::Write::write_all(&mut file, &cache.to_bytes());
+    written.map_err(|error| Error::Environment(format!("{name} cannot be written: {error}")))
+}
+
+fn print(text: &str) -> ExitCode {
+    output::print(text);
+    ExitCode::SUCCESS
+}
+
+/// A parser for clap.
+fn text<T>(parse: impl Fn(&str) -> Result<T, SplitError> + Clone) -> impl Fn(&str) -> Result<T, String> + Clone {
+    move |text| parse(text).map_err(|error| error.to_string())
+}
+
+fn parse_mode(text: &str) -> Result<AutoMode, String> {
+    text.parse().map_err(|error: SplitError| error.to_string())
+}
+
+fn parse_ratio(text: &str) -> Result<f64, String> {
+    let ratio = text.parse().ok().filter(|ratio: &f64| ratio.is_finite() && *ratio >= 0.0);
+    ratio.ok_or_else(|| "expected a number of 0 or more, such as 1.5".into())
+}

@@ -1,0 +1,280 @@
+#!/usr/bin/env python3
+"""`squall prep` against tcpprep, on captures made here: the same cache octet for octet wherever both mean the same, and where
+they do not, what ours is and why. tcpprep reads our caches, and we read its.
+
+Needs tcpprep (Debian: tcpreplay); $SQUALL is target/debug/squall unless said.
+"""
+
+import ipaddress
+import os
+import pathlib
+import random
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SQUALL = pathlib.Path(os.environ.get("SQUALL", ROOT / "target/debug/squall")).absolute()
+
+CLIENT_MAC, SERVER_MAC = "02:00:00:00:00:01", "02:00:00:00:00:02"
+SYN, ACK = 2, 16
+
+
+class Failed(Exception):
+    pass
+
+
+def same(what: str, ours: object, expected: object) -> None:
+    if ours != expected:
+        raise Failed(f"{what}:\n  found    {ours!r}\n  expected {expected!r}")
+
+
+# --- captures ----------------------------------------------------------------------------------------------------
+
+
+def frame(src_mac: str, ethertype: int, payload: bytes) -> bytes:
+    macs = bytes.fromhex("02000000ffff" + src_mac.replace(":", ""))
+    return (macs + struct.pack(">H", ethertype) + payload).ljust(60, b"\0")
+
+
+def ip(src_mac: str, src: str, dst: str, protocol: int, segment: bytes) -> bytes:
+    source, destination = ipaddress.ip_address(src), ipaddress.ip_address(dst)
+    if source.version == 4:
+        head = struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(segment), 1, 0x4000, 64, protocol, 0)
+        return frame(src_mac, 0x0800, head + source.packed + destination.packed + segment)
+    head = struct.pack(">IHBB", 6 << 28, len(segment), protocol, 64)
+    return frame(src_mac, 0x86DD, head + source.packed + destination.packed + segment)
+
+
+def tcp(mac: str, src: str, dst: str, ports: tuple[int, int], flags: int) -> bytes:
+    return ip(mac, src, dst, 6, struct.pack(">HHIIBBHHH", *ports, 1, 1, 0x50, flags, 1000, 0, 0))
+
+
+def udp(mac: str, src: str, dst: str, ports: tuple[int, int], data: bytes) -> bytes:
+    return ip(mac, src, dst, 17, struct.pack(">HHHH", *ports, 8 + len(data), 0) + data)
+
+
+def dns(response: bool) -> bytes:
+    return b"\1\2" + (b"\x81\x80" if response else b"\1\0") + b"\0\1" + bytes(6)
+
+
+def arp() -> bytes:
+    return frame(CLIENT_MAC, 0x0806, bytes.fromhex("0001080006040001") + bytes(20))
+
+
+def conversations(seed: int, version: int = 4) -> list[bytes]:
+    """Clients of 10.1/16 that open connections to and ask names of servers of 10.2/16, and ARP between them."""
+    chance = random.Random(seed)
+    prefix = {4: "10.{}.0.{}", 6: "2001:db8:{}::{}"}[version]
+    frames = []
+    for _ in range(150):
+        client, server = prefix.format(1, chance.randrange(1, 30)), prefix.format(2, chance.randrange(1, 9))
+        port = chance.randrange(1024, 65536)
+        if chance.random() < 0.3:
+            frames.append(udp(CLIENT_MAC, client, server, (port, 53), dns(False)))
+            frames.append(udp(SERVER_MAC, server, client, (53, port), dns(True)))
+            continue
+        service = chance.choice([80, 443, 8080])
+        frames.append(tcp(CLIENT_MAC, client, server, (port, service), SYN))
+        frames.append(tcp(SERVER_MAC, server, client, (service, port), SYN | ACK))
+        frames += [tcp(CLIENT_MAC, client, server, (port, service), ACK)] * chance.randrange(3)
+        if chance.random() < 0.1:
+            frames.append(arp())
+    return frames
+
+
+def with_others() -> list[bytes]:
+    """Hosts as well that do neither what clients do nor what servers do."""
+    frames = conversations(2)
+    chance = random.Random(3)
+    for _ in range(40):
+        src, dst = (f"10.{chance.randrange(2, 5)}.0.{chance.randrange(40, 60)}" for _ in "ab")
+        mac = chance.choice([CLIENT_MAC, SERVER_MAC])
+        one = chance.choice([udp(mac, src, dst, (2000, 2001), b"x" * 20), ip(mac, src, dst, 1, b"\x08\0\xf7\xff" + bytes(4))])
+        frames.insert(chance.randrange(len(frames)), one)
+    return frames
+
+
+def write(path: pathlib.Path, frames: list[bytes]) -> pathlib.Path:
+    records = [struct.pack("<IIII", 1_000_000 + i, 0, len(f), len(f)) + f for i, f in enumerate(frames)]
+    path.write_bytes(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1) + b"".join(records))
+    return path
+
+
+# --- both tools --------------------------------------------------------------------------------------------------
+
+
+def run(*command: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=120)
+
+
+class Both:
+    def __init__(self, folder: pathlib.Path):
+        self.ours, self.theirs = folder / "ours.cache", folder / "theirs.cache"
+
+    def squall(self, capture: pathlib.Path, *options: str) -> subprocess.CompletedProcess[str]:
+        self.ours.unlink(missing_ok=True)
+        return run(SQUALL, "prep", capture, "-o", self.ours, "--no-arg-comment", *options)
+
+    def tcpprep(self, capture: pathlib.Path, *options: str) -> subprocess.CompletedProcess[str]:
+        self.theirs.unlink(missing_ok=True)
+        return run("tcpprep", "-i", capture, "-o", self.theirs, "--no-arg-comment", *options)
+
+    def our_sides(self, capture: pathlib.Path, *options: str) -> str:
+        done = self.squall(capture, *options)
+        same(f"squall prep {options}: {done.stderr}", done.returncode, 0)
+        return self.sides(self.ours)
+
+    def their_sides(self, capture: pathlib.Path, *options: str) -> str:
+        same(f"tcpprep {options}", self.tcpprep(capture, *options).returncode, 0)
+        return self.sides(self.theirs)
+
+    @staticmethod
+    def sides(cache: pathlib.Path) -> str:
+        """P, S and D of each packet, as tcpprep sees the cache."""
+        told = run("tcpprep", "-I", cache)
+        same(f"tcpprep -I {cache.name}", told.returncode, 0)
+        return "".join(line.split("-> ")[1][0] for line in told.stdout.splitlines())
+
+
+def exchanged(sides: str) -> str:
+    return sides.translate(str.maketrans("PS", "SP"))
+
+
+# --- where both mean the same ---------------------------------------------------------------------------------------
+
+BY_MAC = f"--mac={SERVER_MAC},02:00:00:00:00:09"
+EQUAL = [
+    ["--auto=first"],
+    ["--auto=client"],
+    ["--auto=server"],
+    ["--auto=server", "--nonip"],
+    ["--auto=client", "--ratio=0.4"],
+    ["--cidr=10.1.0.0/16"],
+    ["--cidr=10.1.0.3,10.2.0.0/24,192.168.0.0/16"],
+    ["--cidr=10.1.0.0/16", "--reverse"],
+    ["--cidr=10.1.0.0/16", "--nonip"],
+    ["--cidr=10.1.0.0/16", "--nonip", "--reverse"],
+    [r"--regex=^10\.2\.0\.[1-4]$"],
+    [r"--regex=\.(1|2)[0-9]$", "--nonip"],
+    ["--port"],
+    ["--port", "--nonip"],
+    ["--port", "--services=SERVICES"],
+    [BY_MAC],
+    [BY_MAC, "--reverse"],
+    *[["--cidr=10.1.0.0/16", f"--{way}={kind}:10.1.0.0/28,10.2.0.4/31"] for way in ["include", "exclude"] for kind in "SDBE"],
+    ["--cidr=10.1.0.0/16", "--include=P:1-20,33,40-900"],
+    ["--cidr=10.1.0.0/16", "--exclude=P:1-20,33,40-900"],
+    [BY_MAC, "--include=P:2-7"],
+]
+
+
+def octet_for_octet(folder: pathlib.Path) -> None:
+    both = Both(folder)
+    services = folder / "services"
+    services.write_text("# ours\nhttp 80/tcp www\nhttps\t443/tcp\ndomain 53/udp # names\n")
+    known, others = write(folder / "known.pcap", conversations(1)), write(folder / "others.pcap", with_others())
+    rules = [[option.replace("SERVICES", str(services)) for option in rule] for rule in EQUAL]
+    cases = [(capture, rule) for rule in rules for capture in [known, others]] + [(known, ["--auto=bridge"])]
+    six = write(folder / "six.pcap", conversations(4, 6))
+    cases += [(six, rule) for rule in [["--cidr=[2001:db8:1::/48]"], ["--port"], [r"--regex=2001:db8:2:"]]]
+    for capture, rule in cases:
+        theirs, ours = both.tcpprep(capture, *rule), both.squall(capture, *rule)
+        what = f"{capture.name} {' '.join(rule)}"
+        same(f"{what}: exit status: {ours.stderr}{theirs.stderr}", (ours.returncode, theirs.returncode), (0, 0))
+        if both.ours.read_bytes() != both.theirs.read_bytes():
+            same(what, both.sides(both.ours), both.sides(both.theirs))
+            same(what, both.ours.read_bytes(), both.theirs.read_bytes())
+        for one in ["-I", "-S"]:
+            same(f"{what} {one}", run(SQUALL, "prep", one, both.theirs).stdout, run("tcpprep", one, both.ours).stdout)
+        counts = run("tcpprep", "-S", both.ours).stdout
+        same(f"{what}: both sides, or some skipped", counts.count("packets:\t0") < 2, True)
+    print(f"{len(cases)} caches are tcpprep's octet for octet, and each reads the other's")
+
+
+def comments(folder: pathlib.Path) -> None:
+    both = Both(folder)
+    capture = folder / "known.pcap"
+    done = run(SQUALL, "prep", capture, "-o", both.ours, "--auto", "first", "-C", "hello world", "-q")
+    same("exit status", (done.returncode, done.stdout, done.stderr), (0, "", ""))
+    text = run("tcpprep", "-P", both.ours).stdout
+    lines = text.splitlines()
+    same("our command line and comment", lines[0].startswith("tcpprep args: squall prep /"), True)
+    same("our comment", lines[1], "hello world")
+    both.tcpprep(capture, "--auto=first", "--comment=over there")
+    same("their comment", "over there" in run(SQUALL, "prep", "-P", both.theirs).stdout, True)
+    print("comments: each reads the other's")
+
+
+# --- where they do not ------------------------------------------------------------------------------------------------
+
+
+def differences(folder: pathlib.Path) -> None:
+    both = Both(folder)
+    known, others = folder / "known.pcap", folder / "others.pcap"
+    frames = len(conversations(1))
+
+    # tcpprep's manual says that bridge aborts on a host of which nothing is known. It sends it by the secondary port.
+    done = both.squall(others, "--auto=bridge")
+    same("bridge: exit status", (done.returncode, "did nothing that tells a client" in done.stderr), (2, True))
+
+    # tcpprep's router finds no networks in most captures; where it does, it does not use them. Ours: hosts of 10.2/15, the
+    # shortest prefix that holds servers and no client, are servers, others clients.
+    same("tcpprep's router fails", both.tcpprep(others, "--auto=router").returncode != 0, True)
+    ours = both.our_sides(others, "--auto=router")
+    expected = both.our_sides(others, "--cidr=10.2.0.0/15", "--reverse")
+    same("router", ours, expected)
+
+    # tcpprep's --reverse makes all packets those of the secondary port with --regex, and does nothing with --auto, --port.
+    for rule in [r"--regex=^10\.1\.", "--auto=first", "--port"]:
+        straight, ours = both.our_sides(known, rule), both.our_sides(known, rule, "--reverse")
+        sides = zip(straight, ours, conversations(1), strict=True)
+        for number, (before, after, octets) in enumerate(sides, 1):
+            no_ip = octets[12:14] == b"\x08\x06"
+            same(f"{rule} --reverse: packet {number}", after, before if no_ip else exchanged(before))
+
+    # tcpprep writes what is left out in each of the two passes of --auto, and all behind it belongs to another packet.
+    theirs = both.their_sides(known, "--auto=first", "--exclude=P:1-3")
+    same("tcpprep's surplus", both.theirs.stat().st_size > 24 + -(-frames // 4), True)
+    told = run(SQUALL, "prep", "-S", both.theirs)
+    same("a cache with a surplus", (told.returncode, "more sides" in told.stderr), (2, True))
+    ours = both.our_sides(known, "--auto=first", "--exclude=P:1-3")
+    same("three left out", (ours[:3], "D" in ours[3:], len(ours), theirs[:6]), ("DDD", False, frames, "DDDDDD"))
+
+    # tcpprep does not see what a filter leaves out: its cache has fewer packets than the capture. Ours has them all.
+    theirs = both.their_sides(known, "--cidr=10.1.0.0/16", "--include=F:tcp")
+    ours = both.our_sides(known, "--cidr=10.1.0.0/16", "--include=F:tcp")
+    same("what the filter takes", ours.replace("D", ""), theirs)
+    same("all packets", len(ours), frames)
+    same("and what it leaves", both.our_sides(known, "--cidr=10.1.0.0/16", "--exclude=F:not tcp"), ours)
+
+    # tcpprep's --mac heeds no rule of addresses.
+    theirs, ours = (of(known, BY_MAC, "--include=S:10.1.0.0/16") for of in [both.their_sides, both.our_sides])
+    same("no rule", ("D" in theirs, "D" in ours), (False, True))
+
+    # tcpprep takes all IPv6 hosts for one.
+    six = folder / "six.pcap"
+    same("IPv6 by what hosts do", both.our_sides(six, "--auto=client"), both.our_sides(six, "--cidr=2001:db8:1::/48"))
+
+    # As tcpreplay's own -x and not tcpprep's: to the end.
+    same("to the end", both.our_sides(known, "--cidr=10.0.0.0/8", "--include=P:5-")[:6].count("D"), 4)
+    print("differences: as they are meant")
+
+
+def main() -> None:
+    if not shutil.which("tcpprep"):
+        print("SKIPPED: needs tcpprep (apt-get install tcpreplay)")
+        return
+    with tempfile.TemporaryDirectory() as temporary:
+        try:
+            for test in [octet_for_octet, comments, differences]:
+                test(pathlib.Path(temporary))
+        except Failed as failed:
+            print(f"FAILED: {failed}")
+            sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
