@@ -54,6 +54,12 @@ from ._report import (
     PortSample,
     PortSeries,
     Reason,
+    ReplayEdits,
+    ReplayFlows,
+    ReplayPort,
+    ReplayRead,
+    ReplayReport,
+    ReplayShare,
     Report,
     RestReport,
     RxReport,
@@ -69,7 +75,7 @@ from ._report import (
     Verdict,
     WorkerReport,
 )
-from ._session import Interrupted, Run, Session, recv, run, send
+from ._session import Interrupted, Run, Session, recv, replay, run, send
 from ._values import ByName
 
 __all__ = [
@@ -116,6 +122,12 @@ __all__ = [
     "ProfileError",
     "ProtocolShare",
     "Reason",
+    "ReplayEdits",
+    "ReplayFlows",
+    "ReplayPort",
+    "ReplayRead",
+    "ReplayReport",
+    "ReplayShare",
     "Report",
     "RestReport",
     "Run",
@@ -141,6 +153,7 @@ __all__ = [
     "capture",
     "info",
     "recv",
+    "replay",
     "run",
     "send",
     "vary",

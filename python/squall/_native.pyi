@@ -109,6 +109,34 @@ class Session:
         cpus: list[int] | None,
         gap_bins: tuple[int, int] | None,
     ) -> Session: ...
+    @staticmethod
+    def replay(
+        ports: list[tuple[str, str]],
+        files: list[str],
+        *,
+        merge: bool,
+        preload: bool,
+        speed: str,
+        speed_text: str,
+        together: int,
+        loops: int,
+        loop_delay_ns: int,
+        limit: int | None,
+        duration_ns: int | None,
+        longest_gap_ns: int | None,
+        unique: int | None,
+        count_flows: bool,
+        flow_expiry_ns: int | None,
+        split: tuple[str, str] | None,
+        reverse: bool,
+        filter: str | None,
+        include: str | None,
+        exclude: str | None,
+        too_long: str,
+        cpus: list[int] | None,
+        virtual_time: bool | None,
+        fingerprint: bool,
+    ) -> Session: ...
     def plan(self) -> Plan: ...
     def start(self) -> Run: ...
 

@@ -677,6 +677,103 @@ class Cpu:
 
 
 @dataclass(frozen=True)
+class ReplayRead:
+    """Packets of captures by what became of them before they were sent; octets as captured."""
+
+    packets: int
+    octets: int
+    unwanted: int
+    sideless: int
+    edited_out: int
+    too_long: int
+    not_ethernet: int
+    cut: int
+    backward: int
+
+
+@dataclass(frozen=True)
+class ReplayPort:
+    """Frames of one port in tcpreplay's words: ``attempted`` is the sum of ``successful`` and ``failed``."""
+
+    port: str
+    attempted: int
+    successful: int
+    failed: int
+    truncated: int
+    retried: int
+
+
+@dataclass(frozen=True)
+class ReplayShare:
+    """What left of one protocol, host or flow; octets without FCS."""
+
+    name: str
+    packets: int
+    octets: int
+
+
+@dataclass(frozen=True)
+class ReplayFlows:
+    """What flows left; ``flows`` is the sum of ``unique`` and ``expired``."""
+
+    flows: int
+    unique: int
+    expired: int
+    flows_per_second: float
+    flow_packets: int
+    non_flow_packets: int
+    invalid_packets: int
+    overflow_packets: int
+    protocols: tuple[ReplayShare, ...]
+    talkers: tuple[ReplayShare, ...]
+    top_flows: tuple[ReplayShare, ...]
+
+
+@dataclass(frozen=True)
+class ReplayEdits:
+    """Packets that were edited on the way."""
+
+    changed: int
+    dropped: int
+    added: int
+
+
+@dataclass(frozen=True)
+class ReplayReport:
+    """Captures that were sent again.
+
+    Attributes
+    ----------
+    files : tuple of str
+    loops : int
+        Sent to their ends.
+    packets, octets : int
+        That left, on all ports; octets without FCS.
+    read : ReplayRead
+        What was read, each loop anew unless it was preloaded.
+    ports : tuple of ReplayPort
+    flows : ReplayFlows or None
+        None if they were not counted.
+    edited : ReplayEdits or None
+    starved_s : float
+        How long the sender had nothing to send, because reading was behind.
+    fault : str or None
+        Captures could not be read to their end: what is before the fault was sent.
+    """
+
+    files: tuple[str, ...]
+    loops: int
+    packets: int
+    octets: int
+    read: ReplayRead
+    ports: tuple[ReplayPort, ...]
+    flows: ReplayFlows | None
+    edited: ReplayEdits | None
+    starved_s: float
+    fault: str | None
+
+
+@dataclass(frozen=True)
 class CaptureFile:
     """A file of a capture; ``first`` and ``last`` packet in RFC 3339, UTC, None if it has none."""
 
@@ -859,6 +956,8 @@ class Report:
         By name or index: ``report.streams["web"].rx.latency_ns.p99``.
     capture : CaptureReport or None
         What was written to files; only of a capture.
+    replay : ReplayReport or None
+        What was read of captures and sent again; only of `replay`.
     flows : FlowsReport or None
         What was received flow by flow; only of `recv`.
     workers : tuple of WorkerReport
@@ -889,6 +988,7 @@ class Report:
     ports: ByName[PortReport]
     streams: Streams[StreamReport]
     capture: CaptureReport | None
+    replay: ReplayReport | None
     flows: FlowsReport | None
     workers: tuple[WorkerReport, ...]
     cpu: Cpu

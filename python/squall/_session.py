@@ -170,16 +170,7 @@ class Session:
             As `start`, and where a port is lost.
         """
         with self:
-            run = self.start()
-            try:
-                while not run.wait(None if run.virtual_time else every):
-                    sample = run.sample()
-                    if progress is not None:
-                        progress(sample)
-            except KeyboardInterrupt as interrupt:
-                run.stop()
-                raise Interrupted(run.finish()) from interrupt
-            return run.finish()
+            return _watched(self.start(), every, progress)
 
 
 class Run:
@@ -295,6 +286,19 @@ class Run:
             self.finish()
 
 
+def _watched(run: Run, every: float, progress: Progress | None) -> Report:
+    """The report of `run` at its end, which Ctrl-C may bring; `progress` is called with samples on the way."""
+    try:
+        while not run.wait(None if run.virtual_time else every):
+            sample = run.sample()
+            if progress is not None:
+                progress(sample)
+    except KeyboardInterrupt as interrupt:
+        run.stop()
+        raise Interrupted(run.finish()) from interrupt
+    return run.finish()
+
+
 def run(
     profile: Profile | str | os.PathLike[str],
     *,
@@ -377,6 +381,141 @@ def send(
     stream = Stream(packet=packet, rate=rate, mode=mode, size=size, segment=segment, vary=vary, latency=latency)
     profile = Profile(ports={"A": port}, streams=[stream], duration=duration, seed=seed)
     return run(profile, clock=clock, fingerprint=fingerprint, progress=progress)
+
+
+def replay(
+    files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    port: str,
+    port2: str | None = None,
+    *,
+    multiplier: float | str | None = None,
+    pps: float | str | None = None,
+    pps_multi: int = 1,
+    mbps: float | str | None = None,
+    rate: str | None = None,
+    ramp: str | None = None,
+    topspeed: bool = False,
+    max_gap: float | None = None,
+    loops: int = 1,
+    loop_delay: float = 0.0,
+    limit: int | None = None,
+    duration: float | None = None,
+    merge: bool = False,
+    preload: bool = False,
+    unique_ip: bool | int = False,
+    flow_stats: bool = True,
+    flow_expiry: float | None = None,
+    split: tuple[Literal["cache", "auto", "cidr", "regex", "mac", "port"], str] | None = None,
+    reverse: bool = False,
+    filter: str | None = None,
+    include: str | None = None,
+    exclude: str | None = None,
+    too_long: Literal["skip", "truncate", "fragment"] = "skip",
+    cpus: Sequence[int] | None = None,
+    clock: Literal["real", "virtual"] | None = None,
+    fingerprint: bool = False,
+    every: float = 0.25,
+    progress: Progress | None = None,
+) -> Report:
+    """Sends captures again: with their own timing, at a rate, or as fast as the port goes.
+
+    Parameters
+    ----------
+    files : path or sequence of paths
+        pcap or pcapng, compressed or not; one after the other, or by their time stamps with `merge`.
+    port, port2 : str
+        Addresses: ``"af_packet:eth1"``, ``"pcap:out.pcap"``; with `port2`, clients' packets leave by `port` and servers' by
+        `port2`, in the order of the captures.
+    multiplier, pps, mbps, rate, ramp, topspeed
+        At most one; by default as captured. ``mbps`` counts frames without FCS; ``rate`` is a text such as ``"10 kpps"`` or
+        ``"1 Gbps"`` (with FCS), ``ramp`` one such as ``"1kpps..10kpps:30s"``.
+    pps_multi : int
+        With `pps`, so many frames at once.
+    max_gap : seconds, optional
+        Captured gaps are no longer.
+    loops : int
+        0 is without end.
+    loop_delay : seconds
+    limit : int, optional
+        Frames in all.
+    duration : seconds, optional
+    preload : bool
+        Reads everything before the first frame leaves, and once for all loops.
+    unique_ip : bool or int
+        Other addresses in each loop, or with every so-many-th.
+    flow_stats, flow_expiry
+        Whether flows are counted, and after how many idle seconds (as captured) one has ended.
+    split : (kind, text), optional
+        What tells the two ports apart: ``("auto", "bridge")``, ``("cidr", "10.0.0.0/8")``, ``("cache", "file.cache")``,
+        ``("port", "")``; by default ``("auto", "first")``. `reverse` exchanges them.
+    filter, include, exclude : str, optional
+        Which packets: in the language of tcpdump, and by number (``"1-5,9"``).
+    too_long
+        What is done with frames longer than the port takes.
+    cpus, clock, fingerprint, every, progress
+        As those of `Session` and `Session.run`.
+
+    Returns
+    -------
+    Report
+        Its ``replay`` has the counts.
+
+    Raises
+    ------
+    ValueError
+        More than one speed, or one that is none.
+    Error
+        A capture that cannot be opened. One that is damaged is sent as far as it can be read: ``report.replay.fault``.
+
+    Examples
+    --------
+    >>> import squall
+    >>> import pathlib, tempfile
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> report = squall.send(f"pcap:{folder}/in.pcap", "eth/ipv4/udp", rate="1 kpps", count=100)
+    >>> report = squall.replay(folder / "in.pcap", f"pcap:{folder}/out.pcap", pps=10, loops=3)
+    >>> report.replay.packets, report.replay.loops, report.replay.flows.flows, round(report.duration_s, 1)
+    (300, 3, 1, 29.9)
+    """
+    speeds = {"multiplier": multiplier, "pps": pps, "mbps": mbps, "rate": rate, "ramp": ramp}
+    asked = [(kind, str(value)) for kind, value in speeds.items() if value is not None]
+    if topspeed:
+        asked.append(("top", ""))
+    if len(asked) > 1:
+        raise ValueError(f"{' and '.join(kind for kind, _ in asked)} were given: expected one speed at most")
+    speed, speed_text = asked[0] if asked else ("multiplier", "1")
+    if isinstance(files, (str, os.PathLike)):
+        files = [files]
+    ports = [("A", port)] + ([] if port2 is None else [("B", port2)])
+    if port2 is not None and split is None:
+        split = ("auto", "first")
+    native = _native.Session.replay(
+        ports,
+        [os.fspath(file) for file in files],
+        merge=merge,
+        preload=preload,
+        speed=speed,
+        speed_text=speed_text,
+        together=pps_multi,
+        loops=loops,
+        loop_delay_ns=round(loop_delay * 1e9),
+        limit=limit,
+        duration_ns=None if duration is None else round(duration * 1e9),
+        longest_gap_ns=None if max_gap is None else round(max_gap * 1e9),
+        unique=int(unique_ip) or None,
+        count_flows=flow_stats,
+        flow_expiry_ns=None if flow_expiry is None else round(flow_expiry * 1e9),
+        split=split,
+        reverse=reverse,
+        filter=filter,
+        include=include,
+        exclude=exclude,
+        too_long=too_long,
+        cpus=None if cpus is None else list(cpus),
+        virtual_time=None if clock is None else clock == "virtual",
+        fingerprint=fingerprint,
+    )
+    return _watched(Run(native.start()), every, progress)
 
 
 def recv(

@@ -345,3 +345,23 @@ def test_flows_of_a_capture_are_arrays_and_named(tmp_path: pathlib.Path) -> None
     assert only is not None and len(only.flows) == 0
     with pytest.raises(ValueError, match="expected flow"):
         squall.recv("null:", by="port")  # type: ignore[arg-type]
+
+
+def test_a_capture_is_sent_again_at_the_asked_speed(tmp_path: pathlib.Path) -> None:
+    capture, out = tmp_path / "in.pcap", tmp_path / "out.pcap"
+    squall.send(f"pcap:{capture}", UDP, rate="1 kpps", count=50, vary=[squall.vary("udp.sport").increment(1000, 1009)])
+    report = squall.replay(capture, f"pcap:{out}", pps=100.5, loops=4, unique_ip=True)
+    assert report.replay is not None and report.replay.flows is not None
+    assert (report.replay.packets, report.replay.flows.flows) == (200, 40)
+    assert report.replay.ports[0].successful == report.ports["A"].tx.packets == 200
+    assert report.duration_s == pytest.approx(199 / 100.5)
+    assert squall.info(out).packets == 200
+
+
+def test_a_replay_has_one_speed_and_says_what_is_wrong(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(ValueError, match="pps and mbps"):
+        squall.replay("x.pcap", "null:", pps=1, mbps=1)
+    with pytest.raises(squall.Error, match="No such file"):
+        squall.replay(tmp_path / "none.pcap", "null:")
+    with pytest.raises(squall.Error, match="expected cache, auto"):
+        squall.replay("x.pcap", "null:", "null:", split=("magic", ""))  # type: ignore[arg-type]

@@ -5,11 +5,7 @@ use std::{path::PathBuf, process::ExitCode};
 use squall::{
     Error, Session,
     replay::{Decimal, Ramp, Speed},
-    replaying::{
-        Edits, Numbers, Replay, Split, SplitBy, TooLong,
-        split::{Auto, AutoMode, By},
-        stats::Settings as Flows,
-    },
+    replaying::{Edits, Numbers, Replay, SplitBy, TooLong, split::AutoMode, stats::Settings as Flows},
     units::{Nanos, Picos, Rate, parse_count},
 };
 
@@ -217,24 +213,18 @@ pub fn replay(args: &Args) -> Result<ExitCode, Error> {
 
 impl Args {
     fn split(&self) -> Result<Option<SplitBy>, Error> {
-        let wrong = |error: squall::replaying::SplitError| Error::Usage(error.to_string());
-        let by = match (&self.cache, self.auto, &self.cidr, &self.regex, &self.mac) {
-            (Some(path), ..) if self.reverse => {
-                let path = path.display();
-                return Err(Error::Usage(format!(
-                    "{path} says which port is whose\n  try to exchange --port and --port2"
-                )));
-            }
-            (Some(path), ..) => return Ok(Some(SplitBy::Cache(squall::replay::cache(path)?))),
-            (_, Some(mode), ..) => By::Auto(Auto { mode, ..Auto::default() }),
-            (.., Some(networks), _, _) => By::cidr(networks).map_err(wrong)?,
-            (.., Some(expression), _) => By::regex(expression).map_err(wrong)?,
-            (.., Some(macs)) => By::mac(macs).map_err(wrong)?,
-            _ if self.by_port => By::Port(Box::default()),
-            _ if self.port2.is_some() => By::Auto(Auto { mode: AutoMode::First, ..Auto::default() }),
-            _ => return Ok(None),
-        };
-        Ok(Some(SplitBy::Rule(Box::new(Split { reverse: self.reverse, ..Split::new(by) }))))
+        let cache = self.cache.as_ref().map(|path| path.to_string_lossy().into_owned());
+        let auto = self.auto.or((self.port2.is_some() && self.reverse).then_some(AutoMode::First));
+        let given = [
+            ("cache", cache),
+            ("cidr", self.cidr.clone()),
+            ("regex", self.regex.clone()),
+            ("mac", self.mac.clone()),
+            ("port", self.by_port.then(String::new)),
+            ("auto", auto.map(|mode| mode.to_string())),
+        ];
+        let given = given.into_iter().find_map(|(kind, text)| Some((kind, text?)));
+        given.map(|(kind, text)| squall::replay::split(kind, &text, self.reverse)).transpose()
     }
 
     fn speed(&self) -> Speed {

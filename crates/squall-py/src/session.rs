@@ -1,13 +1,19 @@
 //! Runs, under the control of Python's threads.
 
 use std::{
+    path::PathBuf,
     sync::{Mutex, PoisonError},
     thread,
     time::{Duration, Instant},
 };
 
 use pyo3::{exceptions::PyValueError, prelude::*};
-use squall::{FlowSettings, Pace, units::Nanos};
+use squall::{
+    FlowSettings, Pace,
+    replay::Speed,
+    replaying::{Numbers, Replay, TooLong, ValueError, stats},
+    units::Nanos,
+};
 
 use crate::{
     error::{Error, UnknownStream, to_py},
@@ -98,6 +104,78 @@ impl Session {
             command: "python".into(),
             ..squall::Session::listen_on(&ports).map_err(to_py)?
         };
+        Ok(Self(session))
+    }
+
+    /// Sends captures again on ports (name, address).
+    #[staticmethod]
+    #[allow(clippy::too_many_arguments)]
+    #[pyo3(signature = (
+        ports, files, *, merge, preload, speed, speed_text, together, loops, loop_delay_ns, limit, duration_ns,
+        longest_gap_ns, unique, count_flows, flow_expiry_ns, split, reverse, filter, include, exclude, too_long, cpus,
+        virtual_time, fingerprint
+    ))]
+    fn replay(
+        ports: Vec<(String, String)>,
+        files: Vec<PathBuf>,
+        merge: bool,
+        preload: bool,
+        speed: &str,
+        speed_text: &str,
+        together: u32,
+        loops: u64,
+        loop_delay_ns: u64,
+        limit: Option<u64>,
+        duration_ns: Option<u64>,
+        longest_gap_ns: Option<u64>,
+        unique: Option<u64>,
+        count_flows: bool,
+        flow_expiry_ns: Option<u64>,
+        split: Option<(String, String)>,
+        reverse: bool,
+        filter: Option<&str>,
+        include: Option<&str>,
+        exclude: Option<&str>,
+        too_long: &str,
+        cpus: Option<Vec<u32>>,
+        virtual_time: Option<bool>,
+        fingerprint: bool,
+    ) -> PyResult<Self> {
+        let wrong = |what: &str, error: String| PyValueError::new_err(format!("{what} = {error}"));
+        let numbers = |what: &str, text: Option<&str>| -> PyResult<Option<Numbers>> {
+            text.map(|text| text.parse().map_err(|e: ValueError| wrong(what, e.to_string()))).transpose()
+        };
+        let replay = Replay {
+            inputs: files.iter().map(|path| squall::replay::input(path)).collect(),
+            merge,
+            timing: Speed::parse(speed, speed_text).and_then(|speed| speed.timing(together)).map_err(to_py)?,
+            longest_gap: longest_gap_ns,
+            loops,
+            loop_delay: Nanos(loop_delay_ns).into(),
+            limit,
+            preload,
+            too_long: match too_long {
+                "skip" => TooLong::Skip,
+                "truncate" => TooLong::Truncate,
+                "fragment" => TooLong::Fragment,
+                other => return Err(wrong("too_long", format!("{other:?}: expected skip, truncate or fragment"))),
+            },
+            split: split.map(|(kind, text)| squall::replay::split(&kind, &text, reverse)).transpose().map_err(to_py)?,
+            unique: unique.map(|loops| loops.max(1)),
+            flows: count_flows.then(|| stats::Settings { expiry_ns: flow_expiry_ns, ..stats::Settings::default() }),
+            filter: filter.map(squall::replay::filter).transpose().map_err(to_py)?,
+            include: numbers("include", include)?,
+            exclude: numbers("exclude", exclude)?,
+            ..Replay::default()
+        };
+        let mut session = squall::Session {
+            cpus,
+            virtual_time,
+            fingerprint,
+            command: "python".into(),
+            ..squall::Session::replay(replay, ports)
+        };
+        session.profile.stop.duration = duration_ns.map(Nanos);
         Ok(Self(session))
     }
 

@@ -17,7 +17,7 @@ pub use cache::{Cache, CacheError};
 pub use chunk::{Chunk, Departure};
 pub use source::{Input, Open, Replay, ReplayError, Sent, Source, SplitBy, Tally, TooLong};
 pub use split::{Side, Split, SplitError, Splitter};
-pub use squall_edit::{Edits, Numbers};
+pub use squall_edit::{Edits, Numbers, ValueError};
 pub use squall_program::Gap;
 pub use stats::Stats;
 pub use timing::{Schedule, Timing};

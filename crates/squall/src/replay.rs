@@ -11,8 +11,12 @@ use std::{
 use squall_engine::Replayed;
 use squall_measure::{census::Share, flow};
 use squall_port::ETHERNET;
-use squall_replay::{Cache, Gap, Input, Replay, Timing, stats::Summary};
-use squall_units::{FCS_LEN, L1_OVERHEAD, Nanos, Rate, RateUnit};
+use squall_replay::{
+    Cache, Gap, Input, Replay, Split, SplitBy, Timing,
+    split::{Auto, By},
+    stats::Summary,
+};
+use squall_units::{FCS_LEN, L1_OVERHEAD, Nanos, Rate, RateUnit, UnitError};
 
 use crate::{
     Error,
@@ -56,6 +60,28 @@ pub fn cache(path: &Path) -> Result<Arc<Cache>, Error> {
     Cache::parse(&octets).map(Arc::new).map_err(|error| wrong(error.to_string()))
 }
 
+/// What tells two ports' packets apart: `kind` is `cache` (`text` names its file), `auto`, `cidr`, `regex`, `mac` or `port`
+/// (of services, without a text); `reverse` exchanges the ports.
+///
+/// # Errors
+/// [`Error::Usage`] with what was found and what was expected.
+pub fn split(kind: &str, text: &str, reverse: bool) -> Result<SplitBy, Error> {
+    let by = match kind {
+        "cache" if reverse => {
+            return Err(Error::Usage(format!("{text} says which port is whose\n  try to exchange the ports")));
+        }
+        "cache" => return cache(Path::new(text)).map(SplitBy::Cache),
+        "auto" => text.parse().map(|mode| By::Auto(Auto { mode, ..Auto::default() })),
+        "cidr" => By::cidr(text),
+        "regex" => By::regex(text),
+        "mac" => By::mac(text),
+        "port" => Ok(By::Port(Box::default())),
+        other => return Err(Error::Usage(format!("{other:?}: expected cache, auto, cidr, regex, mac or port"))),
+    };
+    let by = by.map_err(|error| Error::Usage(error.to_string()))?;
+    Ok(SplitBy::Rule(Box::new(Split { reverse, ..Split::new(by) })))
+}
+
 /// How fast captures are sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Speed {
@@ -79,6 +105,26 @@ impl Default for Speed {
 }
 
 impl Speed {
+    /// By what it is: `multiplier` (2.5), `pps` (0.5), `mbps` (100), `rate` (10kpps), `ramp` (1kpps..10kpps:30s), `top`.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] with what was found and what was expected.
+    pub fn parse(kind: &str, text: &str) -> Result<Self, Error> {
+        let wrong = |error: String| Error::Usage(format!("{kind} = {error}"));
+        Ok(match kind {
+            "multiplier" => Self::Captured(text.parse().map_err(wrong)?),
+            "pps" => Self::Pps(text.parse().map_err(wrong)?),
+            "mbps" => Self::Mbps(text.parse().map_err(wrong)?),
+            "rate" => Self::Rate(text.parse().map_err(|error: UnitError| wrong(error.to_string()))?),
+            "ramp" => Self::Ramp(text.parse().map_err(wrong)?),
+            "top" => Self::Top,
+            other => {
+                let expected = "multiplier, pps, mbps, rate, ramp or top";
+                return Err(Error::Usage(format!("{other:?}: expected {expected}")));
+            }
+        })
+    }
+
     /// `together` frames leave at once.
     ///
     /// # Errors
