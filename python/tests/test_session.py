@@ -349,13 +349,13 @@ def test_flows_of_a_capture_are_arrays_and_named(tmp_path: pathlib.Path) -> None
 
 def test_a_capture_is_sent_again_at_the_asked_speed(tmp_path: pathlib.Path) -> None:
     capture, out = tmp_path / "in.pcap", tmp_path / "out.pcap"
-    squall.send(f"pcap:{capture}", UDP, rate="1 kpps", count=50, vary=[squall.vary("udp.sport").increment(1000, 1009)])
+    squall.send(f"pcap:{capture}", UDP, rate="1 kpps", count=50, vary=[squall.vary("udp.sport", "increment", min=1000, max=1009)])
     report = squall.replay(capture, f"pcap:{out}", pps=100.5, loops=4, unique_ip=True)
     assert report.replay is not None and report.replay.flows is not None
     assert (report.replay.packets, report.replay.flows.flows) == (200, 40)
     assert report.replay.ports[0].successful == report.ports["A"].tx.packets == 200
     assert report.duration_s == pytest.approx(199 / 100.5)
-    assert squall.info(out).packets == 200
+    assert squall.info(out).traffic.packets == 200
 
 
 def test_a_replay_has_one_speed_and_says_what_is_wrong(tmp_path: pathlib.Path) -> None:

@@ -1,0 +1,223 @@
+#!/usr/bin/env python3
+"""squall replay against the kernel, tcpdump and tcpreplay, in a namespace of its own: what arrives is the capture, octet for
+octet, in order, on one and on two ports; the interface counts what the report says and what was asked for, whatever options
+go together; the figures of tcpreplay of the same capture are the same. Needs root."""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+SQUALL = os.environ.get("SQUALL", "target/debug/squall")
+NAMESPACE = f"sq-replay-{os.getpid()}"
+PEER = f"{NAMESPACE}-peer"
+
+
+class Failed(Exception):
+    pass
+
+
+def run(*argv, ok=(0,), **options):
+    done = subprocess.run([str(a) for a in argv], capture_output=True, text=True, timeout=120, **options)
+    if done.returncode not in ok:
+        raise Failed(f"{' '.join(map(str, argv))}: {done.returncode}\n{done.stdout}{done.stderr}")
+    return done
+
+
+def same(what, found, expected):
+    if found != expected:
+        raise Failed(f"{what}: found {found}, expected {expected}")
+
+
+def inside(namespace, *argv):
+    return ["ip", "netns", "exec", namespace, *[str(a) for a in argv]]
+
+
+def network():
+    for namespace in [NAMESPACE, PEER]:
+        run("ip", "netns", "add", namespace)
+        run(*inside(namespace, "sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1"))
+    for a, b in [("va", "vb"), ("vc", "vd")]:
+        run("ip", "link", "add", a, "netns", NAMESPACE, "type", "veth", "peer", "name", b, "netns", PEER)
+        run("ip", "-n", NAMESPACE, "link", "set", a, "up")
+        run("ip", "-n", PEER, "link", "set", b, "up")
+
+
+def packets(path):
+    """(nanoseconds, octets) of a little-endian pcap."""
+    data = path.read_bytes()
+    unit = {b"\xd4\xc3\xb2\xa1": 1000, b"\x4d\x3c\xb2\xa1": 1}[data[:4]]
+    at, found = 24, []
+    while at + 16 <= len(data):
+        seconds, fraction, length, _ = struct.unpack_from("<IIII", data, at)
+        found.append((seconds * 10**9 + fraction * unit, data[at + 16 : at + 16 + length]))
+        at += 16 + length
+    return found
+
+
+class Watched:
+    """tcpdump on interfaces of the peer for the length of a with block."""
+
+    def __init__(self, folder, *links):
+        self.files = [folder / f"{link}.pcap" for link in links]
+        self.links = links
+
+    def __enter__(self):
+        self.dumps = []
+        for link, file in zip(self.links, self.files):
+            file.unlink(missing_ok=True)
+            argv = inside(PEER, "tcpdump", "-Z", "root", "-B", "32768", "-U", "-n", "-i", link, "--nano", "-w", file)
+            self.dumps.append(subprocess.Popen(argv, stderr=subprocess.PIPE, text=True))
+        for dump in self.dumps:
+            while "listening" not in (line := dump.stderr.readline()):
+                same("tcpdump runs", line != "", True)
+        return self
+
+    def __exit__(self, *_):
+        # What is in its ring is given a moment later.
+        time.sleep(0.5)
+        for dump in self.dumps:
+            dump.send_signal(signal.SIGINT)
+            told = dump.communicate(timeout=30)[1]
+            same("tcpdump lost", re.search(r"(\d+) packets dropped by kernel", told)[1], "0")
+
+    def packets(self):
+        return [packets(file) for file in self.files]
+
+
+def replay(folder, capture, *argv, ok=(0,)):
+    report = folder / "report.json"
+    run(*inside(NAMESPACE, SQUALL, "replay", capture, "-q", "--json", report, *argv), ok=ok)
+    return json.loads(report.read_text())
+
+
+def make(folder):
+    """2,000 frames of 200 flows both ways, of many lengths, 200 us apart."""
+    parts = []
+    for i, (src, dst, more) in enumerate(
+        [("10.1.0.0", "10.2.0.1", "udp.sport=increment:1024-1123"), ("10.2.0.1", "10.1.0.0", "udp.dport=increment:1024-1123")]
+    ):
+        field, port = ("ipv4.src", "dport=53") if i == 0 else ("ipv4.dst", "sport=53")
+        part = folder / f"part{i}.pcap"
+        packet = f"eth(dst=02:00:00:00:00:0{i + 1})/ipv4(src={src},dst={dst})/udp({port})"
+        vary = ["--vary", more, "--vary", f"{field}=increment:10.1.0.1-10.1.0.100"]
+        argv = ["--packet", packet, *vary, "--size", "64-1400", "--rate", "5kpps", "--count", "1000", "-q"]
+        run(SQUALL, "send", "--port", f"pcap:{part}", *argv)
+        parts.append(part)
+    capture = folder / "in.pcap"
+    run(SQUALL, "replay", *parts, "--merge", "-i", f"pcap:{capture}", "-q")
+    same("packets made", len(packets(capture)), 2000)
+    return capture
+
+
+def arrives(folder, capture):
+    """Octet for octet, in order: one port, and two, whose frames come in the order of the capture."""
+    expected = [octets for _, octets in packets(capture)]
+    for port in ["af_packet:va", "af_xdp:va"]:
+        for more in [["-t"], ["-t", "-K", "-l", "3"], ["-p", "20000"], ["-M", "50"], ["-x", "2"]]:
+            with Watched(folder, "vb") as watched:
+                report = replay(folder, capture, "-i", port, *more)
+            loops = 3 if "-l" in more else 1
+            what = f"{port} {' '.join(more)}"
+            same(f"{what}: frames", [octets for _, octets in watched.packets()[0]] == expected * loops, True)
+            tx = report["ports"][0]
+            same(f"{what}: successful", report["replay"]["ports"][0]["successful"], 2000 * loops)
+            same(f"{what}: interface", tx["interface"]["tx_packets"], 2000 * loops)
+    for more in [["-t"], ["-p", "20000"]]:
+        with Watched(folder, "vb", "vd") as watched:
+            replay(folder, capture, "-i", "af_packet:va", "-I", "af_packet:vc", "--cidr", "10.1.0.0/16", *more)
+        clients, servers = watched.packets()
+        by_address = [[o for o in expected if o[26:28] == net] for net in (b"\x0a\x01", b"\x0a\x02")]
+        same("clients", [o for _, o in clients] == by_address[0], True)
+        same("servers", [o for _, o in servers] == by_address[1], True)
+        both = [octets for _, octets in sorted([*clients, *servers], key=lambda packet: packet[0])]
+        same(f"two ports {' '.join(more)}: order", both == expected, True)
+    print("what arrives is the capture, in order, on one port and on two")
+
+
+def exact(folder, capture):
+    """No option makes another's rate void: so many frames, or octets to the frame, within two seconds."""
+    ways = [[], ["-K"], ["--unique-ip"], ["-K", "--unique-ip"], ["-I", "af_packet:vc"], ["-I", "af_packet:vc", "-K", "--unique-ip"]]
+    for option, value in [("-p", "1"), ("-p", "100"), ("-p", "5000"), ("-M", "1"), ("-M", "30")]:
+        for way in ways:
+            report = replay(folder, capture, "-i", "af_packet:va", "-l", "0", "--duration", "2", option, value, *way)
+            interfaces = [port["interface"] for port in report["ports"]]
+            what = f"{option} {value} {' '.join(way)}"
+            if option == "-p":
+                same(f"{what}: frames", sum(i["tx_packets"] for i in interfaces), int(value) * 2)
+            else:
+                octets, asked = sum(i["tx_octets"] for i in interfaces), float(value) * 1e6 / 8 * 2
+                # The frame that begins before the end is sent whole.
+                same(f"{what}: {octets} octets of {asked}", asked <= octets < asked + 1500, True)
+            same(f"{what}: counters agree", "counters-differ" in str(report["verdict"]), False)
+    print("rates: as asked to the frame, in every way of reading and sending")
+
+
+def as_tcpreplay(folder, capture):
+    """The same numbers in the same lines."""
+    with Watched(folder, "vb") as theirs:
+        told = run(*inside(NAMESPACE, "tcpreplay", "-i", "va", "-t", "-K", capture)).stdout
+    with Watched(folder, "vb") as ours:
+        said = run(*inside(NAMESPACE, SQUALL, "replay", capture, "-i", "af_packet:va", "-t", "-K")).stdout
+    same("frames", [o for _, o in ours.packets()[0]] == [o for _, o in theirs.packets()[0]], True)
+    lines = [r"Actual: (\d+) packets \((\d+) bytes\)", r"Flows: (\d+) flows", r"Successful packets: +(\d+)", r"Failed packets: +(\d+)"]
+    for line in [*lines, r"Truncated packets: +(\d+)"]:
+        same(line, re.search(line, said).groups(), re.search(line, told).groups())
+    order = [re.match(r"\s*(Actual|Rated|Flows|Statistics|Successful|Failed|Truncated|Retried)", line) for line in said.splitlines()]
+    names = [found[1] for found in order if found]
+    same("order of lines", names, ["Actual", "Rated", "Flows", "Statistics", "Successful", "Failed", "Truncated", "Retried"])
+    print("tcpreplay says the same of the same capture")
+
+
+def ends(folder, capture):
+    """Ctrl-C ends and reports; a damaged capture is sent up to the damage."""
+    report = folder / "stopped.json"
+    argv = inside(NAMESPACE, SQUALL, "replay", capture, "-i", "af_packet:va", "-p", "1000", "-l", "0", "--json", report)
+    sender = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    while "pps" not in (line := sender.stderr.readline()):
+        same("it runs", line != "", True)
+    sender.send_signal(signal.SIGINT)
+    same("exit status", sender.wait(timeout=30), 0)
+    told = json.loads(report.read_text())
+    same("counted", told["replay"]["packets"], told["ports"][0]["interface"]["tx_packets"])
+    same("something was sent", told["replay"]["packets"] > 0, True)
+    damaged = folder / "damaged.pcap"
+    damaged.write_bytes(capture.read_bytes()[:-7])
+    told = replay(folder, damaged, "-i", "af_packet:va", "-t", ok=(2,))
+    same("before the damage", told["ports"][0]["interface"]["tx_packets"], 1999)
+    same("the damage is told", "behind packet 1999" in told["replay"]["fault"], True)
+    print("a replay that is stopped, or whose capture is damaged, reports what it has sent")
+
+
+def main():
+    if os.geteuid() != 0:
+        print("SKIPPED: squall replay against tcpreplay: needs root")
+        return 0
+    # Each CPU hands veth's frames over by itself, and on a busy machine one may be overtaken by another.
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    try:
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            network()
+            capture = make(folder)
+            arrives(folder, capture)
+            exact(folder, capture)
+            as_tcpreplay(folder, capture)
+            ends(folder, capture)
+    except Failed as failed:
+        print(f"replay.py: {failed}", file=sys.stderr)
+        return 1
+    finally:
+        for namespace in [NAMESPACE, PEER]:
+            subprocess.run(["ip", "netns", "del", namespace], check=False, capture_output=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
