@@ -1,0 +1,250 @@
+#!/usr/bin/env python3
+"""Flows as a NetFlow collector counts them: squall replay over a veth pair, with fresh addresses in each of 100 loops, softflowd
+on its other end, which exports to nfcapd. What nfdump finds is what the replay's report says, and what its addresses were.
+
+Needs root, softflowd and nfcapd (Debian: nfdump); $SQUALL is target/debug/squall unless said.
+"""
+
+import collections
+import ipaddress
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SQUALL = pathlib.Path(os.environ.get("SQUALL", ROOT / "target/debug/squall")).absolute()
+NAMESPACE = f"sq-netflow-{os.getpid()}"
+LOOPS = 100
+COLLECTOR = "127.0.0.1:9995"
+
+
+class Failed(Exception):
+    pass
+
+
+def same(what: str, ours: object, expected: object) -> None:
+    if ours != expected:
+        raise Failed(f"{what}: found {ours}, expected {expected}")
+
+
+def run(*command: object, timeout: float = 120) -> str:
+    words = [str(word) for word in command]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=timeout)
+    if done.returncode != 0:
+        raise Failed(f"{' '.join(words)}: exit status {done.returncode}: {done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def inside(*command: object) -> list[str]:
+    return ["ip", "netns", "exec", NAMESPACE, *[str(word) for word in command]]
+
+
+def wait(what: str, come, seconds: float = 30) -> None:
+    until = time.monotonic() + seconds
+    while not come():
+        if time.monotonic() > until:
+            raise Failed(f"{what}: not within {seconds:.0f} s")
+        time.sleep(0.05)
+
+
+# --- the capture ---------------------------------------------------------------------------------------------------
+
+
+def sum16(octets: bytes) -> int:
+    octets += b"\0" * (len(octets) % 2)
+    total = sum(struct.unpack(f">{len(octets) // 2}H", octets))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return total
+
+
+def frame(src: str, dst: str, protocol: int, segment: bytes, checksum_at: int) -> bytes:
+    """With right checksums, and a few octets of data."""
+    source, destination = ipaddress.ip_address(src), ipaddress.ip_address(dst)
+    pseudo = source.packed + destination.packed + struct.pack(">HH", protocol, len(segment))
+    total = ~sum16(pseudo + segment) & 0xFFFF or 0xFFFF
+    segment = segment[:checksum_at] + struct.pack(">H", total) + segment[checksum_at + 2 :]
+    macs = bytes.fromhex("020000000002020000000001")
+    if source.version == 6:
+        head = struct.pack(">IHBB", 6 << 28, len(segment), protocol, 64)
+        return macs + b"\x86\xdd" + head + source.packed + destination.packed + segment
+    head = struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(segment), 1, 0x4000, 64, protocol, 0) + source.packed + destination.packed
+    head = head[:10] + struct.pack(">H", ~sum16(head) & 0xFFFF) + head[12:]
+    return macs + b"\x08\x00" + head + segment
+
+
+def capture(path: pathlib.Path) -> tuple[int, int]:
+    """Conversations of TCP and UDP over both versions of IP, some of which nobody answers. Packets and flows of IP."""
+    chance = random.Random(5)
+    frames: list[bytes] = []
+    flows = set()
+    for number in range(30):
+        six = number % 5 == 0
+        client = f"2001:db8:1::{number + 1}" if six else f"10.1.{number}.{chance.randrange(1, 255)}"
+        server = f"2001:db8:2::{chance.randrange(1, 5)}" if six else chance.choice(["192.0.2.7", "10.2.0.1", "172.16.0.9"])
+        ports = (20000 + number, chance.choice([53, 80, 443]))
+        tcp = number % 2 == 0
+        for _ in range(chance.randrange(1, 5)):
+            for src, dst, (sport, dport) in [(client, server, ports), (server, client, ports[::-1])]:
+                if src == server and number % 7 == 0:
+                    continue
+                flows.add((src, dst, sport, dport))
+                if tcp:
+                    # Without SYN and FIN: softflowd's own timeouts for them are not what is looked at.
+                    head = struct.pack(">HHIIBBHHH", sport, dport, 1, 1, 0x50, 0x18, 1000, 0, 0)
+                    frames.append(frame(src, dst, 6, head + b"data", 16))
+                else:
+                    head = struct.pack(">HHHH", sport, dport, 12, 0)
+                    frames.append(frame(src, dst, 17, head + b"data", 6))
+    # No flow, and not counted as one.
+    arp = bytes.fromhex("ffffffffffff0200000000010806" + "0001080006040001") + bytes(20)
+    packets = len(frames)
+    records = [struct.pack("<IIII", 1000, i, len(f), len(f)) + f for i, f in enumerate([arp, *frames])]
+    path.write_bytes(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1) + b"".join(records))
+    return packets, len(flows)
+
+
+# --- the collector -------------------------------------------------------------------------------------------------
+
+
+class Collector:
+    """softflowd on an interface and nfcapd, for the length of a with block."""
+
+    def __init__(self, folder: pathlib.Path, interface: str):
+        self.folder, self.interface = folder, interface
+        self.records = folder / "records"
+        self.control = folder / "control"
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self):
+        self.records.mkdir()
+        # One file of records, which is written out when nfcapd ends.
+        self.start("nfcapd", "-w", self.records, "-b", "127.0.0.1", "-p", "9995", "-t", "3600", "-B", 8 << 20)
+        wait("nfcapd", lambda: ":9995 " in run(*inside("ss", "-lun")) + " ")
+        # Nothing expires by itself: neither by time, nor because there are too many.
+        never = [f"-t{name}=1d" for name in ["general", "tcp", "tcp.rst", "tcp.fin", "udp", "icmp", "maxlife"]] + ["-texpint=0"]
+        self.start(
+            "softflowd", "-d", "-i", self.interface, "-n", COLLECTOR, "-v", "9", "-m", "200000",
+            "-c", self.control, "-p", self.folder / "softflowd.pid", *never,
+        )  # fmt: skip
+        wait("softflowd", self.control.exists)
+        return self
+
+    def start(self, *command: object) -> None:
+        log = (self.folder / f"{command[0]}.log").open("wb")
+        self.processes.append(subprocess.Popen(inside(*command), stdout=log, stderr=log))
+
+    def softflowd_packets(self) -> int:
+        told = run(*inside("softflowctl", "-c", self.control, "statistics"))
+        line = next(line for line in told.splitlines() if line.startswith("Packets processed:"))
+        return int(line.split(":")[1].split()[0])
+
+    def flows(self) -> list[dict[str, str]]:
+        """What was exported, a record each."""
+        run(*inside("softflowctl", "-c", self.control, "expire-all"))
+        run(*inside("softflowctl", "-c", self.control, "shutdown"))
+        nfcapd, softflowd = self.processes
+        softflowd.wait(timeout=60)
+        # What is in its socket is read first: then it waits.
+        time.sleep(1)
+        nfcapd.send_signal(signal.SIGTERM)
+        nfcapd.wait(timeout=60)
+        text = run("nfdump", "-R", self.records, "-6", "-q", "-N", "-o", "fmt:%sa,%da,%sp,%dp,%pr,%pkt,%byt")
+        names = ["src", "dst", "src_port", "dst_port", "protocol", "packets", "octets"]
+        rows = [[word.strip() for word in line.split(",")] for line in text.splitlines() if line.count(",") == 6]
+        return [dict(zip(names, row, strict=True)) for row in rows]
+
+    def __exit__(self, *_):
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+
+
+# --- the test ------------------------------------------------------------------------------------------------------
+
+
+def replayed(folder: pathlib.Path, pcap: pathlib.Path, *options: str) -> tuple[dict, list[dict[str, str]]]:
+    """What the report says of flows, and what the collector has."""
+    folder.mkdir()
+    report = folder / "report.json"
+    with Collector(folder, "b0") as collector:
+        replay = [SQUALL, "replay", pcap, "--port", "af_packet:a0", "--pps", 10000, "-l", LOOPS, "-q", "--json", report]
+        run(*inside(*replay, *options))
+        flows = json.loads(report.read_text())["replay"]["flows"]
+        # libpcap hands packets over when a block is full or old; frames of no flow make the last one so.
+        others = [SQUALL, "send", "--port", "af_packet:a0", "--packet", "eth/arp", "-n", 2000, "--rate", "20kpps", "-q"]
+
+        def all_there() -> bool:
+            run(*inside(*others))
+            return collector.softflowd_packets() >= flows["flow_packets"]
+
+        wait("softflowd has all packets", all_there)
+        return flows, collector.flows()
+
+
+def check(what: str, told: dict, found: list[dict[str, str]], packets: int, flows: int) -> None:
+    same(f"{what}: flow packets", told["flow_packets"], packets * LOOPS)
+    same(f"{what}: other packets", told["non_flow_packets"], LOOPS)
+    same(f"{what}: flows told", told["flows"], flows)
+    same(f"{what}: flows in the collector", len(found), told["flows"])
+    tuples = {(f["src"], f["dst"], f["src_port"], f["dst_port"], f["protocol"]) for f in found}
+    same(f"{what}: different flows in the collector", len(tuples), told["unique"])
+    same(f"{what}: packets in the collector", sum(int(f["packets"]) for f in found), told["flow_packets"])
+    print(f"{what}: {told['flows']} flows and {told['flow_packets']} packets told, and found by nfdump")
+
+
+def test(folder: pathlib.Path) -> None:
+    pcap = folder / "in.pcap"
+    packets, flows = capture(pcap)
+    told, found = replayed(folder / "unique", pcap, "--unique-ip")
+    check("fresh addresses", told, found, packets, flows * LOOPS)
+    # Each way of a conversation has its other one: the answer goes to who asked.
+    ways = collections.Counter((f["src"], f["dst"], f["src_port"], f["dst_port"]) for f in found)
+    alone = [way for way in ways if (way[1], way[0], way[3], way[2]) not in ways]
+    same("flows that nobody answers", len(alone) % LOOPS, 0)
+    told, found = replayed(folder / "slow", pcap, "--unique-ip", "--unique-ip-loops", "10", "--preload")
+    check("fresh addresses every ten loops", told, found, packets, flows * LOOPS // 10)
+    told, found = replayed(folder / "same", pcap)
+    check("the same addresses", told, found, packets, flows)
+
+
+def main() -> None:
+    for tool in ["softflowd", "softflowctl", "nfcapd", "nfdump", "ip", "ss"]:
+        if not shutil.which(tool) and not shutil.which(tool, path="/usr/sbin:/sbin"):
+            print(f"SKIPPED: needs {tool} (apt-get install softflowd nfdump iproute2)")
+            return
+    os.environ["PATH"] += ":/usr/sbin:/sbin"
+    made = subprocess.run(["ip", "netns", "add", NAMESPACE], capture_output=True, text=True)
+    if made.returncode != 0:
+        print(f"SKIPPED: needs root: {made.stderr.strip()}")
+        return
+    try:
+        for step in [
+            # Nothing on the link but what is sent.
+            "sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1",
+            "ip link set lo up",
+            "ip link add a0 type veth peer name b0",
+            "ip link set a0 up",
+            "ip link set b0 up",
+        ]:
+            run(*inside("sh", "-c", step))
+        with tempfile.TemporaryDirectory(prefix="squall-netflow-") as folder:
+            test(pathlib.Path(folder))
+    except Failed as failed:
+        print(f"FAILED: {failed}")
+        sys.exit(1)
+    finally:
+        subprocess.run(["ip", "netns", "del", NAMESPACE], check=False)
+
+
+if __name__ == "__main__":
+    main()
