@@ -79,9 +79,15 @@ class Watched:
                 same("tcpdump runs", line != "", True)
         return self
 
+    def wait(self, count):
+        """Until so many packets are written: tcpdump forgets what is in its ring when it is stopped."""
+        until = time.monotonic() + 30
+        while sum(len(packets(file)) for file in self.files if file.stat().st_size) < count:
+            if time.monotonic() > until:
+                return
+            time.sleep(0.1)
+
     def __exit__(self, *_):
-        # What is in its ring is given a moment later.
-        time.sleep(0.5)
         for dump in self.dumps:
             dump.send_signal(signal.SIGINT)
             told = dump.communicate(timeout=30)[1]
@@ -123,7 +129,8 @@ def arrives(folder, capture):
         for more in [["-t"], ["-t", "-K", "-l", "3"], ["-p", "20000"], ["-M", "50"], ["-x", "2"]]:
             with Watched(folder, "vb") as watched:
                 report = replay(folder, capture, "-i", port, *more)
-            loops = 3 if "-l" in more else 1
+                loops = 3 if "-l" in more else 1
+                watched.wait(2000 * loops)
             what = f"{port} {' '.join(more)}"
             same(f"{what}: frames", [octets for _, octets in watched.packets()[0]] == expected * loops, True)
             tx = report["ports"][0]
@@ -132,6 +139,7 @@ def arrives(folder, capture):
     for more in [["-t"], ["-p", "20000"]]:
         with Watched(folder, "vb", "vd") as watched:
             replay(folder, capture, "-i", "af_packet:va", "-I", "af_packet:vc", "--cidr", "10.1.0.0/16", *more)
+            watched.wait(2000)
         clients, servers = watched.packets()
         by_address = [[o for o in expected if o[26:28] == net] for net in (b"\x0a\x01", b"\x0a\x02")]
         same("clients", [o for _, o in clients] == by_address[0], True)
@@ -163,8 +171,10 @@ def as_tcpreplay(folder, capture):
     """The same numbers in the same lines."""
     with Watched(folder, "vb") as theirs:
         told = run(*inside(NAMESPACE, "tcpreplay", "-i", "va", "-t", "-K", capture)).stdout
+        theirs.wait(2000)
     with Watched(folder, "vb") as ours:
         said = run(*inside(NAMESPACE, SQUALL, "replay", capture, "-i", "af_packet:va", "-t", "-K")).stdout
+        ours.wait(2000)
     same("frames", [o for _, o in ours.packets()[0]] == [o for _, o in theirs.packets()[0]], True)
     lines = [r"Actual: (\d+) packets \((\d+) bytes\)", r"Flows: (\d+) flows", r"Successful packets: +(\d+)", r"Failed packets: +(\d+)"]
     for line in [*lines, r"Truncated packets: +(\d+)"]:
