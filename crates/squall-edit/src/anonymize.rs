@@ -181,7 +181,7 @@ mod tests {
         let mut pan = CryptoPan::new(&key_of("7"));
         for v6 in [false, true] {
             let bits = if v6 { 128 } else { 32 };
-            let address = mix(1, 2) as u128 * 0x1_0000_0000_0000_0003 & mask(bits);
+            let address = (mix(1, 2) as u128 * 0x1_0000_0000_0000_0003) & mask(bits);
             for at in 0..bits {
                 let other = address ^ 1 << (127 - at);
                 let (a, b) = (pan.map(address, v6), pan.map(other, v6));

@@ -592,13 +592,11 @@ impl Sink {
     /// The number of the file that a packet goes to.
     fn file_of(&mut self, link_type: u16, octets: &[u8], meta: &Meta) -> Result<usize, Error> {
         match self.split {
-            None => {}
-            Some(Split::Count(count)) => {
-                if self.files.get(self.current).is_some_and(|file| file.packets >= count) {
-                    self.close(self.current)?;
-                    self.current += 1;
-                }
+            Some(Split::Count(count)) if self.files.get(self.current).is_some_and(|file| file.packets >= count) => {
+                self.close(self.current)?;
+                self.current += 1;
             }
+            None | Some(Split::Count(_)) => {}
             Some(Split::Time(step)) => {
                 let began = *self.began_ns.get_or_insert(meta.time_ns);
                 if meta.time_ns >= began.saturating_add(step) {
