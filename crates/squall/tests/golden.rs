@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use squall::{Profile, Session, report::Report};
+use squall::{Profile, Session, info::Settings, report::Report};
 
 fn folder() -> PathBuf {
     // Messages and `path` of a profile are relative: so are these.
@@ -117,4 +117,46 @@ fn another_seed_gives_other_frames_where_something_is_random() {
             ["random", "weighted", "weights", "uniform = \"", "normal = {"].iter().any(|word| text.contains(word));
         assert_eq!(fingerprint(&before) != fingerprint(&after), random, "{}", path.display());
     }
+}
+
+/// Captures that hold something of everything: protocols, tunnels, lengths, time, what is wrong on purpose, and one that is
+/// cut off.
+#[test]
+fn what_is_told_of_a_capture_is_what_a_person_has_read() {
+    let (blessing, folder) = (std::env::var_os("BLESS").is_some(), folder());
+    let settings = Settings { checksums: true, duplicates: 5, hash: true, top: 3, ..Settings::default() };
+    let mut wrong = Vec::new();
+    for name in ["headers-ethernet", "many", "tunnels", "wrong", "cut-off"] {
+        let capture = folder.join(name).with_extension("pcap");
+        let temporary = std::env::temp_dir().join(format!("squall-golden-{}.pcap", std::process::id()));
+        let path = match name {
+            "cut-off" => {
+                let whole = fs::read(folder.join("sizes.pcap")).unwrap();
+                fs::write(&temporary, &whole[..whole.len() - 7]).unwrap();
+                &temporary
+            }
+            _ => &capture,
+        };
+        let mut info = squall::info::read(std::slice::from_ref(path), &settings, |_| true).unwrap();
+        assert_eq!(info.is_complete(), name != "cut-off", "{name}: {:?}", info.files[0].fault);
+        // What differs from machine to machine.
+        (info.command, info.squall_version, info.elapsed_s) = Default::default();
+        (info.cpu, info.memory) = Default::default();
+        let file = &mut info.files[0];
+        if let Some(fault) = &mut file.fault {
+            fault.text = fault.text.replace(&*path.to_string_lossy(), name);
+        }
+        file.path = name.into();
+        let golden = folder.join("info").join(name).with_extension("json");
+        let told = info.to_json() + "\n";
+        if blessing {
+            fs::write(&golden, told).unwrap();
+        } else if fs::read_to_string(&golden).ok() != Some(told) {
+            wrong.push(golden);
+        }
+        if name == "cut-off" {
+            fs::remove_file(&temporary).unwrap();
+        }
+    }
+    assert!(wrong.is_empty(), "not as in {wrong:#?}\nBLESS=1 cargo test -p squall --test golden rewrites them");
 }
