@@ -1,17 +1,18 @@
 //! `squall replay`: captures are sent again. Options are those of tcpreplay where it has them.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use squall::{
     Error, Session,
-    replay::{Decimal, Ramp, Speed},
-    replaying::{Edits, Numbers, Replay, SplitBy, TooLong, split::AutoMode, stats::Settings as Flows},
+    replay::{Decimal, Preview, Ramp, Speed},
+    replaying::{Numbers, Replay, SplitBy, TooLong, split::AutoMode, stats::Settings as Flows},
     units::{Nanos, Picos, Rate, parse_count},
 };
 
 use crate::{
     args::{Clock, CpuList, Output, parse_cpus},
     drive::{End, drive_until},
+    edit::EditArgs,
 };
 
 /// Sends captures again: with their own timing, at a rate, or as fast as the port goes
@@ -66,6 +67,12 @@ pub struct Args {
     /// As fast as the port goes
     #[arg(short = 't', long, group = "speed", help_heading = "Speed")]
     topspeed: bool,
+    /// So many frames each time Enter is pressed; another number may be typed, q ends
+    #[arg(short = 'o', long, value_name = "N", num_args = 0..=1, default_missing_value = "1", group = "speed", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Speed")]
+    oneatatime: Option<u64>,
+    /// With --oneatatime, shows each frame in the manner of tcpdump before it leaves
+    #[arg(short = 'v', long, requires = "oneatatime", help_heading = "Speed")]
+    verbose: bool,
     /// 10kpps, 1.5Gbps (L2 with FCS), '2 Gbps l1', max
     #[arg(long, value_name = "RATE", group = "speed", help_heading = "Speed")]
     rate: Option<Rate>,
@@ -142,6 +149,8 @@ pub struct Args {
     /// Of a frame that is longer than the port takes
     #[arg(long, value_enum, value_name = "WHAT", default_value = "skip")]
     too_long: Long,
+    #[command(flatten)]
+    edits: EditArgs,
     /// CPU to bind the sender to
     #[arg(long, value_name = "LIST", value_parser = parse_cpus)]
     cpus: Option<CpuList>,
@@ -184,6 +193,7 @@ pub fn replay(args: &Args) -> Result<ExitCode, Error> {
         }),
         limit: args.limit,
         preload: args.preload,
+        held: args.oneatatime.is_some(),
         too_long: match args.too_long {
             Long::Skip => TooLong::Skip,
             Long::Truncate => TooLong::Truncate,
@@ -196,19 +206,61 @@ pub fn replay(args: &Args) -> Result<ExitCode, Error> {
             max_flows: u32::try_from(args.max_flows).unwrap_or(u32::MAX).min(1 << 29),
             ..Flows::default()
         }),
-        edits: Edits::default(),
+        edits: args.edits.edits(),
         filter: args.filter.as_deref().map(squall::replay::filter).transpose()?,
         include: args.include.clone(),
         exclude: args.exclude.clone(),
     };
     let ports = ["A", "B"].into_iter().zip(std::iter::once(&args.port).chain(&args.port2));
-    let mut session = Session::replay(replay, ports.map(|(name, address)| (name, address.as_str())));
+    let ports: Vec<_> = ports.map(|(name, address)| (name, address.as_str())).collect();
+    let preview = args.verbose.then(|| Preview::open(&replay, ports.len())).transpose()?;
+    let mut session = Session::replay(replay, ports);
     session.profile.stop.duration = args.duration;
     session.cpus = args.cpus.as_ref().map(|list| list.0.clone());
     session.virtual_time = args.clock.map(|clock| matches!(clock, Clock::Virtual));
     session.command = crate::args::command_line();
+    if let Some(frames) = args.oneatatime {
+        return by_hand(session, args, frames, preview);
+    }
     let title = format!("squall replay on {}", args.port);
     drive_until(session, &args.output, &title, End::default(), |_| {}, |report| squall::render::replay(report))
+}
+
+/// `frames` leave each time Enter is pressed.
+fn by_hand(session: Session, args: &Args, frames: u64, mut preview: Option<Preview>) -> Result<ExitCode, Error> {
+    let session = Session { fingerprint: args.output.fingerprint, virtual_time: Some(false), ..session };
+    let opened = session.open()?;
+    let files = args.output.create()?;
+    let mut run = opened.start()?;
+    let mut lines = std::io::stdin().lines();
+    let mut wanted = frames;
+    while !run.wait(Duration::ZERO) {
+        eprint!("How many frames? [{wanted}] ");
+        // The end of the input is that of the replay.
+        let Some(Ok(line)) = lines.next() else { break };
+        match line.trim() {
+            "" => {}
+            "q" => break,
+            text => match text.parse() {
+                Ok(number) => wanted = number,
+                Err(_) => {
+                    eprintln!("{text:?}: expected a number of frames, Enter, or q to end");
+                    continue;
+                }
+            },
+        }
+        for (port, line) in preview.iter_mut().flatten().take(usize::try_from(wanted).unwrap_or(usize::MAX)) {
+            let address = if port == 0 { Some(&args.port) } else { args.port2.as_ref() };
+            eprintln!("{} {line}", address.map_or("", String::as_str));
+        }
+        run.step(wanted);
+        // Time for them to leave, and for the end to be noticed.
+        run.wait(Duration::from_millis(100));
+    }
+    run.stop();
+    let report = run.finish()?;
+    let extra = squall::render::replay(&report);
+    args.output.publish(report, files, &extra, &[])
 }
 
 impl Args {
@@ -229,7 +281,7 @@ impl Args {
 
     fn speed(&self) -> Speed {
         match (self.multiplier, self.pps, self.mbps, self.rate, self.ramp) {
-            _ if self.topspeed => Speed::Top,
+            _ if self.topspeed || self.oneatatime.is_some() => Speed::Top,
             (Some(factor), ..) => Speed::Captured(factor),
             (_, Some(pps), ..) => Speed::Pps(pps),
             (_, _, Some(mbps), ..) => Speed::Mbps(mbps),

@@ -245,7 +245,7 @@ impl Driver {
                 self.layout.set_end(&Shared(&*self.remote), at);
             }
             // The supervisor has refused them.
-            Control::Add(..) | Control::Limit(_) => {}
+            Control::Add(..) | Control::Limit(_) | Control::Step(_) => {}
             Control::Pause(number) => {
                 let which = chosen(*number);
                 self.change(|layout, m, _| which.iter().for_each(|&i| layout.pause(m, i, at)));

@@ -28,11 +28,13 @@ pub(crate) struct Feed {
     full: Receiver<Result<Chunk, ReplayError>>,
     empty: mpsc::Sender<Chunk>,
     reader: JoinHandle<Source>,
+    held: bool,
 }
 
 impl Feed {
     /// Begins to read ahead.
     pub fn start(mut source: Source) -> std::io::Result<Self> {
+        let held = source.is_held();
         let (full, filled) = mpsc::sync_channel(AHEAD);
         let (empty, emptied) = mpsc::channel();
         let read = move || {
@@ -43,7 +45,7 @@ impl Feed {
             source
         };
         let reader = thread::Builder::new().name("squall-reader".into()).spawn(read)?;
-        Ok(Self { full: filled, empty, reader })
+        Ok(Self { full: filled, empty, reader, held })
     }
 }
 
@@ -94,6 +96,8 @@ pub(crate) struct Replayer {
     at: usize,
     filled: usize,
     out: usize,
+    /// Frames that may leave yet.
+    allowed: u64,
     /// Time spent in pauses.
     shift: Picos,
     paused: Option<Picos>,
@@ -133,6 +137,7 @@ impl Replayer {
             blocked_since: None,
             counters: PortTx { port, fingerprint: fingerprint.then(Fingerprint::default), ..PortTx::default() },
         };
+        let feed_held = feed.held;
         Self {
             outs: queues.into_iter().map(out).collect(),
             clock,
@@ -141,6 +146,7 @@ impl Replayer {
             at: 0,
             filled: 0,
             out: 0,
+            allowed: if feed_held { 0 } else { u64::MAX },
             shift: Picos(0),
             paused: None,
             ended: false,
@@ -167,12 +173,17 @@ impl Replayer {
         }
     }
 
+    /// So many more frames may leave.
+    pub fn step(&mut self, frames: u64) {
+        self.allowed = self.allowed.saturating_add(frames);
+    }
+
     /// When something is to be done next; `None`: never, as it stands.
     pub fn next_due(&self, end: Picos) -> Option<Picos> {
         if self.at < self.filled {
             return Some(Picos(0));
         }
-        if self.paused.is_some() {
+        if self.paused.is_some() || self.allowed == 0 {
             return None;
         }
         match self.chunk.departures.get(self.at) {
@@ -206,7 +217,8 @@ impl Replayer {
             self.done = true;
             return false;
         }
-        if self.paused.is_some() || matches!(self.clock, Clock::Real(start) if now < start) || !self.have_frames(now) {
+        let waits = self.paused.is_some() || (self.allowed == 0 && self.at < self.chunk.departures.len());
+        if waits || matches!(self.clock, Clock::Real(start) if now < start) || !self.have_frames(now) {
             return false;
         }
         let horizon = if real { at.0.min(budget.end.0.saturating_sub(1)) } else { budget.end.0.saturating_sub(1) };
@@ -267,7 +279,7 @@ impl Replayer {
             due => due.0.saturating_add(shift) <= horizon,
         };
         let out = &mut self.outs[usize::from(port)];
-        let most = out.limit.min(usize::try_from(budget.packets).unwrap_or(BATCH)).min(frames.len());
+        let most = usize::try_from(budget.packets.min(self.allowed)).unwrap_or(BATCH).min(out.limit).min(frames.len());
         let mut count = frames[..most].iter().take_while(|frame| frame.port == port && may_leave(frame)).count();
         if count == 0 {
             return false;
@@ -295,6 +307,9 @@ impl Replayer {
         }
         if budget.packets != u64::MAX {
             budget.packets -= filled as u64;
+        }
+        if self.allowed != u64::MAX {
+            self.allowed -= filled as u64;
         }
         out.account_blocked(now, blocked);
         (self.filled, self.out) = (self.at + filled, usize::from(port));
@@ -366,7 +381,7 @@ impl Replayer {
                 out.counters.error.get_or_insert(error.to_string());
             }
         }
-        if let Some(Feed { full, empty, reader }) = self.feed.take() {
+        if let Some(Feed { full, empty, reader, .. }) = self.feed.take() {
             let mut last = std::mem::take(&mut self.chunk);
             last.done = self.at;
             let _ = empty.send(last);

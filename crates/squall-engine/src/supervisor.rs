@@ -579,6 +579,11 @@ impl Running {
         Ok(())
     }
 
+    /// Lets so many more frames of a held replay ([`squall_replay::Replay::held`]) leave.
+    pub fn step(&self, frames: u64) {
+        self.tell(Control::Step(frames));
+    }
+
     /// Nothing more is sent; what is on its way is still received by [`Running::finish`].
     pub fn stop(&self) {
         self.tell(Control::Stop);

@@ -118,6 +118,8 @@ pub enum Control {
     Remove(u32),
     /// The stream starts after its start delay, on the worker that serves the port and has the first queue.
     Add(u32, Arc<PlanStream>),
+    /// So many more frames of a replay that is held.
+    Step(u64),
     /// The run ends at what this says, counted from its beginning.
     Limit(Stop),
     /// Nothing more is sent; receiving goes on.
@@ -502,6 +504,7 @@ impl Worker {
         match (&mut self.replay, &control) {
             (Some(replay), Control::Pause(None)) => replay.pause(at),
             (Some(replay), Control::Resume(None)) => replay.resume(at),
+            (Some(replay), Control::Step(frames)) => replay.step(*frames),
             _ => {}
         }
         if let Control::Stop = control {
@@ -524,6 +527,7 @@ impl Worker {
                         (self.added, self.told) = (self.added + 1, false);
                     }
                 }
+                Control::Step(_) => {}
                 Control::Limit(_) | Control::Stop => unreachable!("handled above"),
             }
         }

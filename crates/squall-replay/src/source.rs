@@ -35,6 +35,8 @@ pub struct Replay {
     pub limit: Option<u64>,
     /// All frames are kept in memory after they have been read once.
     pub preload: bool,
+    /// No frame leaves before it is told to.
+    pub held: bool,
     pub too_long: TooLong,
     /// What tells packets' ports where there are two; by default who is first seen to send is a client.
     pub split: Option<SplitBy>,
@@ -63,6 +65,7 @@ impl Default for Replay {
             loop_delay: Picos(0),
             limit: None,
             preload: false,
+            held: false,
             too_long: TooLong::default(),
             split: None,
             unique: None,
@@ -335,6 +338,10 @@ impl Source {
     /// Of each port.
     pub fn sent(&self) -> &[Sent] {
         &self.sent
+    }
+
+    pub fn is_held(&self) -> bool {
+        self.replay.held
     }
 
     /// What has been read so far.

@@ -12,7 +12,7 @@ use squall_engine::Replayed;
 use squall_measure::{census::Share, flow};
 use squall_port::ETHERNET;
 use squall_replay::{
-    Cache, Gap, Input, Replay, Split, SplitBy, Timing,
+    Cache, Chunk, Gap, Input, Replay, Source, Split, SplitBy, Timing,
     split::{Auto, By},
     stats::Summary,
 };
@@ -39,6 +39,42 @@ pub fn input(path: &Path) -> Input {
     let once = path.metadata().is_ok_and(|about| !about.is_file());
     let open = move || File::open(&path).map(|file| Box::new(file) as Box<dyn Read + Send>);
     Input { name, open: Arc::new(open), once }
+}
+
+/// The frames of a replay as they are going to leave, in words.
+pub struct Preview {
+    source: Source,
+    chunk: Chunk,
+    at: usize,
+    number: u64,
+}
+
+impl Preview {
+    /// # Errors
+    /// [`Error::Usage`], as for the replay itself.
+    pub fn open(replay: &Replay, ports: usize) -> Result<Self, Error> {
+        let source =
+            Source::open(replay.clone(), vec![u32::MAX; ports]).map_err(|error| Error::Usage(error.to_string()))?;
+        Ok(Self { source, chunk: Chunk::default(), at: 0, number: 0 })
+    }
+}
+
+impl Iterator for Preview {
+    /// The port (0 or 1), and a line in the manner of `tcpdump -n`.
+    type Item = (u8, String);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.at == self.chunk.departures.len() {
+            // What is wrong with the captures is told by the run.
+            self.source.fill(&mut self.chunk).ok().filter(|more| *more)?;
+            self.at = 0;
+        }
+        let octets = self.chunk.frame(self.at);
+        let line = squall_wire::summary(ETHERNET, octets, octets.len());
+        let port = self.chunk.departures[self.at].port;
+        (self.at, self.number) = (self.at + 1, self.number + 1);
+        Some((port, format!("#{} {line}", self.number)))
+    }
 }
 
 /// Takes the frames of captures that `expression` takes, in the language of tcpdump.

@@ -559,6 +559,11 @@ impl Run {
         Ok(())
     }
 
+    /// Lets so many more frames of a held replay leave.
+    pub fn step(&self, frames: u64) {
+        self.running.step(frames);
+    }
+
     /// Nothing more is sent.
     pub fn stop(&self) {
         self.running.stop();

@@ -13,7 +13,10 @@ use super::{
     page::{Page, escape, notes, table, tiles},
     text,
 };
-use crate::report::{CaptureFile, CaptureReport, Distribution, PortReport, Report, Sample, StreamReport};
+use crate::report::{
+    CaptureFile, CaptureReport, Distribution, PortReport, ReplayPort, ReplayReport, ReplayShare, Report, Sample,
+    StreamReport,
+};
 
 const JS: &str = concat!(include_str!("assets/report.js"), include_str!("assets/flows.js"));
 
@@ -28,6 +31,9 @@ pub fn html(report: &Report) -> String {
     ports(report, markup);
     if let Some(capture) = &report.capture {
         captured(capture, markup);
+    }
+    if let Some(replay) = &report.replay {
+        replayed(replay, markup);
     }
     if let Some(flows) = report.flows.as_ref().filter(|flows| !flows.flows.is_empty()) {
         flow_page::markup(flows, markup);
@@ -181,6 +187,31 @@ fn captured(capture: &CaptureReport, page: &mut String) {
     if !capture.files.is_empty() {
         let rows: Vec<_> = capture.files.iter().map(file).collect();
         table("Files", &["File", "Packets", "Size", "First packet", "Last packet"], &rows, page);
+    }
+}
+
+fn replayed(replay: &ReplayReport, page: &mut String) {
+    let row = |port: &ReplayPort| {
+        let counts = [port.attempted, port.successful, port.failed, port.truncated, port.retried];
+        [vec![port.port.clone()], counts.map(human::count).to_vec()].concat()
+    };
+    let rows: Vec<_> = replay.ports.iter().map(row).collect();
+    table("Replay", &["Port", "Attempted", "Successful", "Failed", "Truncated", "Retried"], &rows, page);
+    let Some(flows) = &replay.flows else { return };
+    let counts = [flows.flows, flows.unique, flows.expired, flows.flow_packets, flows.non_flow_packets];
+    let rate = human::si(flows.flows_per_second, "fps");
+    let rows = [[counts.map(human::count).to_vec(), vec![rate]].concat()];
+    table("Flows sent", &["Flows", "Unique", "Expired", "Flow packets", "Non-flow packets", "Rate"], &rows, page);
+    for (title, what, shares) in [
+        ("Protocols sent", "Protocol", &flows.protocols),
+        ("Hosts that sent most", "Host", &flows.talkers),
+        ("Flows with most octets", "Flow", &flows.top_flows),
+    ] {
+        let row = |share: &ReplayShare| {
+            vec![share.name.clone(), human::count(share.packets), human::si(share.octets as f64, "B")]
+        };
+        let rows: Vec<_> = shares.iter().map(row).collect();
+        table(title, &[what, "Packets", "Octets"], &rows, page);
     }
 }
 
