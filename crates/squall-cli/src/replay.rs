@@ -223,7 +223,7 @@ pub fn replay(args: &Args) -> Result<ExitCode, Error> {
         return by_hand(session, args, frames, preview);
     }
     let title = format!("squall replay on {}", args.port);
-    drive_until(session, &args.output, &title, End::default(), |_| {}, |report| squall::render::replay(report))
+    drive_until(session, &args.output, &title, End::default(), |_| {}, squall::render::replay)
 }
 
 /// `frames` leave each time Enter is pressed.

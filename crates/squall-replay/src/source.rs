@@ -736,7 +736,7 @@ impl Pass {
                 let number = *number;
                 let listed = self.include.as_ref().is_none_or(|numbers| numbers.hold(number))
                     && !self.exclude.as_ref().is_some_and(|numbers| numbers.hold(number));
-                if !listed || !self.filter.as_ref().is_none_or(|filter| filter.run(&octets, held.wire_len) > 0) {
+                if !listed || self.filter.as_ref().is_some_and(|filter| filter.run(&octets, held.wire_len) == 0) {
                     tally.unwanted += 1;
                     return head.go_on();
                 }

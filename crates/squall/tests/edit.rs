@@ -97,7 +97,7 @@ fn a_capture_is_split_by_count_time_and_conversation() {
     let (input, out) = (folder.path("in.pcap"), folder.path("out.pcapng"));
     write(&input, &[1, 2, 3, 8, 2]);
     let parts = |split| {
-        let edited = run(&[input.clone()], &out, &Settings { split: Some(split), ..Settings::default() });
+        let edited = run(std::slice::from_ref(&input), &out, &Settings { split: Some(split), ..Settings::default() });
         assert_eq!(edited.packets_written, 5);
         let parts: Vec<_> =
             edited.outputs.iter().map(|output| (output.path.clone(), numbers(Path::new(&output.path)))).collect();
