@@ -386,8 +386,11 @@ impl Replayer {
             last.done = self.at;
             let _ = empty.send(last);
             drop((full, empty));
-            // A panic there is told as a run without what it would have said.
             self.source = reader.join().ok();
+            if self.source.is_none() {
+                let why = "the thread that reads captures ended in a panic; this is a defect in Squall";
+                self.outs.iter_mut().for_each(|out| _ = out.counters.error.get_or_insert(why.into()));
+            }
         }
     }
 

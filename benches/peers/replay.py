@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+"""Captures replayed by squall and by tcpreplay, by turns, over a veth pair.
+
+    replay.py [--rounds 5] [--packets 14000] [--loops 50] [--squall PATH] [--out FILE]
+
+speed     as fast as it goes, preloaded: frames a second by the receiving interface's counter over the time that each tool tells,
+          with an IMIX-like capture of 1,200 flows; squall over af_packet and af_xdp, with and without --unique-ip
+timing    a capture with gaps from 2 us to 5 s at its own instants: how late frames left (squall's own figures; tcpreplay
+          tells none)
+Prints medians, and ratios to tcpreplay's median of the same run.
+"""
+
+import argparse
+import json
+import pathlib
+import re
+import statistics
+import sys
+
+from lab import PORT_A, Lab, run
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def make(squall: str, file: pathlib.Path, packets: int) -> None:
+    packet = "eth(dst=02:00:00:00:00:02)/ipv4(src=10.1.0.1,dst=10.2.0.1)/udp(dport=53)"
+    flows = ["--vary", "udp.sport=increment:1024-2223"]
+    run(squall, "send", "--port", f"pcap:{file}", "--packet", packet, *flows, "--size", "imix", "--rate", "100kpps", "--count", str(packets), "-q")
+
+
+def gaps(squall: str, file: pathlib.Path, folder: pathlib.Path) -> None:
+    """2 us, 20 us ... 5 s: few of the long ones."""
+    parts = []
+    for rate, count in [("500kpps", 2000), ("50kpps", 2000), ("5kpps", 1000), ("500pps", 200), ("10pps", 10), ("0.2pps", 2)]:
+        part = folder / f"gap-{rate}.pcap"
+        run(squall, "send", "--port", f"pcap:{part}", "--packet", "eth/ipv4/udp", "--rate", rate, "--count", str(count), "-q")
+        parts.append(str(part))
+    run(squall, "replay", *parts, "-i", f"pcap:{file}", "-q")
+
+
+def inside(lab: Lab, *command: str) -> str:
+    """Not pinned: one thread reads while another sends."""
+    return run("ip", "netns", "exec", lab.a, *command)
+
+
+def speed(lab: Lab, squall: str, capture: pathlib.Path, loops: int, rounds: int) -> dict[str, list[dict[str, float]]]:
+    ways = {"tcpreplay": None, "squall af_packet": "af_packet", "squall af_xdp": "af_xdp"}
+    found: dict[str, list[dict[str, float]]] = {}
+    for _ in range(rounds):
+        for name, kind in ways.items():
+            for unique in [False, True]:
+                before = lab.received().packets
+                if kind is None:
+                    more = ["--unique-ip"] if unique else []
+                    text = inside(lab, "tcpreplay", "-i", PORT_A, "-t", "-K", "-l", str(loops), *more, str(capture))
+                    seconds = float(re.search(r"sent in ([0-9.]+) seconds", text)[1])
+                    flows = float(re.search(r"Flows: (\d+) flows", text)[1])
+                else:
+                    report = lab.folder / "replay.json"
+                    more = ["--unique-ip"] if unique else []
+                    inside(lab, squall, "replay", str(capture), "-i", f"{kind}:{PORT_A}", "-t", "-K", "-l", str(loops), "-q", "--json", str(report), *more)
+                    told = json.loads(report.read_text())
+                    seconds, flows = told["duration_s"], told["replay"]["flows"]["flows"]
+                row = {"pps": (lab.received().packets - before) / seconds, "fps": flows / seconds}
+                found.setdefault(name + (" --unique-ip" if unique else ""), []).append(row)
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--packets", type=int, default=14_000)
+    parser.add_argument("--loops", type=int, default=50)
+    parser.add_argument("--squall", default=str(ROOT / "target/release/squall"))
+    parser.add_argument("--out", type=pathlib.Path)
+    args = parser.parse_args()
+    with Lab() as lab:
+        capture, slow = lab.folder / "imix.pcap", lab.folder / "gaps.pcap"
+        make(args.squall, capture, args.packets)
+        gaps(args.squall, slow, lab.folder)
+        found = speed(lab, args.squall, capture, args.loops, args.rounds)
+        report = lab.folder / "timing.json"
+        inside(lab, args.squall, "replay", str(slow), "-i", f"af_packet:{PORT_A}", "-q", "--json", str(report))
+        late = json.loads(report.read_text())["ports"][0]["tx"]["departure_error_ns"]
+    median = {name: {k: statistics.median(row[k] for row in rows) for k in ("pps", "fps")} for name, rows in found.items()}
+    base = {unique: median["tcpreplay" + unique] for unique in ("", " --unique-ip")}
+    print(f"{'':32} {'kpps':>7} {'of tcpreplay':>13} {'kfps':>9} {'of tcpreplay':>13}")
+    for name, row in median.items():
+        of = base[" --unique-ip" if name.endswith("--unique-ip") else ""]
+        print(f"{name:32} {row['pps'] / 1e3:7.0f} {row['pps'] / of['pps']:12.2f}x {row['fps'] / 1e3:9.2f} {row['fps'] / of['fps']:12.2f}x")
+    print(f"\nown timing, gaps of 2 us to 5 s: late by {late['p50'] / 1e3:.1f} us (median), {late['p99'] / 1e3:.1f} us (p99), {late['count']} frames")
+    if args.out:
+        args.out.write_text(json.dumps({"speed": found, "departure_error_ns": late}) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
