@@ -299,8 +299,11 @@ struct Region {
     networks: u32,
     /// No divisor in common with the number of addresses, and about that over the golden ratio.
     step: u32,
-    /// From which place on how many networks are left out before it: the networks in their order have no gaps.
-    gaps: [(u32, u32); 8],
+    /// The networks in their order have no gaps: from network `begins[i]` on, which is in place `places[i]`, `left_out[i]`
+    /// more are left out before it. Signed, as the compiler then compares all of them at once.
+    begins: [i32; 8],
+    places: [i32; 8],
+    left_out: [i32; 8],
 }
 
 /// Ranges of /16 networks, first and last.
@@ -322,17 +325,17 @@ static REGIONS: [Region; 2] = [Region::new(&LOCAL, 13_730_677), Region::new(&GLO
 
 impl Region {
     const fn new(ranges: &[(u32, u32)], step: u32) -> Self {
-        let mut gaps = [(u32::MAX, 0); 8];
+        let (mut begins, mut places, mut left_out) = ([i32::MAX; 8], [i32::MAX; 8], [0; 8]);
         let (mut networks, mut next, mut i) = (0, 0, 0);
         while i < ranges.len() {
             let (first, last) = ranges[i];
-            gaps[i] = (networks, first - next);
+            (begins[i], places[i], left_out[i]) = (first as i32, networks as i32, (first - next) as i32);
             networks += last - first + 1;
             next = last + 1;
             i += 1;
         }
         assert!(have_no_divisor_in_common((networks as u64) << 16, step as u64));
-        Self { networks, step, gaps }
+        Self { networks, step, begins, places, left_out }
     }
 
     const fn addresses(&self) -> u64 {
@@ -342,26 +345,27 @@ impl Region {
     /// Which region a /16 network is in, and its place there; `None` if its addresses are no hosts'.
     #[inline]
     fn of(network: u16) -> Option<(usize, u32)> {
-        let local = matches!(network, 0x0a00..=0x0aff | 0x6440..=0x647f | 0xac10..=0xac1f | 0xc0a8 | 0xc612 | 0xc613);
-        let which = usize::from(!local);
-        let (mut place, mut begin) = (u32::from(network), 0);
-        for &(from, left_out) in &REGIONS[which].gaps {
-            begin += left_out;
-            // The range begins at network `from` + all that was left out until there.
-            if from != u32::MAX && u32::from(network) >= from + begin {
-                place -= left_out;
-            }
+        let which = match network {
+            0x0a00..=0x0aff | 0x6440..=0x647f | 0xac10..=0xac1f | 0xc0a8 | 0xc612 | 0xc613 => 0,
+            0..=0x00ff | 0x7f00..=0x7fff | 0xa9fe | 0xe000.. => return None,
+            _ => 1,
+        };
+        let region = &REGIONS[which];
+        let mut place = i32::from(network);
+        for (begin, left_out) in region.begins.iter().zip(&region.left_out) {
+            place -= if i32::from(network) >= *begin { *left_out } else { 0 };
         }
-        // In a gap: it is counted as what comes behind.
-        let known = place < REGIONS[which].networks && REGIONS[which].network(place) == u32::from(network);
-        known.then_some((which, place))
+        Some((which, place as u32))
     }
 
     /// The network at a place.
     #[inline]
     fn network(&self, place: u32) -> u32 {
-        let left_out = self.gaps.iter().map(|&(from, left_out)| if place >= from { left_out } else { 0 });
-        place + left_out.sum::<u32>()
+        let mut network = place as i32;
+        for (from, left_out) in self.places.iter().zip(&self.left_out) {
+            network += if place as i32 >= *from { *left_out } else { 0 };
+        }
+        network as u32
     }
 }
 
@@ -413,11 +417,12 @@ fn unscramble(networks: u32, keys: &Keys, rank: u32) -> u32 {
     high << 16 | low
 }
 
-/// Two multiplications: after one alone, addresses side by side would stay at one distance.
+/// Of 16 bits. The product has their square, so that addresses side by side do not stay at one distance.
 #[inline]
 fn mix(value: u32, key: u64) -> u32 {
-    let product = (u64::from(value) ^ key).wrapping_mul(0xd6e8_feb8_6659_fd93);
-    ((product ^ product >> 32).wrapping_mul(0x9e6c_63d0_676a_9a99) >> 32) as u32
+    let value = u64::from(value);
+    let product = (value ^ key).wrapping_mul(value << 32 ^ key.rotate_left(24) ^ 0x9e6c_63d0_676a_9a99);
+    (product >> 32) as u32
 }
 
 #[inline]
