@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pathlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +13,7 @@ import numpy.typing as npt
 
 from . import _native
 from ._report import Cpu, Distribution, Memory
-from ._values import Arrays, read
+from ._values import Arrays, Figures, read
 
 Counts = npt.NDArray[np.uint64]
 
@@ -243,7 +242,7 @@ class FileInfo:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Info:
+class Info(Figures[_native.Info]):
     """What is in some captures.
 
     Attributes
@@ -266,6 +265,7 @@ class Info:
     cpu: Cpu
     memory: Memory
     _inner: _native.Info = field(init=False, repr=False, compare=False)
+    _core = _native.Info
 
     @classmethod
     def _from(cls, native: _native.Info) -> Info:
@@ -273,40 +273,10 @@ class Info:
         object.__setattr__(info, "_inner", native)
         return info
 
-    @classmethod
-    def from_json(cls, text: str) -> Info:
-        """The figures that `to_json` or the command line wrote.
-
-        Raises
-        ------
-        ValueError
-            They are none, or of another version.
-        """
-        return cls._from(_native.Info.from_json(text))
-
     @property
     def traffic(self) -> Traffic:
         """Of all files: the total, or the only one's."""
         return self.total or self.files[0].traffic
-
-    def to_json(self) -> str:
-        """The figures as the command line's ``--json`` has them."""
-        return self._inner.to_json()
-
-    def to_dict(self) -> dict[str, Any]:
-        """The figures as plain values."""
-        table: dict[str, Any] = json.loads(self.to_json())
-        return table
-
-    def to_html(self, path: str | os.PathLike[str]) -> None:
-        """Writes the figures with plots as one HTML file that needs no other.
-
-        Raises
-        ------
-        OSError
-            The file cannot be written.
-        """
-        pathlib.Path(path).write_text(self._inner.to_html(), encoding="utf-8")
 
     def summary(self) -> str:
         """The figures as text."""
@@ -315,12 +285,6 @@ class Info:
     def table(self) -> str:
         """A line for each file."""
         return self._inner.table()
-
-    @staticmethod
-    def json_schema() -> dict[str, Any]:
-        """The JSON schema of these figures."""
-        schema: dict[str, Any] = json.loads(_native.Info.schema())
-        return schema
 
     def __eq__(self, other: object) -> bool:
         return self.to_dict() == other.to_dict() if isinstance(other, Info) else NotImplemented

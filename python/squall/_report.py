@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
-import pathlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
@@ -14,12 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _native
-from ._values import Arrays, ByName, Streams, read
+from ._values import Arrays, ByName, Figures, Streams, read
 
 __all__ = [
     "Bursts",
     "CaptureFile",
     "CaptureReport",
+    "CaptureSample",
+    "CaptureSeries",
     "Cpu",
     "Distribution",
     "EqualBins",
@@ -933,7 +933,7 @@ class Series:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Report:
+class Report(Figures[_native.Report]):
     """What a run came to.
 
     Attributes
@@ -995,6 +995,7 @@ class Report:
     memory: Memory
     notes: tuple[str, ...]
     _inner: _native.Report = field(init=False, repr=False, compare=False)
+    _core = _native.Report
 
     @classmethod
     def _from(cls, native: _native.Report) -> Report:
@@ -1003,17 +1004,6 @@ class Report:
         report = read(cls, json.loads(text, object_hook=functools.partial(_with_bins, rows)))
         object.__setattr__(report, "_inner", native)
         return report
-
-    @classmethod
-    def from_json(cls, text: str) -> Report:
-        """The report that `to_json` or the command line wrote.
-
-        Raises
-        ------
-        ValueError
-            It is none, or of another version.
-        """
-        return cls._from(_native.Report.from_json(text))
 
     @functools.cached_property
     def series(self) -> tuple[Sample, ...]:
@@ -1041,34 +1031,9 @@ class Report:
             _columns(CaptureSeries, capture).get(""),
         )
 
-    def to_json(self) -> str:
-        """The report as the command line's ``--json`` has it."""
-        return self._inner.to_json()
-
-    def to_dict(self) -> dict[str, Any]:
-        """The report as plain values, series and histograms included."""
-        table: dict[str, Any] = json.loads(self.to_json())
-        return table
-
-    def to_html(self, path: str | os.PathLike[str]) -> None:
-        """Writes the report with plots as one HTML file that needs no other.
-
-        Raises
-        ------
-        OSError
-            The file cannot be written.
-        """
-        pathlib.Path(path).write_text(self._inner.to_html(), encoding="utf-8")
-
     def summary(self, width: int = 100, color: bool = False) -> str:
         """The report as text tables, `width` columns (at least 60), with ANSI colours or without."""
         return self._inner.summary(width, color)
-
-    @staticmethod
-    def json_schema() -> dict[str, Any]:
-        """The JSON schema of reports."""
-        schema: dict[str, Any] = json.loads(_native.Report.schema())
-        return schema
 
     def __str__(self) -> str:
         return self.summary()

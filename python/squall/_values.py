@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import sys
+import json
+import os
+import pathlib
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Generic, Protocol, TypeVar, overload
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, overload
 
 import numpy as np
 
@@ -22,8 +24,64 @@ class _Named(Protocol):
     def name(self) -> str: ...
 
 
+class _Core(Protocol):
+    def to_json(self) -> str: ...
+    def to_html(self) -> str: ...
+
+
+C = TypeVar("C", bound=_Core)
+F = TypeVar("F", bound="Figures[Any]")
 N = TypeVar("N", bound=_Named)
 T = TypeVar("T")
+
+
+class Figures(Generic[C]):
+    """Figures that the core holds: as JSON, as plain values, as a page."""
+
+    _inner: C
+    #: The core's class.
+    _core: ClassVar[Any]
+
+    @classmethod
+    def _from(cls, native: Any) -> Any:
+        raise NotImplementedError
+
+    @classmethod
+    def from_json(cls: type[F], text: str) -> F:
+        """What `to_json` or the command line wrote.
+
+        Raises
+        ------
+        ValueError
+            It is something else, or of another version.
+        """
+        figures: F = cls._from(cls._core.from_json(text))
+        return figures
+
+    def to_json(self) -> str:
+        """As the command line's ``--json`` has it."""
+        return self._inner.to_json()
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values, with all that is built on demand."""
+        table: dict[str, Any] = json.loads(self.to_json())
+        return table
+
+    def to_html(self, path: str | os.PathLike[str]) -> None:
+        """Writes one HTML file with plots that needs no other.
+
+        Raises
+        ------
+        OSError
+            The file cannot be written.
+        """
+        pathlib.Path(path).write_text(self._inner.to_html(), encoding="utf-8")
+
+    @classmethod
+    def json_schema(cls) -> dict[str, Any]:
+        """The JSON schema of `to_json`."""
+        schema: dict[str, Any] = json.loads(cls._core.schema())
+        return schema
 
 
 # No Sequence, though it has what makes one: that `"web" in streams` asks for a name would be an error to type checkers.
@@ -111,7 +169,7 @@ _known: dict[type, list[tuple[str, Callable[[Any], Any]]]] = {}
 def _converters(kind: type) -> list[tuple[str, Callable[[Any], Any]]]:
     """How each field of `kind` is read; asked once for each of thousands of values."""
     if kind not in _known:
-        hints = typing.get_type_hints(kind, vars(sys.modules[kind.__module__]))
+        hints = typing.get_type_hints(kind)
         _known[kind] = [(f.name, _converter(hints[f.name])) for f in dataclasses.fields(kind) if f.init]
     return _known[kind]
 

@@ -1,6 +1,9 @@
 //! One line a packet, for eyes.
 
-use std::io::{self, BufWriter, Write};
+use std::{
+    io::{self, BufWriter, Write},
+    str::FromStr,
+};
 
 use squall_pcap::{InterfaceFormat, LinkType};
 
@@ -27,6 +30,36 @@ pub enum Stamp {
     /// Seconds since the packet before.
     Delta,
     None,
+}
+
+impl Stamp {
+    const NAMED: [(&str, Self); 6] = [
+        ("clock", Self::Clock),
+        ("date", Self::Date),
+        ("epoch", Self::Epoch),
+        ("relative", Self::Relative),
+        ("delta", Self::Delta),
+        ("none", Self::None),
+    ];
+    /// What [`FromStr`] takes.
+    pub const NAMES: [&str; 6] = {
+        let mut names = [""; 6];
+        let mut i = 0;
+        while i < names.len() {
+            names[i] = Self::NAMED[i].0;
+            i += 1;
+        }
+        names
+    };
+}
+
+impl FromStr for Stamp {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let named = Self::NAMED.into_iter().find(|(name, _)| *name == text);
+        named.map(|(_, stamp)| stamp).ok_or_else(|| format!("{text:?}: expected one of {}", Self::NAMES.join(", ")))
+    }
 }
 
 pub(crate) struct Printer {
@@ -91,6 +124,14 @@ impl Printer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stamp_is_told_by_name() {
+        for (name, stamp) in Stamp::NAMES.into_iter().zip(Stamp::NAMED) {
+            assert_eq!((name, name.parse()), (stamp.0, Ok(stamp.1)));
+        }
+        assert!("Clock".parse::<Stamp>().is_err_and(|e| e.contains("clock, date, epoch")));
+    }
 
     #[test]
     fn stamps_are_what_was_asked_for() {

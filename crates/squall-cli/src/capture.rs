@@ -5,7 +5,10 @@ use std::{
     process::ExitCode,
 };
 
-use clap::ValueEnum;
+use clap::{
+    ValueEnum,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
 use squall::{
     Capture, Error, Session,
     capturing::{self, Compression, OnFull, Options, PreTrigger, Print, Rotate, Stamp, Stop, SuperFrames},
@@ -57,8 +60,8 @@ pub struct Args {
     #[arg(long)]
     print: bool,
     /// What a line begins with: clock and date (UTC), epoch, relative or delta (seconds), none [default: clock]
-    #[arg(long, value_enum, value_name = "STAMP", hide_possible_values = true)]
-    print_time: Option<PrintTime>,
+    #[arg(long, value_name = "STAMP", value_parser = stamps(), hide_possible_values = true)]
+    print_time: Option<Stamp>,
     /// What becomes of several frames that the kernel or the NIC has joined: cut into the frames of the wire, or kept
     #[arg(long, value_enum, value_name = "cut|keep", default_value = "cut", hide_possible_values = true)]
     super_frames: Joined,
@@ -151,16 +154,6 @@ enum Direction {
     Out,
     #[value(alias = "inout")]
     Both,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum PrintTime {
-    Clock,
-    Date,
-    Epoch,
-    Relative,
-    Delta,
-    None,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -281,16 +274,7 @@ fn options(args: &Args) -> Result<Options, Error> {
             filters: Vec::new(),
         }),
         stop: Stop { packets: args.end.count, octets: args.end.size, files: args.end.files },
-        print: prints.then_some(Print {
-            stamp: match args.print_time {
-                None | Some(PrintTime::Clock) => Stamp::Clock,
-                Some(PrintTime::Date) => Stamp::Date,
-                Some(PrintTime::Epoch) => Stamp::Epoch,
-                Some(PrintTime::Relative) => Stamp::Relative,
-                Some(PrintTime::Delta) => Stamp::Delta,
-                Some(PrintTime::None) => Stamp::None,
-            },
-        }),
+        print: prints.then_some(Print { stamp: args.print_time.unwrap_or_default() }),
         flush: files.packet_buffered,
         ..Options::default()
     })
@@ -377,6 +361,11 @@ fn size(text: &str) -> Result<u64, String> {
         Ok(0) => Err("expected 1 octet or more, such as 500MB, 1GB, 64MiB".into()),
         octets => octets.map_err(|e| e.to_string()),
     }
+}
+
+/// By name; clap tells shells which there are.
+fn stamps() -> impl TypedValueParser<Value = Stamp> {
+    PossibleValuesParser::new(Stamp::NAMES).try_map(|name| name.parse::<Stamp>())
 }
 
 /// `drop-newest`, `truncate:96`
