@@ -1,11 +1,6 @@
 //! `squall edit`: captures rewritten, merged, split.
 
-use std::{
-    io::{self, IsTerminal, Write},
-    path::PathBuf,
-    process::ExitCode,
-    time::{Duration, Instant},
-};
+use std::{path::PathBuf, process::ExitCode};
 
 use squall::{
     Error,
@@ -21,7 +16,7 @@ use squall::{
     units::{Nanos, parse_count},
 };
 
-use crate::{args::command_line, drive::Signals, output};
+use crate::{args::command_line, drive::Signals, output, progress::ProgressLine};
 
 /// Rewrites captures: addresses, ports, tags, lengths, link types, times; merges and splits them
 #[derive(Debug, clap::Args)]
@@ -321,9 +316,10 @@ pub fn edit(args: &Args) -> Result<ExitCode, Error> {
     let signals = Signals::catch()?;
     // Made before hours of writing, not after.
     let json = args.json.as_deref().filter(|name| *name != "-").map(output::create).transpose()?;
-    let mut line = ProgressLine::new(!args.quiet && io::stderr().is_terminal());
+    let mut line = ProgressLine::new(args.quiet);
     let edited = edit_captures(inputs, out, &args.settings(), |progress| {
-        line.update(progress);
+        let seconds = line.began().elapsed().as_secs_f64();
+        line.update(|| so_far(progress, seconds));
         !signals.came()
     });
     line.clear();
@@ -388,42 +384,14 @@ fn told(edited: &Edited) -> String {
     text
 }
 
-/// How far it is, on a terminal.
-struct ProgressLine {
-    on: bool,
-    shown: bool,
-    began: Instant,
-    last: Instant,
-}
-
-impl ProgressLine {
-    fn new(on: bool) -> Self {
-        let now = Instant::now();
-        Self { on, shown: false, began: now, last: now }
+/// How far it is, `seconds` after it began.
+fn so_far(progress: &Progress, seconds: f64) -> String {
+    let rate = progress.octets as f64 / seconds;
+    let mut text =
+        format!("{} packets, {}", human::short_count(progress.packets), human::si(progress.octets as f64, "B"));
+    if let Some(all) = progress.all_octets.filter(|all| *all >= progress.octets) {
+        let left = (all - progress.octets) as f64 / rate.max(1.0);
+        text += &format!(" of {}, {} left", human::si(all as f64, "B"), human::seconds(left.ceil()));
     }
-
-    fn update(&mut self, progress: &Progress) {
-        // What is over in a moment needs no progress.
-        if !self.on || self.last.elapsed() < Duration::from_millis(200) || self.began.elapsed().as_millis() < 500 {
-            return;
-        }
-        self.last = Instant::now();
-        let rate = progress.octets as f64 / self.began.elapsed().as_secs_f64();
-        let mut text =
-            format!("{} packets, {}", human::short_count(progress.packets), human::si(progress.octets as f64, "B"));
-        if let Some(all) = progress.all_octets.filter(|all| *all >= progress.octets) {
-            let left = (all - progress.octets) as f64 / rate.max(1.0);
-            text += &format!(" of {}, {} left", human::si(all as f64, "B"), human::seconds(left.ceil()));
-        }
-        text += &format!(", {}", human::si(rate, "B/s"));
-        eprint!("\r\x1b[K{text}");
-        let _ = io::stderr().flush();
-        self.shown = true;
-    }
-
-    fn clear(&mut self) {
-        if std::mem::take(&mut self.shown) {
-            eprint!("\r\x1b[K");
-        }
-    }
+    text + &format!(", {}", human::si(rate, "B/s"))
 }

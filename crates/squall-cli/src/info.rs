@@ -1,10 +1,10 @@
 //! `squall info`: what is in captures.
 
 use std::{
-    io::{self, IsTerminal, Write},
-    path::PathBuf,
+    io::{self, IsTerminal},
+    path::{Path, PathBuf},
     process::ExitCode,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use squall::{
@@ -14,7 +14,7 @@ use squall::{
     units::Nanos,
 };
 
-use crate::{args::command_line, drive::Signals, output};
+use crate::{args::command_line, drive::Signals, output, progress::ProgressLine};
 
 /// Tells what is in captures: packets, rates, protocols, lengths, gaps, flows
 #[derive(Debug, clap::Args)]
@@ -87,9 +87,14 @@ pub fn info(args: &Args) -> Result<ExitCode, Error> {
     // Made before hours of reading, not after.
     let json = args.json.as_deref().filter(|name| *name != "-").map(output::create).transpose()?;
     let html = args.report.as_ref().map(|path| output::create(&path.to_string_lossy())).transpose()?;
-    let mut line = ProgressLine::new(!args.quiet && io::stderr().is_terminal());
+    let mut line = ProgressLine::new(args.quiet);
+    let mut file = (0, line.began());
     let read = read(&args.files, &settings, |progress| {
-        line.update(&args.files, progress);
+        // The file, and when it began.
+        if file.0 != progress.file {
+            file = (progress.file, Instant::now());
+        }
+        line.update(|| so_far(&args.files[progress.file], progress, file.1.elapsed().as_secs_f64()));
         !signals.came()
     });
     line.clear();
@@ -121,56 +126,17 @@ pub fn info(args: &Args) -> Result<ExitCode, Error> {
     Ok(ExitCode::from(if info.files.iter().any(|file| file.fault.is_some()) { 2 } else { 0 }))
 }
 
-/// How far the reading is, on a terminal.
-struct ProgressLine {
-    shown: bool,
-    on: bool,
-    began: Instant,
-    last: Instant,
-    /// The file, and when it began.
-    file: (usize, Instant),
-}
-
-impl ProgressLine {
-    fn new(on: bool) -> Self {
-        let now = Instant::now();
-        Self { shown: false, on, began: now, last: now, file: (0, now) }
+/// How far the reading of a file is, `seconds` after it began.
+fn so_far(file: &Path, progress: &Progress, seconds: f64) -> String {
+    let rate = progress.octets as f64 / seconds.max(0.001);
+    let mut text = format!("{}: {}", file.display(), human::si(progress.octets as f64, "B"));
+    if let Some(all) = progress.file_octets.filter(|all| *all >= progress.octets) {
+        let left = (all - progress.octets) as f64 / rate.max(1.0);
+        let share = human::ratio(progress.octets as f64 / all as f64);
+        text += &format!(" of {} ({share}), ", human::si(all as f64, "B"));
+        text += &format!("{}, {} left", human::si(rate, "B/s"), human::seconds(left.ceil()));
+    } else {
+        text += &format!(", {}", human::si(rate, "B/s"));
     }
-
-    fn update(&mut self, files: &[PathBuf], progress: &Progress) {
-        // What is over in a moment needs no progress.
-        if !self.on || self.last.elapsed() < Duration::from_millis(200) || self.began.elapsed().as_millis() < 500 {
-            return;
-        }
-        self.last = Instant::now();
-        if self.file.0 != progress.file {
-            self.file = (progress.file, self.last);
-        }
-        let elapsed = self.file.1.elapsed().as_secs_f64().max(0.001);
-        let rate = progress.octets as f64 / elapsed;
-        let mut text = format!("{}: {}", files[progress.file].display(), human::si(progress.octets as f64, "B"));
-        if let Some(all) = progress.file_octets.filter(|all| *all >= progress.octets) {
-            let left = (all - progress.octets) as f64 / rate.max(1.0);
-            text += &format!(
-                " of {} ({}), ",
-                human::si(all as f64, "B"),
-                human::ratio(progress.octets as f64 / all as f64)
-            );
-            text += &format!("{}, {} left", human::si(rate, "B/s"), human::seconds(left.ceil()));
-        } else {
-            text += &format!(", {}", human::si(rate, "B/s"));
-        }
-        text += &format!(", {} packets", human::short_count(progress.packets));
-        let width = terminal_size::terminal_size_of(io::stderr()).map_or(80, |(width, _)| usize::from(width.0));
-        let text: String = text.chars().filter(|c| !c.is_control()).take(width.saturating_sub(1)).collect();
-        eprint!("\r\x1b[K{text}");
-        let _ = io::stderr().flush();
-        self.shown = true;
-    }
-
-    fn clear(&mut self) {
-        if std::mem::take(&mut self.shown) {
-            eprint!("\r\x1b[K");
-        }
-    }
+    text + &format!(", {} packets", human::short_count(progress.packets))
 }

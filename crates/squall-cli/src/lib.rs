@@ -18,6 +18,7 @@ mod plan;
 mod ports;
 mod prep;
 mod probe;
+mod progress;
 mod recv;
 mod replay;
 mod run;

@@ -17,7 +17,7 @@ use squall_units::{Cut, FCS_LEN, Nanos, Picos};
 use crate::{
     Clock, PortTx,
     clock::Watch,
-    transmit::{Budget, OVERTIME},
+    transmit::{Blocked, Budget, OVERTIME},
 };
 
 /// Chunks that are read ahead at most: some megabytes.
@@ -83,7 +83,7 @@ struct Out {
     queue: Box<dyn TxQueue>,
     /// Frames handed over at once.
     limit: usize,
-    blocked_since: Option<Nanos>,
+    blocked: Blocked,
     counters: PortTx,
 }
 
@@ -134,7 +134,7 @@ impl Replayer {
         let out = |(port, queue, limit): (usize, Box<dyn TxQueue>, usize)| Out {
             queue,
             limit: limit.clamp(1, BATCH),
-            blocked_since: None,
+            blocked: Blocked::default(),
             counters: PortTx { port, fingerprint: fingerprint.then(Fingerprint::default), ..PortTx::default() },
         };
         let feed_held = feed.held;
@@ -311,7 +311,7 @@ impl Replayer {
         if self.allowed != u64::MAX {
             self.allowed -= filled as u64;
         }
-        out.account_blocked(now, blocked);
+        out.blocked.note(now, blocked, &mut out.counters);
         (self.filled, self.out) = (self.at + filled, usize::from(port));
         filled > 0
     }
@@ -324,7 +324,7 @@ impl Replayer {
             Ok(sent) => {
                 let after = watch.now();
                 out.counters.sending = out.counters.sending + after.saturating_sub(before);
-                out.account_blocked(before, sent < wanted);
+                out.blocked.note(before, sent < wanted, &mut out.counters);
                 out.counters.retried += (wanted - sent) as u64;
                 out.credit(&self.chunk, self.at..self.at + sent, (before, after), self.clock, self.shift.0);
                 self.at += sent;
@@ -401,17 +401,6 @@ impl Replayer {
 }
 
 impl Out {
-    fn account_blocked(&mut self, now: Nanos, blocked: bool) {
-        match (self.blocked_since, blocked) {
-            (None, true) => self.blocked_since = Some(now),
-            (Some(since), _) => {
-                self.counters.blocked = self.counters.blocked + now.saturating_sub(since);
-                self.blocked_since = blocked.then_some(now);
-            }
-            (None, false) => {}
-        }
-    }
-
     /// The port has taken these frames of `chunk`, between the two instants.
     #[inline]
     fn credit(

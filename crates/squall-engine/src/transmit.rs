@@ -70,7 +70,7 @@ pub(crate) struct Transmitter {
     groups: Groups,
     batch: u64,
     hand: Box<Hand>,
-    blocked_since: Option<Nanos>,
+    blocked: Blocked,
     /// With many streams there is one departure histogram for all: one each would push the streams out of the cache.
     shared_errors: bool,
     /// The run's time was up before all that was due had left.
@@ -89,6 +89,21 @@ struct Hand {
     prints: [Fingerprint; BATCH],
     filled: usize,
     done: usize,
+}
+
+/// Since when a port has taken no frames though some were at hand.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Blocked(Option<Nanos>);
+
+impl Blocked {
+    /// What was tried at `now` went through, or was `blocked`.
+    #[inline]
+    pub fn note(&mut self, now: Nanos, blocked: bool, counters: &mut PortTx) {
+        if let Some(since) = self.0 {
+            counters.blocked = counters.blocked + now.saturating_sub(since);
+        }
+        self.0 = blocked.then_some(now);
+    }
 }
 
 /// Frames in a row of one stream.
@@ -176,7 +191,7 @@ impl Transmitter {
                 filled: 0,
                 done: 0,
             }),
-            blocked_since: None,
+            blocked: Blocked::default(),
             shared_errors: false,
             overdue: false,
             counters: PortTx { port, fingerprint: fingerprint.then(Fingerprint::default), ..PortTx::default() },
@@ -383,7 +398,7 @@ impl Transmitter {
         }
         let full = self.schedule_and_fill(now, at, horizon, budget, scratch);
         if self.hand.filled == 0 {
-            self.account_blocked(now, full);
+            self.blocked.note(now, full, &mut self.counters);
             self.finish_if_over(at, budget);
             return false;
         }
@@ -542,7 +557,7 @@ impl Transmitter {
             Ok(sent) => {
                 let after = watch.now();
                 self.counters.sending = self.counters.sending + after.saturating_sub(before);
-                self.account_blocked(before, sent < wanted);
+                self.blocked.note(before, sent < wanted, &mut self.counters);
                 self.credit(sent, before, after);
                 sent > 0
             }
@@ -556,17 +571,6 @@ impl Transmitter {
                 self.done = true;
                 false
             }
-        }
-    }
-
-    fn account_blocked(&mut self, now: Nanos, blocked: bool) {
-        match (self.blocked_since, blocked) {
-            (None, true) => self.blocked_since = Some(now),
-            (Some(since), _) => {
-                self.counters.blocked = self.counters.blocked + now.saturating_sub(since);
-                self.blocked_since = blocked.then_some(now);
-            }
-            (None, false) => {}
         }
     }
 

@@ -1,0 +1,48 @@
+//! How far a long work is, in one line that is written over and over on a terminal.
+
+use std::{
+    io::{self, IsTerminal, Write},
+    time::{Duration, Instant},
+};
+
+/// Such a line; nothing off a terminal, and nothing of what is over in a moment.
+pub struct ProgressLine {
+    on: bool,
+    shown: bool,
+    began: Instant,
+    last: Instant,
+}
+
+const EVERY: Duration = Duration::from_millis(200);
+const MOMENT: Duration = Duration::from_millis(500);
+
+impl ProgressLine {
+    pub fn new(quiet: bool) -> Self {
+        let now = Instant::now();
+        Self { on: !quiet && io::stderr().is_terminal(), shown: false, began: now, last: now }
+    }
+
+    pub fn began(&self) -> Instant {
+        self.began
+    }
+
+    /// Shows what `text` says, now and then.
+    pub fn update(&mut self, text: impl FnOnce() -> String) {
+        if !self.on || self.last.elapsed() < EVERY || self.began.elapsed() < MOMENT {
+            return;
+        }
+        self.last = Instant::now();
+        let width = terminal_size::terminal_size_of(io::stderr()).map_or(80, |(width, _)| usize::from(width.0));
+        let text: String = text().chars().filter(|c| !c.is_control()).take(width.saturating_sub(1)).collect();
+        eprint!("\r\x1b[K{text}");
+        // A terminal that is gone needs no progress.
+        let _ = io::stderr().flush();
+        self.shown = true;
+    }
+
+    pub fn clear(&mut self) {
+        if std::mem::take(&mut self.shown) {
+            eprint!("\r\x1b[K");
+        }
+    }
+}
