@@ -17,8 +17,7 @@ Where tcprewrite 4.4.3 does something else, and why it is left out:
 - --pnat given twice and --endpoints change an ARP request's addresses the other way round, by a guess at its direction.
 - --seed, --enet-mac-seed, --tcp-sequence and --fuzz-seed draw other numbers; tcp-sequence shifts both directions by the
   same amount and leaves SACK blocks, which then acknowledge what was never sent.
-- 8000,8080,88888:80, an example of its manual, it does not read; Squall reads 8000,8080:80.
-- Cut packets: tcprewrite computes a checksum of what is left (and warns); Squall changes it by what changed."""
+- 8000,8080,88888:80, an example of its manual, it does not read; Squall reads 8000,8080:80."""
 
 import os
 import pathlib
@@ -150,7 +149,8 @@ def read(path):
 
 
 IPV4, ALL = "ipv4 group", "ipv4 group ipv6 arp"
-# Options that both have, and what for. With "sides" tcprewrite gets a cache of tcpprep, where Squall finds out.
+# Options that both have, and what for. With "sides" tcprewrite gets a cache of tcpprep, where Squall finds out; with "cache"
+# both get it, the other way round than Squall would find out.
 CASES = [
     (["--enet-dmac=00:11:22:33:44:55"], "ipv4 arp tagged"),
     (["--enet-smac=00:11:22:33:44:55"], "ipv4 group arp tagged"),
@@ -179,6 +179,8 @@ CASES = [
     (["-S", "10.0.0.0/8:9.0.0.0/8", "-D", "10.0.0.0/8:8.0.0.0/8"], IPV4),
     (["-e", "1.1.1.1:2.2.2.2"], "sides"),
     (["--pnat=10.0.0.0/24:1.1.1.0/24", "--pnat=10.0.0.0/24:2.2.2.0/24"], "sides"),
+    (["-e", "1.1.1.1:2.2.2.2", "--enet-smac=00:77:22:33:44:55,00:77:22:33:44:66"], "cache"),
+    (["--enet-dmac=00:11:22:33:44:55"], "cache"),
     (["-r", "53:5353,8080:80"], ALL + " tagged"),
     (["-r", "1000-2000:7,53:9,40000:1"], ALL + " tagged"),
     (["--fixcsum"], "wrong " + ALL),
@@ -201,6 +203,7 @@ def packets_of(what):
         "cut": cut,
         "tcp": lambda: [ipv4()[4], ipv6()[2]],
         "sides": lambda: ipv4()[:5],
+        "cache": ipv4,
         "fcs": lambda: [packet + b"\xde\xad\xbe\xef" for packet in ipv4() + ipv6()],
     }
     return [packet for word in what.split() for packet in made[word]()]
@@ -209,14 +212,16 @@ def packets_of(what):
 def compare(folder, options, what):
     source, theirs, ours = folder / "in.pcap", folder / "theirs.pcap", folder / "ours.pcap"
     write(source, packets_of(what), 100 if what == "cut" else 65535)
-    more = []
-    if what == "sides":
-        run("tcpprep", "--port", f"--pcap={source}", f"--cachefile={folder / 'cache'}")
+    more, both = [], []
+    if what in ("sides", "cache"):
+        how = "--port" if what == "sides" else "--cidr=10.0.0.2/32"
+        run("tcpprep", how, f"--pcap={source}", f"--cachefile={folder / 'cache'}")
         more = [f"--cachefile={folder / 'cache'}"]
+        both = more if what == "cache" else []
     if "--dlt=hdlc" in options:
         more += ["--hdlc-address=0x0f", "--hdlc-control=0"]
     run("tcprewrite", f"--infile={source}", f"--outfile={theirs}", *options, *more)
-    run(TOOL, "edit", "--quiet", source, ours, *options)
+    run(TOOL, "edit", "--quiet", source, ours, *options, *both)
     (their_link, their), (our_link, our) = read(theirs), read(ours)
     if their_link != our_link or len(their) != len(our):
         raise Failed(f"link type and packets {our_link}, {len(our)}, by tcprewrite {their_link}, {len(their)}")

@@ -180,6 +180,10 @@ pub struct EditArgs {
 #[derive(clap::Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Selection and time")]
 struct SelectArgs {
+    /// Who sends each packet, the client (primary) or the server: the cache of squall prep or tcpprep. Packets that it leaves
+    /// out stay as they are [default: found out where it matters]
+    #[arg(short, long, value_name = "FILE")]
+    cachefile: Option<PathBuf>,
     /// Only packets of these numbers: 1-5,9,100-
     #[arg(long, value_name = "LIST")]
     packets: Option<Numbers>,
@@ -293,7 +297,7 @@ impl EditArgs {
 
 impl Args {
     fn settings(&self) -> Settings {
-        let SelectArgs { packets, from, to, dedup, time_shift, time_scale } = self.select.clone();
+        let SelectArgs { cachefile: cache, packets, from, to, dedup, time_shift, time_scale } = self.select.clone();
         let time_shift_ns = time_shift.unwrap_or(0);
         let edits = Edits { packets, from, to, dedup, time_shift_ns, time_scale, ..self.edits.edits() };
         let split = match (self.several.split_count, self.several.split_time) {
@@ -301,7 +305,7 @@ impl Args {
             (None, Some(time)) => Some(Split::Time(time.0.max(1))),
             (None, None) => self.several.split_flows.then_some(Split::Flows),
         };
-        Settings { edits, merge: self.several.merge, split }
+        Settings { edits, merge: self.several.merge, split, cache }
     }
 }
 

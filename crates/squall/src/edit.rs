@@ -12,16 +12,17 @@ use std::{
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use squall_edit::{Counts, Editor, Edits, Meta, Operation, Reason, When};
+use squall_edit::{Counts, Editor, Edits, Meta, Operation, Reason, Side, When};
 use squall_measure::flow::{FlowTable, Headers, Link};
 use squall_pcap::{
     CaptureError, CaptureReader, Direction, Interface, InterfaceFormat, LinkType, PacketNotes, PcapFormat, Section,
 };
+use squall_replay::{Cache, Side as CacheSide};
 use squall_units::Nanos;
 
 pub use squall_edit as edits;
 
-use crate::{Error, info::FileFault};
+use crate::{Error, info::FileFault, prep};
 
 /// The version of [`Edited`].
 pub const SCHEMA: &str = "squall-edit/1";
@@ -33,6 +34,8 @@ pub struct Settings {
     /// Several files become one in the order of time; else one after the other.
     pub merge: bool,
     pub split: Option<Split>,
+    /// tcpprep's cache, which says who sends each packet; packets that it leaves out stay as they are.
+    pub cache: Option<PathBuf>,
 }
 
 /// When another file begins.
@@ -173,6 +176,7 @@ pub fn edit(
     mut go_on: impl FnMut(&Progress) -> bool,
 ) -> Result<Edited, Error> {
     let began = Instant::now();
+    let cache = settings.cache.as_deref().map(prep::read).transpose()?;
     let mut sources: Vec<Source> = inputs.iter().map(|path| Source::open(path)).collect::<Result<_, _>>()?;
     let all_octets = sources.iter().map(|source| source.octets).sum();
     let format = Format::of(out, &sources, settings)?;
@@ -181,6 +185,7 @@ pub fn edit(
     }
     let mut run = Run {
         edits: &settings.edits,
+        cache,
         editors: Vec::new(),
         origin_ns: None,
         sink: Sink::new(out, format, settings.split, sources.iter().filter_map(|source| source.id).collect()),
@@ -371,6 +376,7 @@ struct Counted {
 /// What is between reading and writing.
 struct Run<'a> {
     edits: &'a Edits,
+    cache: Option<Cache>,
     /// By link type of what is read.
     editors: Vec<(u16, Editor)>,
     origin_ns: Option<u64>,
@@ -383,13 +389,28 @@ impl Run<'_> {
         self.read.packets += 1;
         self.read.octets += packet.data.len() as u64;
         let Held { time_ns, wire_len, .. } = *packet;
-        let meta = Meta { time_ns, wire_len, number: self.read.packets, side: None };
+        let number = self.read.packets;
+        let side = match self.cache.as_ref().map(|cache| cache.side(number).ok_or(cache.len())) {
+            None => None,
+            Some(Ok(CacheSide::Primary)) => Some(Some(Side::Client)),
+            Some(Ok(CacheSide::Secondary)) => Some(Some(Side::Server)),
+            Some(Ok(CacheSide::Skip)) => Some(None),
+            Some(Err(packets)) => {
+                return Err(Error::Usage(format!(
+                    "packet {number}: the cache is of a capture of {packets} packets\n  try squall prep on this one"
+                )));
+            }
+        };
+        let meta = Meta { time_ns, wire_len, number, side: side.flatten() };
         self.origin_ns.get_or_insert(time_ns);
         let index = self.editor(packet.link_type)?;
         let (editor, sink) = (&mut self.editors[index].1, &mut self.sink);
         let from = From { source, interface: packet.interface, link_type: editor.link_type() };
         let notes =
             PacketNotes { direction: packet.direction, dropped: packet.dropped, comment: packet.comment.as_deref() };
+        if side == Some(None) && from.link_type == packet.link_type {
+            return sink.write(from, &packet.data, &meta, &notes);
+        }
         let mut failed = None;
         editor.edit(&packet.data, meta, &mut |octets, meta| {
             if failed.is_none() {

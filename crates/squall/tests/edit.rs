@@ -9,6 +9,7 @@ use squall::edit::{Edited, Settings, Split, edit, edits::Edits};
 use squall_pcap::{
     CaptureReader, Direction, InterfaceFormat, LinkType, PacketNotes, PcapFormat, PcapWriter, PcapngWriter, Resolution,
 };
+use squall_replay::{Cache, Side};
 
 /// A folder of the test's own, gone with it.
 struct Folder(PathBuf);
@@ -209,6 +210,26 @@ fn a_pcap_of_microseconds_stays_one() {
     run(&[input], &out, &finer);
     assert_eq!(CaptureReader::open(&out).unwrap().interfaces()[0].resolution, Resolution(9));
     assert_eq!(read(&out), [(1_001, 1)]);
+}
+
+#[test]
+fn a_cache_says_who_sends_and_what_stays_as_it_is() {
+    let folder = Folder::new("cache");
+    let (input, out, cache) = (folder.path("in.pcap"), folder.path("out.pcap"), folder.path("cache"));
+    write(&input, &[1, 2, 3]);
+    let mut sides = Cache::new("");
+    [Side::Secondary, Side::Skip, Side::Primary].into_iter().for_each(|side| sides.push(side));
+    fs::write(&cache, sides.to_bytes()).unwrap();
+    let edits = Edits { endpoints: Some("1.1.1.1:2.2.2.2".parse().unwrap()), ..Edits::default() };
+    let settings = Settings { edits, cache: Some(cache), ..Settings::default() };
+    run(std::slice::from_ref(&input), &out, &settings);
+    let mut reader = CaptureReader::open(&out).unwrap();
+    for src in [[2, 2, 2, 2], [10, 0, 0, 1], [1, 1, 1, 1]] {
+        assert_eq!(reader.next().unwrap().unwrap().data[26..30], src);
+    }
+    write(&input, &[1, 2, 3, 4]);
+    let error = edit(&[input], &out, &settings, |_| true).unwrap_err().to_string();
+    assert!(error.contains("packet 4: the cache is of a capture of 3 packets"), "{error}");
 }
 
 #[test]
