@@ -173,7 +173,11 @@ pub enum SplitError {
 }
 
 fn others(more: usize) -> String {
-    if more == 0 { String::new() } else { format!(", nor did {more} others") }
+    match more {
+        0 => String::new(),
+        1 => ", nor did another".to_owned(),
+        more => format!(", nor did {more} others"),
+    }
 }
 
 impl SplitError {
