@@ -194,7 +194,7 @@ struct SelectArgs {
     #[arg(long, value_name = "WHEN", value_parser = parse_when)]
     to: Option<When>,
     /// Drops a packet that is octet for octet one of the N - 1 before it [default: 5]
-    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "5", value_parser = clap::value_parser!(u32).range(2..=100_000))]
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "5", value_parser = clap::value_parser!(u32).range(2..=100_000))]
     dedup: Option<u32>,
     /// Shifts all times: 1h, -30s
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = shift)]
