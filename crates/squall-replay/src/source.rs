@@ -2,6 +2,7 @@
 
 use std::{
     borrow::Cow,
+    collections::VecDeque,
     io::{self, Read},
     sync::Arc,
 };
@@ -178,6 +179,9 @@ pub struct Source {
     next: usize,
     departing: Departing,
     sent: Vec<Sent>,
+    /// Of loops that are read and not sent to their ends: frames of all loops until there.
+    ends: VecDeque<u64>,
+    loops_sent: u64,
     stats: Option<Stats>,
     /// Frames that the loops before have given.
     given_before: u64,
@@ -207,6 +211,8 @@ impl Source {
             next: 0,
             departing: Departing::new(&replay),
             sent,
+            ends: VecDeque::new(),
+            loops_sent: 0,
             stats: replay.flows.map(Stats::new),
             given_before: 0,
             fault: None,
@@ -283,6 +289,9 @@ impl Source {
         self.given_before = self.departing.given;
         self.departing.loops += 1;
         let all = self.replay.loops != 0 && self.departing.loops >= self.replay.loops;
+        if self.fault.is_none() {
+            self.ends.push_back(self.departing.given);
+        }
         if given == 0 && self.fault.is_none() {
             self.fault = Some(ReplayError::Nothing(self.pass.tally.why()));
         }
@@ -319,6 +328,10 @@ impl Source {
                 stats.sent(frame.flow, frame.len, frame.time_ns);
             }
         }
+        let attempted: u64 = self.sent.iter().map(|sent| sent.attempted).sum();
+        while attempted > 0 && self.ends.pop_front_if(|end| *end <= attempted).is_some() {
+            self.loops_sent += 1;
+        }
     }
 
     /// What flows have been sent; `None` if they are not counted.
@@ -349,9 +362,9 @@ impl Source {
         self.pass.tally
     }
 
-    /// Loops that were given to their ends.
+    /// Loops of which all frames were dealt with.
     pub fn loops(&self) -> u64 {
-        self.departing.loops
+        self.loops_sent
     }
 
     /// Frames captured earlier than one before them: those leave right behind it.

@@ -126,7 +126,7 @@ pub struct ReplayShare {
     pub octets: u64,
 }
 
-/// Packets that were edited on the way; a loop counts anew what it edits anew.
+/// Packets that were edited as they were read, which is ahead of sending; a loop counts anew what it edits anew.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ReplayEdits {
     pub changed: u64,

@@ -329,6 +329,16 @@ fn what_was_not_sent_is_in_no_flow() {
     let (_, report) = sent(&folder, Replay { limit: Some(6), ..plain(&[&capture]) });
     let flows = report.replay.unwrap().flows.unwrap();
     assert_eq!((flows.flows, flows.flow_packets), (4, 6));
+    // The reader is many loops ahead when time is up. A loop takes 399 us: its first frame leaves with the last of the one
+    // before, and so 4 frames of the next loop leave within 4 us more.
+    for loops in [0, 20] {
+        let port = format!("pcap:{}", folder.path("stopped.pcap").display());
+        let mut session = Session::replay(Replay { loops: 0, ..plain(&[&capture]) }, [("A", port)]);
+        session.profile.stop.duration = Some(squall::units::Nanos(loops * 399_000 + 4_000));
+        let replay = session.open().unwrap().start().unwrap().finish().unwrap().replay.unwrap();
+        let flows = replay.flows.unwrap();
+        assert_eq!((replay.loops, flows.flow_packets), (loops, loops * 400 + 4));
+    }
 }
 
 #[test]

@@ -59,7 +59,7 @@ pub fn replay(report: &Report) -> String {
         }
     }
     if let Some(edited) = &replay.edited {
-        line(format_args!("Edited: {} packets changed, {} added", edited.changed, edited.added));
+        line(format_args!("Edited as they were read: {} packets changed, {} added", edited.changed, edited.added));
     }
     if let Some(flows) = replay.flows.as_ref().filter(|flows| flows.overflow_packets > 0) {
         let n = flows.overflow_packets;
