@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """`squall edit` and tcprewrite (Debian's tcpreplay) on the same captures, octet for octet, for every operation that means
-the same in both. Needs tcprewrite, tcpprep and cargo.
+the same in both. Needs tcprewrite and tcpprep.
 
 Where tcprewrite 4.4.3 does something else, and why it is left out:
 - It writes 33:33 over the first two octets of both MAC addresses of every IPv6 frame, whatever is asked for: these four
@@ -28,7 +28,7 @@ import subprocess
 import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+TOOL = os.environ.get("SQUALL", "target/debug/squall")
 CLIENT, SERVER = "020000000001", "020000000002"
 
 
@@ -236,13 +236,10 @@ def compare(folder, options, what):
 
 
 def main():
-    lacking = [tool for tool in ("tcprewrite", "tcpprep", "cargo") if shutil.which(tool) is None]
+    lacking = [tool for tool in ("tcprewrite", "tcpprep") if shutil.which(tool) is None]
     if lacking:
         print(f"SKIPPED: {', '.join(lacking)} not installed (scripts/setup system)")
         return 0
-    global TOOL
-    run("cargo", "build", "--quiet", "-p", "squall-cli", "--manifest-path", ROOT / "Cargo.toml", timeout=1800)
-    TOOL = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "debug/squall"
     failed = 0
     for options, what in CASES:
         with tempfile.TemporaryDirectory() as folder:

@@ -41,6 +41,8 @@ pub use values::{
 };
 
 pub use edit::Editor;
+pub use ip::is_routed;
+pub use sums::{Delta, TransportSum};
 
 /// A packet never becomes longer than this, octets: libpcap's MAXIMUM_SNAPLEN.
 pub const MAX_LEN: usize = 256 << 10;

@@ -9,7 +9,7 @@ use crate::{
     counts::Done,
     frame::Frame,
     ip::{self, be16},
-    sums::{Delta, transport_field},
+    sums::{Delta, TransportSum},
     values::bits_of,
 };
 
@@ -88,12 +88,8 @@ impl Network {
         if headers.key.version == 4 {
             header.apply(octets, headers.network as usize + 10);
         }
-        if let Some(at) = transport_field(&headers) {
-            if headers.key.protocol == protocol::UDP {
-                transport.apply_unless_none(octets, at);
-            } else {
-                transport.apply(octets, at);
-            }
+        if let Some(sum) = TransportSum::of(&headers) {
+            sum.change(octets, transport);
         }
     }
 

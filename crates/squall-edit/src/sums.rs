@@ -10,6 +10,18 @@ use crate::ip;
 pub struct Delta(u64);
 
 impl Delta {
+    /// Of four words in the place of four.
+    #[inline]
+    pub fn of_words(old: u64, new: u64) -> Self {
+        let words = |four: u64| (four >> 48) + (four >> 32 & 0xffff) + (four >> 16 & 0xffff) + (four & 0xffff);
+        Self(if old == new { 0 } else { words(!old) + words(new) })
+    }
+
+    #[inline]
+    pub fn and(self, other: Self) -> Self {
+        Self(self.0 + other.0)
+    }
+
     /// `odd`: the octets begin in the lower half of a word.
     #[inline]
     pub fn replace(&mut self, old: &[u8], new: &[u8], odd: bool) {
@@ -31,7 +43,7 @@ impl Delta {
 
     /// Of UDP, whose 0 says that there is no checksum: it stays, and none becomes 0.
     #[inline]
-    pub fn apply_unless_none(self, octets: &mut [u8], at: usize) {
+    fn apply_unless_none(self, octets: &mut [u8], at: usize) {
         if octets[at..at + 2] != [0, 0] {
             self.apply(octets, at);
             if octets[at..at + 2] == [0, 0] {
@@ -41,21 +53,42 @@ impl Delta {
     }
 }
 
-/// Where the checksum is that covers addresses or ports, if it was captured.
-#[inline]
-pub fn transport_field(headers: &Headers) -> Option<usize> {
-    if headers.fragment == Fragment::Later {
-        return None;
+/// A checksum that covers addresses and, if there are such, ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TransportSum {
+    /// From the packet's begin.
+    pub at: usize,
+    /// 0 says that there is none.
+    pub may_be_none: bool,
+}
+
+impl TransportSum {
+    /// That of a packet, if it was captured.
+    #[inline]
+    pub fn of(headers: &Headers) -> Option<Self> {
+        if headers.fragment == Fragment::Later {
+            return None;
+        }
+        let (offset, may_be_none) = match (headers.key.protocol, headers.key.version) {
+            (protocol::TCP, _) => (16, false),
+            (protocol::UDP | protocol::UDP_LITE, _) => (6, true),
+            (protocol::DCCP, _) => (6, false),
+            (protocol::ICMPV6, 6) => (2, false),
+            (protocol::OSPF, 6) => (12, false),
+            // SCTP's CRC and ICMP's checksum leave addresses out.
+            _ => return None,
+        };
+        let at = headers.transport as usize + offset;
+        (at + 2 <= headers.end as usize).then_some(Self { at, may_be_none })
     }
-    let offset = match (headers.key.protocol, headers.key.version) {
-        (protocol::TCP, _) => 16,
-        (protocol::UDP | protocol::UDP_LITE | protocol::DCCP, _) => 6,
-        (protocol::ICMPV6, 6) => 2,
-        // SCTP has a CRC, without addresses.
-        _ => return None,
-    };
-    let at = headers.transport as usize + offset;
-    (at + 2 <= headers.end as usize).then_some(at)
+
+    #[inline]
+    pub fn change(self, octets: &mut [u8], delta: Delta) {
+        match self.may_be_none {
+            true => delta.apply_unless_none(octets, self.at),
+            false => delta.apply(octets, self.at),
+        }
+    }
 }
 
 /// Why checksums were not computed.

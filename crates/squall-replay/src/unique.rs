@@ -21,8 +21,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use squall_measure::flow::{FlowKey, Fragment, Headers, Link, protocol};
-use squall_wire::checksum::fold;
+use squall_edit::{Delta, TransportSum, is_routed};
+use squall_measure::flow::{FlowKey, Headers, Link, protocol};
 
 /// Which change of addresses belongs to which loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,12 +130,9 @@ impl Change {
         if self.link == Link::Ethernet
             && let Some(key) = Headers::plain(octets)
         {
-            let at = if key.protocol == protocol::TCP { 34 + 16 } else { 34 + 6 };
-            return self.rewrite_ipv4::<BACK>(
-                octets,
-                14,
-                Some(Covering { at, both: true, none: key.protocol == protocol::UDP }),
-            );
+            let tcp = key.protocol == protocol::TCP;
+            let sum = TransportSum { at: 34 + if tcp { 16 } else { 6 }, may_be_none: !tcp };
+            return self.rewrite_ipv4::<BACK>(octets, 14, Some(sum));
         }
         self.rewrite_any::<BACK>(octets)
     }
@@ -145,14 +142,18 @@ impl Change {
         let headers = Headers::parse(octets, self.link);
         let network = headers.network as usize;
         match headers.key.version {
-            4 => self.rewrite_ipv4::<BACK>(octets, network, covering(octets, &headers)),
-            6 => self.rewrite_ipv6::<BACK>(octets, network, covering(octets, &headers)),
+            4 => self.rewrite_ipv4::<BACK>(octets, network, TransportSum::of(&headers)),
+            6 => {
+                // What is under the checksum is another destination than the header's (RFC 8200 §8.1).
+                let routed = is_routed(octets, &headers);
+                self.rewrite_ipv6::<BACK>(octets, network, TransportSum::of(&headers), routed)
+            }
             _ => false,
         }
     }
 
     #[inline]
-    fn rewrite_ipv4<const BACK: bool>(&self, octets: &mut [u8], network: usize, covering: Option<Covering>) -> bool {
+    fn rewrite_ipv4<const BACK: bool>(&self, octets: &mut [u8], network: usize, sum: Option<TransportSum>) -> bool {
         let Some(header) = octets[network..].first_chunk_mut::<20>() else { return false };
         let old = u64::from_be_bytes([
             header[12], header[13], header[14], header[15], header[16], header[17], header[18], header[19],
@@ -163,31 +164,36 @@ impl Change {
             return false;
         }
         header[12..].copy_from_slice(&new.to_be_bytes());
-        let difference = words(!old) + words(new);
-        update(header, 10, difference);
-        if let Some(Covering { at, both, none }) = covering {
-            let covered = if both { difference } else { words(!old >> 32) + words(new >> 32) };
-            update_transport(octets, at, covered, none);
+        let delta = Delta::of_words(old, new);
+        delta.apply(header, 10);
+        if let Some(sum) = sum {
+            sum.change(octets, delta);
         }
         true
     }
 
-    fn rewrite_ipv6<const BACK: bool>(&self, octets: &mut [u8], network: usize, covering: Option<Covering>) -> bool {
+    fn rewrite_ipv6<const BACK: bool>(
+        &self,
+        octets: &mut [u8],
+        network: usize,
+        sum: Option<TransportSum>,
+        routed: bool,
+    ) -> bool {
         let Some(header) = octets[network..].first_chunk_mut::<40>() else { return false };
-        let mut difference = 0;
+        let mut delta = Delta::default();
         let mut changed = false;
-        for (at, covered) in [(8, true), (24, covering.is_some_and(|c| c.both))] {
+        for (at, covered) in [(8, true), (24, !routed)] {
             let old = u128::from_be_bytes(std::array::from_fn(|i| header[at + i]));
             let new = self.ipv6::<BACK>(old);
             header[at..at + 16].copy_from_slice(&new.to_be_bytes());
             changed |= old != new;
             if covered {
                 // The network half is the same.
-                difference += words(!(old as u64)) + words(new as u64);
+                delta = delta.and(Delta::of_words(old as u64, new as u64));
             }
         }
-        if let Some(Covering { at, none, .. }) = covering.filter(|_| changed) {
-            update_transport(octets, at, difference, none);
+        if let Some(sum) = sum {
+            sum.change(octets, delta);
         }
         changed
     }
@@ -214,81 +220,6 @@ impl Change {
         let place = scramble64(address as u64);
         let place = if BACK { place.wrapping_sub(self.interface) } else { place.wrapping_add(self.interface) };
         address >> 64 << 64 | u128::from(unscramble64(place))
-    }
-}
-
-// --- checksums ---------------------------------------------------------------------------------------------------
-
-/// A transport's checksum that covers the addresses.
-#[derive(Clone, Copy, Debug)]
-struct Covering {
-    at: usize,
-    /// Not the destination's if that is another one's (RFC 8200 §8.1: a routing header with segments left).
-    both: bool,
-    /// 0 says that there is no checksum.
-    none: bool,
-}
-
-fn covering(octets: &[u8], headers: &Headers) -> Option<Covering> {
-    if headers.fragment == Fragment::Later {
-        return None;
-    }
-    let (offset, none) = match (headers.key.protocol, headers.key.version) {
-        (protocol::TCP, _) => (16, false),
-        (protocol::UDP | protocol::UDP_LITE, _) => (6, true),
-        (protocol::DCCP, _) => (6, false),
-        (protocol::ICMPV6, 6) => (2, false),
-        (protocol::OSPF, 6) => (12, false),
-        // SCTP's CRC and ICMP's checksum leave addresses out.
-        _ => return None,
-    };
-    let at = headers.transport as usize + offset;
-    let both = headers.key.version == 4 || !is_routed(octets, headers);
-    (at + 2 <= headers.end as usize).then_some(Covering { at, both, none })
-}
-
-/// Whether an IPv6 packet has a routing header with segments left.
-fn is_routed(octets: &[u8], headers: &Headers) -> bool {
-    let (mut kind, mut at) = (octets[headers.network as usize + 6], headers.network as usize + 40);
-    // The parser came this way: the headers in front of the transport are whole.
-    while at < headers.transport as usize {
-        let Some(&[next, len, _, left]) = octets[at..].first_chunk() else { return false };
-        if kind == 43 && left > 0 {
-            return true;
-        }
-        at += match kind {
-            44 => 8,
-            51 => 4 * usize::from(len) + 8,
-            _ => 8 * usize::from(len) + 8,
-        };
-        kind = next;
-    }
-    false
-}
-
-/// Sum of the four 16-bit words.
-#[inline]
-fn words(four: u64) -> u64 {
-    (four >> 48) + (four >> 32 & 0xffff) + (four >> 16 & 0xffff) + (four & 0xffff)
-}
-
-/// Equation 3 of RFC 1624: what was wrong before stays wrong. `difference`: complements of the old words, and the new.
-#[inline]
-fn update(octets: &mut [u8], at: usize, difference: u64) {
-    let old = u16::from_be_bytes([octets[at], octets[at + 1]]);
-    let new = !fold(u64::from(!old) + difference);
-    octets[at..at + 2].copy_from_slice(&new.to_be_bytes());
-}
-
-#[inline]
-fn update_transport(octets: &mut [u8], at: usize, difference: u64, none: bool) {
-    if !none {
-        update(octets, at, difference);
-    } else if octets[at..at + 2] != [0, 0] {
-        update(octets, at, difference);
-        if octets[at..at + 2] == [0, 0] {
-            octets[at..at + 2].copy_from_slice(&[0xff; 2]);
-        }
     }
 }
 
@@ -464,7 +395,7 @@ mod tests {
     use std::collections::HashSet;
 
     use proptest::prelude::*;
-    use squall_wire::checksum::sum;
+    use squall_wire::checksum::{fold, sum};
 
     use super::*;
 
