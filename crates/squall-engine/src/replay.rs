@@ -292,7 +292,7 @@ impl Replayer {
             if budget.octets == 0 {
                 break;
             }
-            let octets = &self.chunk.octets[frame.offset as usize..][..frame.len as usize];
+            let octets = self.chunk.frame(self.at + filled);
             let due = match frame.due {
                 Departure::AT_ONCE => now,
                 due => self.clock.instant(Picos(due.0 + shift)),

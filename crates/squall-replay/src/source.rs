@@ -205,7 +205,7 @@ impl Source {
         }
         let sent = vec![Sent::default(); ports.len()];
         let mut source = Self {
-            pass: Pass::new(ports, &replay)?,
+            pass: Pass::new(ports, &replay),
             gathered: Gathered::default(),
             stored: Vec::new(),
             next: 0,
@@ -601,11 +601,11 @@ struct Held {
 }
 
 impl Pass {
-    fn new(ports: Vec<u32>, replay: &Replay) -> Result<Self, ReplayError> {
+    fn new(ports: Vec<u32>, replay: &Replay) -> Self {
         let first_seen =
             SplitBy::Rule(Box::new(Split::new(By::Auto(Auto { mode: AutoMode::First, ..Auto::default() }))));
         let default = (ports.len() > 1).then_some(&first_seen);
-        Ok(Self {
+        Self {
             chooser: replay.split.as_ref().or(default).map(Chooser::new),
             editor: None,
             edited: squall_edit::Counts::default(),
@@ -620,7 +620,7 @@ impl Pass {
             next: 0,
             begins: true,
             tally: Tally::default(),
-        })
+        }
     }
 
     /// Shows all packets to a rule that must have seen them before it can tell their sides.
@@ -743,55 +743,50 @@ impl Pass {
         self.tally.octets += (held.end - held.begin) as u64;
         self.tally.cut += u64::from(((held.end - held.begin) as u32) < held.wire_len);
         let Self { ports, tally, begins, editor, chooser, number, .. } = self;
-        match held.ethernet(&head.octets) {
-            Err(_) => tally.not_ethernet += 1,
-            Ok(octets) => {
-                let number = *number;
-                let listed = self.include.as_ref().is_none_or(|numbers| numbers.hold(number))
-                    && !self.exclude.as_ref().is_some_and(|numbers| numbers.hold(number));
-                if !listed || self.filter.as_ref().is_some_and(|filter| filter.run(&octets, held.wire_len) == 0) {
-                    tally.unwanted += 1;
-                    return head.go_on();
-                }
-                let side = chooser.as_mut().map(|chooser| chooser.side(&octets, number));
-                let port = match side {
-                    None | Some(Side::Primary) => 0,
-                    Some(Side::Secondary) => (ports.len() - 1).min(1),
-                    Some(Side::Skip) => {
-                        tally.sideless += 1;
-                        return head.go_on();
-                    }
-                };
-                let most = ports[port].min(LONGEST) as usize;
-                let mut put = |octets: &[u8], time_ns: u64| {
-                    let truncated = octets.len() > most;
-                    if truncated && self.too_long != TooLong::Truncate {
-                        tally.too_long += 1;
-                        return;
-                    }
-                    let octets = &octets[..octets.len().min(most)];
-                    let flow = stats.as_mut().map_or(FlowId::default(), |stats| stats.flow(octets));
-                    let mark = Mark::new(octets.len(), port as u8, truncated, std::mem::take(begins));
-                    frames.push(octets, time_ns, flow, mark);
-                };
-                match editor {
-                    None => put(&octets, held.time_ns),
-                    Some(editor) => {
-                        let side = side.and_then(|side| match side {
-                            Side::Primary => Some(squall_edit::Side::Client),
-                            Side::Secondary => Some(squall_edit::Side::Server),
-                            Side::Skip => None,
-                        });
-                        let wire_len = held.wire_len.max(octets.len() as u32);
-                        let meta = Meta { time_ns: held.time_ns, wire_len, number, side };
-                        let mut made = 0;
-                        editor.edit(&octets, meta, &mut |octets, meta| {
-                            made += 1;
-                            put(octets, meta.time_ns);
-                        });
-                        tally.edited_out += u64::from(made == 0);
-                    }
-                }
+        let Ok(octets) = held.ethernet(&head.octets) else {
+            tally.not_ethernet += 1;
+            return head.go_on();
+        };
+        let number = *number;
+        let listed = self.include.as_ref().is_none_or(|numbers| numbers.hold(number))
+            && !self.exclude.as_ref().is_some_and(|numbers| numbers.hold(number));
+        if !listed || self.filter.as_ref().is_some_and(|filter| filter.run(&octets, held.wire_len) == 0) {
+            tally.unwanted += 1;
+            return head.go_on();
+        }
+        let side = chooser.as_mut().map(|chooser| chooser.side(&octets, number));
+        let port = match side {
+            None | Some(Side::Primary) => 0,
+            Some(Side::Secondary) => (ports.len() - 1).min(1),
+            Some(Side::Skip) => {
+                tally.sideless += 1;
+                return head.go_on();
+            }
+        };
+        let most = ports[port].min(LONGEST) as usize;
+        let mut put = |octets: &[u8], time_ns: u64| {
+            let truncated = octets.len() > most;
+            if truncated && self.too_long != TooLong::Truncate {
+                tally.too_long += 1;
+                return;
+            }
+            let octets = &octets[..octets.len().min(most)];
+            let flow = stats.as_mut().map_or(FlowId::default(), |stats| stats.flow(octets));
+            let mark = Mark::new(octets.len(), port as u8, truncated, std::mem::take(begins));
+            frames.push(octets, time_ns, flow, mark);
+        };
+        match editor {
+            None => put(&octets, held.time_ns),
+            Some(editor) => {
+                let wire_len = held.wire_len.max(octets.len() as u32);
+                let side = side.and_then(Side::sender);
+                let meta = Meta { time_ns: held.time_ns, wire_len, number, side };
+                let mut made = 0;
+                editor.edit(&octets, meta, &mut |octets, meta| {
+                    made += 1;
+                    put(octets, meta.time_ns);
+                });
+                tally.edited_out += u64::from(made == 0);
             }
         }
         head.go_on();

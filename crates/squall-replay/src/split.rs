@@ -30,6 +30,17 @@ pub enum Side {
     Skip,
 }
 
+impl Side {
+    /// Who sends what leaves there; `None` of what does not leave.
+    pub fn sender(self) -> Option<squall_edit::Side> {
+        match self {
+            Self::Primary => Some(squall_edit::Side::Client),
+            Self::Secondary => Some(squall_edit::Side::Server),
+            Self::Skip => None,
+        }
+    }
+}
+
 /// How packets are split.
 #[derive(Clone, Debug)]
 pub struct Split {

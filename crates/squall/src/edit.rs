@@ -12,12 +12,12 @@ use std::{
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use squall_edit::{Counts, Editor, Edits, Meta, Operation, Reason, Side, When};
+use squall_edit::{Counts, Editor, Edits, Meta, Operation, Reason, When};
 use squall_measure::flow::{FlowTable, Headers, Link};
 use squall_pcap::{
     CaptureError, CaptureReader, Direction, Interface, InterfaceFormat, LinkType, PacketNotes, PcapFormat, Section,
 };
-use squall_replay::{Cache, Side as CacheSide};
+use squall_replay::Cache;
 use squall_units::Nanos;
 
 pub use squall_edit as edits;
@@ -392,9 +392,7 @@ impl Run<'_> {
         let number = self.read.packets;
         let side = match self.cache.as_ref().map(|cache| cache.side(number).ok_or(cache.len())) {
             None => None,
-            Some(Ok(CacheSide::Primary)) => Some(Some(Side::Client)),
-            Some(Ok(CacheSide::Secondary)) => Some(Some(Side::Server)),
-            Some(Ok(CacheSide::Skip)) => Some(None),
+            Some(Ok(side)) => Some(side.sender()),
             Some(Err(packets)) => {
                 return Err(Error::Usage(format!(
                     "packet {number}: the cache is of a capture of {packets} packets\n  try squall prep on this one"

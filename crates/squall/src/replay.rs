@@ -12,14 +12,14 @@ use squall_engine::Replayed;
 use squall_measure::{census::Share, flow};
 use squall_port::ETHERNET;
 use squall_replay::{
-    Cache, Chunk, Gap, Input, Replay, Source, Split, SplitBy, Timing,
+    Chunk, Gap, Input, Replay, Source, Split, SplitBy, Timing,
     split::{Auto, By},
     stats::Summary,
 };
 use squall_units::{FCS_LEN, L1_OVERHEAD, Nanos, Rate, RateUnit, UnitError};
 
 use crate::{
-    Error,
+    Error, prep,
     report::{PortReport, ReplayEdits, ReplayFlows, ReplayPort, ReplayRead, ReplayReport, ReplayShare},
 };
 
@@ -86,16 +86,6 @@ pub fn filter(expression: &str) -> Result<Arc<squall_bpf::classic::Filter>, Erro
     Ok(Arc::new(filter.program.clone()))
 }
 
-/// The sides of packets as tcpprep or `squall prep` wrote them.
-///
-/// # Errors
-/// [`Error::Usage`]: a file that cannot be read, or is no such cache.
-pub fn cache(path: &Path) -> Result<Arc<Cache>, Error> {
-    let wrong = |problem: String| Error::Usage(format!("{}: {problem}", path.display()));
-    let octets = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
-    Cache::parse(&octets).map(Arc::new).map_err(|error| wrong(error.to_string()))
-}
-
 /// What tells two ports' packets apart: `kind` is `cache` (`text` names its file), `auto`, `cidr`, `regex`, `mac` or `port`
 /// (of services, without a text); `reverse` exchanges the ports.
 ///
@@ -106,7 +96,7 @@ pub fn split(kind: &str, text: &str, reverse: bool) -> Result<SplitBy, Error> {
         "cache" if reverse => {
             return Err(Error::Usage(format!("{text} says which port is whose\n  try to exchange the ports")));
         }
-        "cache" => return cache(Path::new(text)).map(SplitBy::Cache),
+        "cache" => return prep::read(Path::new(text)).map(|cache| SplitBy::Cache(Arc::new(cache))),
         "auto" => text.parse().map(|mode| By::Auto(Auto { mode, ..Auto::default() })),
         "cidr" => By::cidr(text),
         "regex" => By::regex(text),
