@@ -103,6 +103,23 @@ const TABLE: &[Row] = &[
         must_not_call: &[NOW, THREADS, SOCKETS],
     },
     Row {
+        number: 3,
+        // What is said over flows, and how many flows there are.
+        crates: &["squall-apps"],
+        may_use: &["squall-tcp"],
+        rows_below: 3,
+        must_not: &[SYSTEM, RUNTIME, CLOCK, HTTP, PYTHON, COMMAND_LINE, TOML],
+        must_not_call: &[NOW, THREADS, SOCKETS],
+    },
+    Row {
+        number: 3,
+        crates: &["squall-flows"],
+        may_use: &["squall-tcp", "squall-apps", "squall-host"],
+        rows_below: 3,
+        must_not: &[SYSTEM, RUNTIME, CLOCK, HTTP, PYTHON, COMMAND_LINE, TOML],
+        must_not_call: &[NOW, THREADS, SOCKETS],
+    },
+    Row {
         number: 4,
         crates: &["squall-port-linux", "squall-port-dpdk"],
         may_use: &["squall-port", "squall-units", "squall-bpf"],
