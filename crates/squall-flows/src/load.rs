@@ -1,0 +1,248 @@
+//! What load there is to be: templates, how often each of them begins a flow, for how long.
+
+use squall_program::{Gap, GapLaw, Pattern, Timeline};
+use squall_tcp::{FlowKind, Tunables};
+use squall_units::{Nanos, Picos};
+
+use crate::{
+    network::Network,
+    pool::{Pool, PoolError, Tuples},
+};
+
+/// The load of a run: the same value on all its sides and workers.
+#[derive(Clone, Debug)]
+pub struct Load {
+    pub clients: Vec<Pool>,
+    pub servers: Vec<Pool>,
+    pub templates: Vec<Template>,
+    /// What templates with a weight come to together.
+    pub target: Option<Target>,
+    pub ramp: Ramp,
+    pub limits: Limits,
+    /// How long flows that are open at the end may go on, before they are aborted and counted so.
+    pub drain: Nanos,
+    /// An arrival that could not begin for so long is given up, and counted as `late`: the generator is the bound.
+    pub patience: Nanos,
+    pub seed: u64,
+}
+
+/// A kind of flows.
+#[derive(Clone, Debug)]
+pub struct Template {
+    pub name: String,
+    pub kind: FlowKind,
+    /// Pools, by their numbers in the load.
+    pub clients: usize,
+    pub servers: usize,
+    /// Where its servers listen. Templates on one port (and kind) of one pool have one server program: the first's.
+    pub port: u16,
+    /// Programs, by their numbers in the applications.
+    pub client_program: usize,
+    pub server_program: usize,
+    /// How each side's flows behave (MSS, timeouts, TOS).
+    pub client_tunables: Tunables,
+    pub server_tunables: Tunables,
+    pub arrival: Arrival,
+    /// Flows of this template at most.
+    pub limit: Option<u64>,
+}
+
+/// When flows of a template begin.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Arrival {
+    /// Open loop: at instants that do not depend on how the others fare.
+    Open { cps: Cps, spacing: Spacing },
+    /// Open loop, or as the target says: a share of the load's [`Target`].
+    Weight { weight: u32, spacing: Spacing },
+    /// Closed loop: so many users, each of whom begins a flow when the last has ended and a time for thinking has passed.
+    Closed { users: u32, think: Think },
+    /// Never: servers alone.
+    None,
+}
+
+/// Flows that begin in a second, as a fraction `num / den`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cps {
+    pub num: u64,
+    pub den: u64,
+}
+
+/// How the arrivals of an open loop spread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Spacing {
+    /// At equal distances.
+    #[default]
+    Constant,
+    /// A Poisson process: exponential distances, as of many users who know nothing of each other.
+    Poisson,
+}
+
+/// How long users think between two flows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Think {
+    Fixed(Nanos),
+    /// Exponential, with this mean.
+    Exponential(Nanos),
+}
+
+/// What templates with a weight come to together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// Flows that begin in a second.
+    Cps(Cps),
+    /// Flows that are open at once: for each that ends another begins.
+    Active(u64),
+    /// Bits a second of application data, both directions together, as one side sees them: flows begin as often as it takes.
+    Bandwidth(u64),
+}
+
+/// How the load grows and ends: linearly from nothing, steady, linearly to nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ramp {
+    pub up: Nanos,
+    /// Between `up` and `down`; `None`: to the end of the run, and `down` does not come.
+    pub hold: Option<Nanos>,
+    pub down: Nanos,
+}
+
+/// When no more flows begin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// So many have begun, of all templates.
+    pub flows: Option<u64>,
+    /// So much time has passed.
+    pub duration: Option<Nanos>,
+    /// So many are open at once: further ones are not begun, and counted as `limit`.
+    pub active: Option<u64>,
+}
+
+/// How long open flows have to end unless told otherwise.
+pub const DRAIN: Nanos = Nanos(5_000_000_000);
+/// How late an arrival may begin unless told otherwise: a hiccup of the machine is caught up with, a backlog is not made.
+pub const PATIENCE: Nanos = Nanos(20_000_000);
+
+impl Default for Load {
+    fn default() -> Self {
+        Self {
+            clients: Vec::new(),
+            servers: Vec::new(),
+            templates: Vec::new(),
+            target: None,
+            ramp: Ramp::default(),
+            limits: Limits::default(),
+            drain: DRAIN,
+            patience: PATIENCE,
+            seed: 0,
+        }
+    }
+}
+
+/// Why a load cannot be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LoadError {
+    #[error(transparent)]
+    Pool(#[from] PoolError),
+    #[error("template {template:?}: there is no pool of {role} with number {number}")]
+    NoPool { template: String, role: &'static str, number: usize },
+    #[error(
+        "template {0:?}: its clients have addresses of one family, its servers of the other\n  try pools of one family for it"
+    )]
+    Families(String),
+    #[error(
+        "template {0:?} has a weight, and the load no target\n  try a total of CPS, active flows or bandwidth, or cps"
+    )]
+    NoTarget(String),
+    #[error("the load has a target, and no template a weight\n  try weight = 1")]
+    NoWeight,
+    #[error("template {0:?}: a rate of 0, expected more")]
+    NoRate(String),
+    #[error("{0}")]
+    Network(String),
+}
+
+impl Cps {
+    pub fn per_second(flows: u64) -> Self {
+        Self { num: flows, den: 1 }
+    }
+
+    /// To six decimals.
+    pub fn from_f64(flows: f64) -> Self {
+        Self { num: (flows.max(0.0) * 1e6).round() as u64, den: 1_000_000 }
+    }
+
+    pub fn value(self) -> f64 {
+        self.num as f64 / self.den as f64
+    }
+
+    /// The share `part / whole` of it.
+    pub fn share(self, part: u64, whole: u64) -> Self {
+        let (num, den) = (u128::from(self.num) * u128::from(part), u128::from(self.den) * u128::from(whole.max(1)));
+        let shift = 128 - num.max(den).leading_zeros();
+        let shift = shift.saturating_sub(63);
+        Self { num: (num >> shift) as u64, den: ((den >> shift) as u64).max(1) }
+    }
+
+    pub(crate) fn gap(self) -> Gap {
+        Gap::from_pps(self.num, self.den)
+    }
+}
+
+impl Spacing {
+    /// Instants of a load without ramp, from its start on.
+    pub(crate) fn timeline(self, cps: Cps, seed: u64) -> Timeline {
+        let law = match self {
+            Self::Constant => GapLaw::Constant,
+            Self::Poisson => GapLaw::Exponential,
+        };
+        let mut line = Timeline::new(cps.gap(), law, Pattern::CONTINUOUS, seed, Picos(0));
+        if self == Self::Poisson {
+            // The first of a Poisson process does not come at its beginning.
+            line.advance(0);
+        }
+        line
+    }
+}
+
+impl Load {
+    /// Whether it can be, and its pools, ready to be drawn from: clients, servers.
+    ///
+    /// # Errors
+    /// [`LoadError`].
+    pub fn check(&self, network: &Network) -> Result<(Vec<Tuples>, Vec<Tuples>), LoadError> {
+        network.check().map_err(LoadError::Network)?;
+        let ready = |pools: &[Pool], salt: u64| -> Result<Vec<_>, PoolError> {
+            let with_seed = |(i, pool): (u64, &Pool)| Tuples::new(pool, squall_program::mix(self.seed ^ salt, i));
+            (0..).zip(pools).map(with_seed).collect()
+        };
+        let (clients, servers) = (ready(&self.clients, 0)?, ready(&self.servers, 1 << 32)?);
+        for t in &self.templates {
+            let no_pool = |role, number| LoadError::NoPool { template: t.name.clone(), role, number };
+            let ours = clients.get(t.clients).ok_or_else(|| no_pool("clients", t.clients))?;
+            let theirs = servers.get(t.servers).ok_or_else(|| no_pool("servers", t.servers))?;
+            if ours.is_ipv4() != theirs.is_ipv4() {
+                return Err(LoadError::Families(t.name.clone()));
+            }
+            match t.arrival {
+                Arrival::Weight { .. } if self.target.is_none() => return Err(LoadError::NoTarget(t.name.clone())),
+                Arrival::Open { cps, .. } if cps.num == 0 => return Err(LoadError::NoRate(t.name.clone())),
+                Arrival::Weight { weight: 0, .. } | Arrival::Closed { users: 0, .. } => {
+                    return Err(LoadError::NoRate(t.name.clone()));
+                }
+                _ => {}
+            }
+        }
+        if self.target.is_some() && self.weights() == 0 {
+            return Err(LoadError::NoWeight);
+        }
+        Ok((clients, servers))
+    }
+
+    /// The sum of weights.
+    pub(crate) fn weights(&self) -> u64 {
+        let weight = |t: &Template| match t.arrival {
+            Arrival::Weight { weight, .. } => u64::from(weight),
+            _ => 0,
+        };
+        self.templates.iter().map(weight).sum()
+    }
+}

@@ -1,0 +1,420 @@
+//! Pools: addresses and ports of clients and servers, and the order in which flows take them.
+
+use std::{fmt, net::IpAddr, ops::RangeInclusive, str::FromStr};
+
+use squall_program::mix;
+
+/// Addresses from `first` to `last`, both included and of one family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AddrRange {
+    first: IpAddr,
+    last: IpAddr,
+}
+
+/// Addresses and ports of clients, or of servers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pool {
+    pub name: String,
+    /// At least one, all of one family, without overlap: [`Tuples::new`].
+    pub ranges: Vec<AddrRange>,
+    /// Source ports of clients. Servers listen where their templates say, so theirs do not matter.
+    pub ports: RangeInclusive<u16>,
+    pub order: Order,
+}
+
+/// Which address and port the k-th flow has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// One address after the other, then the next port. Servers: one after the other.
+    #[default]
+    Sequential,
+    /// As if shuffled: each address and port once, then all again in another order. Servers likewise.
+    Random,
+    /// Drawn by a hash of the flow's number: the same may come twice before another has come. A server: by a hash of
+    /// the client's address, so that a client has always the same one.
+    Hash,
+}
+
+/// Source ports that clients have unless told otherwise (TRex: 1024-65535).
+pub const PORTS: RangeInclusive<u16> = 1024..=65535;
+
+/// Addresses of a pool at most: what is counted for each of them has to fit memory.
+pub const MOST_ADDRESSES: u64 = 1 << 24;
+
+/// Why a pool cannot be used, or a range not be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PoolError {
+    #[error(
+        "{text:?} is no range of addresses\n  expected \"16.0.0.1-16.0.0.255\", \"16.0.0.0/24\", \"fd00::1-fd00::ffff\" or a single address"
+    )]
+    Range { text: String },
+    #[error("pool {0:?} has no addresses\n  expected at least one range")]
+    Empty(String),
+    #[error("pool {0:?} has addresses of IPv4 and of IPv6\n  try two pools, and a template for each")]
+    Families(String),
+    #[error("pool {name:?}: {range} overlaps another of its ranges")]
+    Overlap { name: String, range: AddrRange },
+    #[error("pool {name:?} has {addresses} addresses, expected at most {MOST_ADDRESSES}")]
+    TooMany { name: String, addresses: u128 },
+    #[error("pool {0:?} has no ports\n  expected a range as 1024-65535")]
+    Ports(String),
+}
+
+impl AddrRange {
+    /// `None` unless both are of one family and `first` is not behind `last`.
+    pub fn new(first: IpAddr, last: IpAddr) -> Option<Self> {
+        (first.is_ipv4() == last.is_ipv4() && first <= last).then_some(Self { first, last })
+    }
+
+    pub fn first(&self) -> IpAddr {
+        self.first
+    }
+
+    pub fn last(&self) -> IpAddr {
+        self.last
+    }
+
+    fn addresses(&self) -> u128 {
+        (number(self.last) - number(self.first)).saturating_add(1)
+    }
+}
+
+fn number(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(a) => u32::from(a).into(),
+        IpAddr::V6(a) => a.into(),
+    }
+}
+
+impl fmt::Display for AddrRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.first == self.last { self.first.fmt(f) } else { write!(f, "{}-{}", self.first, self.last) }
+    }
+}
+
+impl FromStr for AddrRange {
+    type Err = PoolError;
+
+    /// `"16.0.0.1-16.0.0.255"`, `"fd00::1-fd00::ff"`, `"16.0.0.1"`; a prefix `"16.0.0.0/24"` stands for its hosts: without
+    /// network and broadcast address, where IPv4 has them.
+    fn from_str(text: &str) -> Result<Self, PoolError> {
+        let wrong = || PoolError::Range { text: text.to_owned() };
+        let address = |text: &str| text.trim().parse::<IpAddr>().map_err(|_| wrong());
+        if let Some((first, last)) = text.split_once('-') {
+            return Self::new(address(first)?, address(last)?).ok_or_else(wrong);
+        }
+        let Some((base, len)) = text.split_once('/') else {
+            let only = address(text)?;
+            return Ok(Self { first: only, last: only });
+        };
+        let (base, len) = (address(base)?, len.trim().parse::<u32>().map_err(|_| wrong())?);
+        prefix(base, len).ok_or_else(wrong)
+    }
+}
+
+fn prefix(base: IpAddr, len: u32) -> Option<AddrRange> {
+    match base {
+        IpAddr::V4(base) => {
+            let rest = u32::MAX.checked_shr(len).unwrap_or(0);
+            let (low, high) = (u32::from(base) & !rest, u32::from(base) | rest);
+            let ends = u32::from(len < 31);
+            (len <= 32)
+                .then(|| AddrRange { first: IpAddr::V4((low + ends).into()), last: IpAddr::V4((high - ends).into()) })
+        }
+        IpAddr::V6(base) => {
+            let rest = u128::MAX.checked_shr(len).unwrap_or(0);
+            let base = u128::from(base);
+            (len <= 128)
+                .then(|| AddrRange { first: IpAddr::V6((base & !rest).into()), last: IpAddr::V6((base | rest).into()) })
+        }
+    }
+}
+
+/// A pool that is ready to be drawn from: everything is a function of the seed and a number.
+#[derive(Clone, Debug)]
+pub struct Tuples {
+    /// With the index of the first of each.
+    ranges: Vec<(u64, AddrRange)>,
+    /// The same, by address.
+    by_address: Vec<(u128, u128, u64)>,
+    v4: bool,
+    addresses: u64,
+    first_port: u16,
+    ports: u64,
+    order: Order,
+    seed: u64,
+}
+
+impl Tuples {
+    /// # Errors
+    /// A pool that breaks what [`Pool`] promises.
+    pub fn new(pool: &Pool, seed: u64) -> Result<Self, PoolError> {
+        let first = pool.ranges.first().ok_or_else(|| PoolError::Empty(pool.name.clone()))?;
+        let v4 = first.first.is_ipv4();
+        if pool.ranges.iter().any(|range| range.first.is_ipv4() != v4) {
+            return Err(PoolError::Families(pool.name.clone()));
+        }
+        if pool.ports.is_empty() {
+            return Err(PoolError::Ports(pool.name.clone()));
+        }
+        let addresses = pool.ranges.iter().fold(0u128, |sum, range| sum.saturating_add(range.addresses()));
+        if addresses > MOST_ADDRESSES.into() {
+            return Err(PoolError::TooMany { name: pool.name.clone(), addresses });
+        }
+        let mut before = 0;
+        let mut ranges = Vec::with_capacity(pool.ranges.len());
+        for range in &pool.ranges {
+            ranges.push((before, *range));
+            before += range.addresses() as u64;
+        }
+        let mut by_address: Vec<_> = ranges.iter().map(|(at, r)| (number(r.first), number(r.last), *at)).collect();
+        by_address.sort_unstable();
+        if let Some(pair) = by_address.windows(2).find(|pair| pair[1].0 <= pair[0].1) {
+            let range = ranges.iter().find(|(at, _)| *at == pair[1].2).map_or(*first, |(_, range)| *range);
+            return Err(PoolError::Overlap { name: pool.name.clone(), range });
+        }
+        Ok(Self {
+            ranges,
+            by_address,
+            v4,
+            addresses: addresses as u64,
+            first_port: *pool.ports.start(),
+            ports: u64::from(pool.ports.end() - pool.ports.start()) + 1,
+            order: pool.order,
+            seed,
+        })
+    }
+
+    pub fn is_ipv4(&self) -> bool {
+        self.v4
+    }
+
+    pub fn addresses(&self) -> u64 {
+        self.addresses
+    }
+
+    /// Ports of each address.
+    pub fn ports(&self) -> u64 {
+        self.ports
+    }
+
+    /// Addresses times ports.
+    pub fn len(&self) -> u64 {
+        self.addresses * self.ports
+    }
+
+    /// A pool has at least one address.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// The address of that index, below [`Tuples::addresses`].
+    #[inline]
+    pub fn address(&self, index: u64) -> IpAddr {
+        let at = match self.ranges.len() {
+            1 => 0,
+            _ => self.ranges.partition_point(|(first, _)| *first <= index) - 1,
+        };
+        let (first, range) = self.ranges[at];
+        let number = number(range.first) + u128::from(index - first);
+        if self.v4 { IpAddr::V4((number as u32).into()) } else { IpAddr::V6(number.into()) }
+    }
+
+    /// Where `address` is in the pool; `None`: it is not.
+    #[inline]
+    pub fn index_of(&self, address: IpAddr) -> Option<u64> {
+        if address.is_ipv4() != self.v4 {
+            return None;
+        }
+        let number = number(address);
+        let find = |&(first, last, at): &(u128, u128, u64)| {
+            (first <= number && number <= last).then(|| at + (number - first) as u64)
+        };
+        if let [only] = &self.by_address[..] {
+            return find(only);
+        }
+        let behind = self.by_address.partition_point(|(first, ..)| *first <= number);
+        find(self.by_address.get(behind.checked_sub(1)?)?)
+    }
+
+    /// Address (its index) and port of flow `k`.
+    #[inline]
+    pub fn tuple(&self, k: u64) -> (u64, u16) {
+        let len = self.len();
+        let at = match self.order {
+            Order::Sequential => k % len,
+            Order::Random => shuffled(k % len, len, mix(self.seed, k / len)),
+            Order::Hash => scaled(mix(self.seed, k), len),
+        };
+        (at % self.addresses, self.first_port + (at / self.addresses) as u16)
+    }
+
+    /// The server (its index) of flow `k`, the `wrap`-th time that its client's tuple comes.
+    #[inline]
+    pub fn server(&self, k: u64, wrap: u64, client: IpAddr) -> u64 {
+        let n = self.addresses;
+        match self.order {
+            _ if n == 1 => 0,
+            // Moved on at each wrap: a client's port meets all servers before it meets one again.
+            Order::Sequential => k.wrapping_add(wrap) % n,
+            Order::Random => shuffled(k.wrapping_add(wrap) % n, n, mix(self.seed, k.wrapping_add(wrap) / n)),
+            Order::Hash => {
+                let number = number(client);
+                scaled(mix(self.seed ^ (number >> 64) as u64, number as u64), n)
+            }
+        }
+    }
+}
+
+/// Uniform over `0..n`.
+#[inline]
+fn scaled(random: u64, n: u64) -> u64 {
+    ((u128::from(random) * u128::from(n)) >> 64) as u64
+}
+
+/// A permutation of `0..n` that depends on `key`: multiplications by odd numbers and shifted exclusive-ors, each of them
+/// one-to-one over a power of two, walked until the value is below `n` again (less than twice on average).
+#[inline]
+fn shuffled(k: u64, n: u64, key: u64) -> u64 {
+    let bits = 64 - (n - 1).leading_zeros();
+    if bits < 2 {
+        return if n == 2 { k ^ (key & 1) } else { k };
+    }
+    let mask = u64::MAX >> (64 - bits);
+    let (half, third) = (bits.div_ceil(2), bits.div_ceil(3));
+    let (multiplier, other) = (key | 1, mix(key, 1) | 1);
+    let mut x = k;
+    loop {
+        x = x.wrapping_add(key >> 7).wrapping_mul(multiplier) & mask;
+        x ^= x >> half;
+        x = x.wrapping_mul(other) & mask;
+        x ^= x >> third;
+        x = x.wrapping_mul(0x9e37_79b9_7f4a_7c15) & mask;
+        x ^= x >> half;
+        if x < n {
+            return x;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn pool(ranges: &[&str], ports: RangeInclusive<u16>, order: Order) -> Pool {
+        let ranges = ranges.iter().map(|r| r.parse().expect(r)).collect();
+        Pool { name: "clients".into(), ranges, ports, order }
+    }
+
+    fn tuples(ranges: &[&str], ports: RangeInclusive<u16>, order: Order) -> Tuples {
+        Tuples::new(&pool(ranges, ports, order), 7).expect("a good pool")
+    }
+
+    /// Whether each of the next `len()` numbers from `from` on gives another tuple.
+    fn each_once(t: &Tuples, from: u64) -> bool {
+        let mut seen = vec![0u64; t.len().div_ceil(64) as usize];
+        for k in from..from + t.len() {
+            let (address, port) = t.tuple(k);
+            assert!(address < t.addresses());
+            let at = address * t.ports() + u64::from(port - t.first_port);
+            if seen[(at / 64) as usize] >> (at % 64) & 1 == 1 {
+                return false;
+            }
+            seen[(at / 64) as usize] |= 1 << (at % 64);
+        }
+        true
+    }
+
+    #[test]
+    fn sixteen_million_tuples_come_once_each_before_any_comes_again() {
+        let random = tuples(&["16.0.0.0-16.0.1.3", "17.0.0.0-17.0.0.3"], 1024..=65535, Order::Random);
+        assert!(random.len() > 16 << 20, "{}", random.len());
+        assert!(each_once(&random, 0));
+        let again: Vec<_> = (0..1000).map(|k| random.tuple(random.len() + k)).collect();
+        assert_ne!(again, (0..1000).map(|k| random.tuple(k)).collect::<Vec<_>>(), "and then in another order");
+        let sequential = tuples(&["16.0.0.0-16.0.0.9"], 1024..=65535, Order::Sequential);
+        assert!(each_once(&sequential, 5));
+    }
+
+    #[test]
+    fn a_random_order_looks_random() {
+        let t = tuples(&["16.0.0.0/16"], PORTS, Order::Random);
+        // Neighbours are far apart, and each 256th of the addresses is met about equally often.
+        let mut met = [0u32; 256];
+        let mut near = 0;
+        for k in 0..65_536 {
+            let (address, _) = t.tuple(k);
+            met[(address * 256 / t.addresses()) as usize] += 1;
+            near += u32::from(t.tuple(k + 1).0.abs_diff(address) < 64);
+        }
+        assert!(near < 300, "{near} of 65536 neighbours are near");
+        let chi: f64 = met.iter().map(|&n| (f64::from(n) - 256.0).powi(2) / 256.0).sum();
+        assert!(chi < 400.0, "chi squared {chi} with 255 degrees of freedom");
+    }
+
+    #[test]
+    fn ranges_are_read_as_they_are_written() {
+        for (text, read) in [
+            ("16.0.0.0/24", "16.0.0.1-16.0.0.254"),
+            ("16.0.0.7", "16.0.0.7"),
+            ("10.0.0.0/31", "10.0.0.0-10.0.0.1"),
+            ("10.0.0.9/32", "10.0.0.9"),
+            ("fd00::/120", "fd00::-fd00::ff"),
+            ("fd00::1 - fd00::2", "fd00::1-fd00::2"),
+        ] {
+            assert_eq!(text.parse::<AddrRange>().map(|r| r.to_string()), Ok(read.to_owned()), "{text}");
+        }
+        for wrong in ["", "16.0.0.9-16.0.0.1", "16.0.0.1-fd00::1", "16.0.0.0/33", "fd00::/129", "a-b", "1.2.3.4/x"] {
+            assert!(wrong.parse::<AddrRange>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_pool_that_cannot_be_is_refused_with_the_reason() {
+        let error = |ranges: &[&str], ports| Tuples::new(&pool(ranges, ports, Order::Hash), 0).err();
+        assert!(matches!(error(&[], 1..=2), Some(PoolError::Empty(_))));
+        assert!(matches!(error(&["16.0.0.1", "fd00::1"], 1..=2), Some(PoolError::Families(_))));
+        assert!(matches!(error(&["16.0.0.1-16.0.0.9", "16.0.0.9"], 1..=2), Some(PoolError::Overlap { .. })));
+        assert!(matches!(error(&["fd00::/64"], 1..=2), Some(PoolError::TooMany { .. })));
+        assert!(matches!(error(&["16.0.0.1"], RangeInclusive::new(2, 1)), Some(PoolError::Ports(_))));
+    }
+
+    #[test]
+    fn a_client_has_always_the_same_server_by_hash_and_all_in_turn_else() {
+        let servers = |order| tuples(&["48.0.0.0-48.0.0.9"], PORTS, order);
+        let (client, other) = ("16.0.0.1".parse().unwrap(), "16.0.0.2".parse().unwrap());
+        let hash = servers(Order::Hash);
+        assert!((0..100).all(|k| hash.server(k, k, client) == hash.server(0, 0, client)));
+        assert_ne!(hash.server(0, 0, client), hash.server(0, 0, other));
+        for order in [Order::Sequential, Order::Random] {
+            let mut met: Vec<_> = (0..10).map(|k| servers(order).server(k, 0, client)).collect();
+            met.sort_unstable();
+            assert_eq!(met, (0..10).collect::<Vec<_>>());
+            assert_ne!(servers(Order::Sequential).server(20, 0, client), servers(order).server(20, 1, client));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_size_is_shuffled_one_to_one(n in 1u64..3000, key in any::<u64>()) {
+            let mut all: Vec<_> = (0..n).map(|k| shuffled(k, n, key)).collect();
+            all.sort_unstable();
+            prop_assert_eq!(all, (0..n).collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn an_index_and_its_address_belong_together(index in 0u64..300) {
+            for t in [
+                tuples(&["17.0.0.0-17.0.0.99", "16.0.0.0-16.0.0.199"], 1..=2, Order::Hash),
+                tuples(&["fd01::-fd01::63", "fd00::-fd00::c7"], 1..=2, Order::Hash),
+            ] {
+                let index = index % t.addresses();
+                prop_assert_eq!(t.index_of(t.address(index)), Some(index));
+                prop_assert_eq!(t.index_of("18.0.0.1".parse().unwrap()), None);
+                prop_assert_eq!(t.index_of("fd02::1".parse().unwrap()), None);
+            }
+        }
+    }
+}

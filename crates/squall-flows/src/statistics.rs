@@ -1,0 +1,345 @@
+//! What became of the flows: values, which workers' shares of add up.
+
+use std::collections::BTreeMap;
+
+use squall_stats::Histogram;
+use squall_tcp::Reason;
+use squall_units::Nanos;
+
+/// Of one side (clients or servers) of one worker, or of all of them merged.
+#[derive(Clone, Debug, Default)]
+pub struct Statistics {
+    /// By template, in the load's order.
+    pub templates: Vec<TemplateStatistics>,
+    pub link: LinkStatistics,
+    /// Clients' addresses of which all ports were busy at some time, and flows that were not begun for it, by pool.
+    pub exhausted: Vec<Exhausted>,
+    /// Since its beginning.
+    pub elapsed: Nanos,
+    /// Open flows have been waited for, and the last of them is gone.
+    pub over: bool,
+}
+
+/// One template's flows, by role. A side that has one role only leaves the other empty.
+#[derive(Clone, Debug, Default)]
+pub struct TemplateStatistics {
+    pub client: FlowStatistics,
+    pub server: FlowStatistics,
+}
+
+/// Flows of one template in one role.
+///
+/// `attempted = established + failed before it + still on the way`; `due = attempted + not_begun`. Nothing else is lost.
+#[derive(Clone, Debug, Default)]
+pub struct FlowStatistics {
+    /// Begun: a SYN or first datagram was handed on (clients), or came and was accepted (servers).
+    pub attempted: u64,
+    /// The handshake was done; of UDP, at once.
+    pub established: u64,
+    /// Ended as they should: both sides closed, the program came to its end.
+    pub completed: u64,
+    /// Ended otherwise, by [`Failure::name`].
+    pub failed: Failures,
+    /// Arrivals that were due and did not begin, by reason: `late` (the generator is the bound), `ports_exhausted`,
+    /// `unresolved` (nobody answered for the next hop), `limit` (of active flows), `full` (of memory).
+    pub not_begun: BTreeMap<&'static str, u64>,
+    /// Open now.
+    pub active: u64,
+    /// Open at once at most; of several workers the sum of their peaks.
+    pub peak: u64,
+    /// From the SYN to the end of the handshake, nanoseconds.
+    pub setup: Histogram,
+    /// From the beginning of the flow to the first octet received, nanoseconds.
+    pub first_byte: Histogram,
+    /// From the beginning of the flow to its end, of those that completed, nanoseconds.
+    pub transaction: Histogram,
+    /// The same from the instant at which the flow was due (open loop): with the time it waited to begin, which a
+    /// generator that is late would leave out ("coordinated omission").
+    pub corrected: Histogram,
+    /// Octets of application data received, and those sent that were acknowledged.
+    pub received_octets: u64,
+    pub sent_octets: u64,
+    /// HTTP responses by class of their status: 1xx to 5xx.
+    pub http: [u64; 5],
+    /// What the stack counted, by name ([`squall_tcp::Counters`]).
+    pub tcp: BTreeMap<&'static str, u64>,
+}
+
+/// Why flows failed, and how many.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Failures([u64; Failure::ALL.len()]);
+
+/// Why a flow did not end as it should.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Failure {
+    /// Both sides closed, but before the program had come to its end.
+    Unfinished,
+    /// The program ended it: it met what it did not expect.
+    Aborted,
+    /// It was open when the drain time was over.
+    Stopped,
+    Reset,
+    Refused,
+    Unreachable,
+    ConnectTimeout,
+    Timeout,
+    KeepaliveTimeout,
+}
+
+/// Frames of one side that are no flow's, or got lost on the way to one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkStatistics {
+    pub frames_received: u64,
+    /// Of these, for nobody here: other MAC or IP addresses, tags or tunnels, or no IP at all.
+    pub not_ours: u64,
+    /// Of these, no valid frame: cut short, wrong lengths or checksums of tunnels.
+    pub malformed: u64,
+    pub frames_sent: u64,
+    /// Packets that were not sent because nobody has answered for their next hop yet (they are sent again).
+    pub unresolved: u64,
+    /// Packets that did not fit the port's frames.
+    pub too_long: u64,
+    pub arp_requests_sent: u64,
+    pub arp_requests_answered: u64,
+    pub nd_solicitations_sent: u64,
+    pub nd_solicitations_answered: u64,
+    pub echoes_answered: u64,
+    /// Answers that were not sent: more were asked for at once than there is room for.
+    pub answers_dropped: u64,
+    /// Next hops that answered, and that did not after all tries.
+    pub resolved: u64,
+    pub resolution_failed: u64,
+}
+
+/// Of a pool of clients.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Exhausted {
+    /// Addresses of which all ports were busy at some time.
+    pub addresses: u64,
+    /// Flows that were not begun for it.
+    pub flows: u64,
+}
+
+impl Failure {
+    pub const ALL: [Self; 9] = [
+        Self::Unfinished,
+        Self::Aborted,
+        Self::Stopped,
+        Self::Reset,
+        Self::Refused,
+        Self::Unreachable,
+        Self::ConnectTimeout,
+        Self::Timeout,
+        Self::KeepaliveTimeout,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Unfinished => "unfinished",
+            Self::Aborted => "aborted",
+            Self::Stopped => "stopped",
+            Self::Reset => "reset",
+            Self::Refused => "refused",
+            Self::Unreachable => "unreachable",
+            Self::ConnectTimeout => "connect_timeout",
+            Self::Timeout => "timeout",
+            Self::KeepaliveTimeout => "keepalive_timeout",
+        }
+    }
+
+    /// `None` for a flow that ended as it should, if its program had come to its end (`finished`).
+    pub(crate) fn of(reason: Reason, finished: bool, stopping: bool) -> Option<Self> {
+        Some(match reason {
+            Reason::Closed if finished => return None,
+            Reason::Closed => Self::Unfinished,
+            Reason::Aborted if stopping => Self::Stopped,
+            // As programs that end by a reset on purpose.
+            Reason::Aborted if finished => return None,
+            Reason::Aborted => Self::Aborted,
+            Reason::Reset => Self::Reset,
+            Reason::Refused => Self::Refused,
+            Reason::Unreachable => Self::Unreachable,
+            Reason::ConnectTimeout => Self::ConnectTimeout,
+            Reason::Timeout => Self::Timeout,
+            Reason::KeepaliveTimeout => Self::KeepaliveTimeout,
+        })
+    }
+}
+
+impl Failures {
+    pub fn get(&self, failure: Failure) -> u64 {
+        self.0[failure as usize]
+    }
+
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    /// Those that there were, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + use<'_> {
+        Failure::ALL.iter().map(|f| (f.name(), self.get(*f))).filter(|(_, n)| *n > 0)
+    }
+
+    pub(crate) fn count(&mut self, failure: Failure) {
+        self.0[failure as usize] += 1;
+    }
+}
+
+impl FlowStatistics {
+    /// Arrivals that were due.
+    pub fn due(&self) -> u64 {
+        self.attempted + self.not_begun.values().sum::<u64>()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.due() == 0
+    }
+
+    /// Adds those of another worker, or another template.
+    pub fn merge(&mut self, other: &Self) {
+        self.attempted += other.attempted;
+        self.established += other.established;
+        self.completed += other.completed;
+        self.failed.0.iter_mut().zip(other.failed.0).for_each(|(mine, theirs)| *mine += theirs);
+        add(&mut self.not_begun, &other.not_begun);
+        self.active += other.active;
+        self.peak += other.peak;
+        self.setup.merge(&other.setup);
+        self.first_byte.merge(&other.first_byte);
+        self.transaction.merge(&other.transaction);
+        self.corrected.merge(&other.corrected);
+        self.received_octets += other.received_octets;
+        self.sent_octets += other.sent_octets;
+        self.http.iter_mut().zip(other.http).for_each(|(mine, theirs)| *mine += theirs);
+        add(&mut self.tcp, &other.tcp);
+    }
+
+    /// The counters under TRex's names (`ttm_stats`, ASTF), which those who come from there look for.
+    ///
+    /// `m_active_flows`, `m_est_flows`, `tcps_connattempt` or `tcps_accepts`, `tcps_connects`, `tcps_closed`, `tcps_drops`,
+    /// `tcps_conndrops`, `tcps_rcvbyte`, `tcps_sndbyte` (acknowledged), and what the stack counted.
+    pub fn trex(&self, server: bool) -> BTreeMap<&'static str, u64> {
+        let before = [Failure::Refused, Failure::ConnectTimeout, Failure::Unreachable];
+        let before = before.iter().map(|f| self.failed.get(*f)).sum::<u64>();
+        let mut names = self.tcp.clone();
+        names.extend([
+            ("m_active_flows", self.active),
+            ("m_est_flows", self.established.saturating_sub(self.completed + self.failed.total() - before)),
+            (if server { "tcps_accepts" } else { "tcps_connattempt" }, self.attempted),
+            ("tcps_connects", self.established),
+            ("tcps_closed", self.completed + self.failed.total()),
+            ("tcps_drops", self.failed.total() - before),
+            ("tcps_conndrops", before),
+            ("tcps_rcvbyte", self.received_octets),
+            ("tcps_sndbyte", self.sent_octets),
+        ]);
+        names
+    }
+
+    /// Without histograms: cheap enough for once a second.
+    pub(crate) fn light(&self) -> Self {
+        let none = Histogram::new;
+        Self {
+            setup: none(),
+            first_byte: none(),
+            transaction: none(),
+            corrected: none(),
+            not_begun: self.not_begun.clone(),
+            tcp: self.tcp.clone(),
+            ..*self
+        }
+    }
+}
+
+impl Statistics {
+    /// Adds those of another worker, or of the other side.
+    pub fn merge(&mut self, other: &Self) {
+        if self.templates.len() < other.templates.len() {
+            self.templates.resize_with(other.templates.len(), TemplateStatistics::default);
+        }
+        for (mine, theirs) in self.templates.iter_mut().zip(&other.templates) {
+            mine.client.merge(&theirs.client);
+            mine.server.merge(&theirs.server);
+        }
+        self.link.merge(&other.link);
+        if self.exhausted.len() < other.exhausted.len() {
+            self.exhausted.resize(other.exhausted.len(), Exhausted::default());
+        }
+        for (mine, theirs) in self.exhausted.iter_mut().zip(&other.exhausted) {
+            mine.addresses += theirs.addresses;
+            mine.flows += theirs.flows;
+        }
+        self.elapsed = self.elapsed.max(other.elapsed);
+        self.over &= other.over;
+    }
+
+    /// Of all templates together: clients, servers.
+    pub fn total(&self) -> TemplateStatistics {
+        let mut total = TemplateStatistics::default();
+        for template in &self.templates {
+            total.client.merge(&template.client);
+            total.server.merge(&template.server);
+        }
+        total
+    }
+
+    /// Open flows.
+    pub fn active(&self) -> u64 {
+        self.templates.iter().map(|t| t.client.active + t.server.active).sum()
+    }
+}
+
+impl LinkStatistics {
+    pub fn merge(&mut self, other: &Self) {
+        for ((_, mine), (_, theirs)) in self.fields_mut().into_iter().zip(other.clone().fields_mut()) {
+            *mine += *theirs;
+        }
+    }
+
+    /// All counters, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+        let mut copy = *self;
+        copy.fields_mut().map(|(name, n)| (name, *n)).into_iter()
+    }
+
+    fn fields_mut(&mut self) -> [(&'static str, &mut u64); 14] {
+        let Self {
+            frames_received,
+            not_ours,
+            malformed,
+            frames_sent,
+            unresolved,
+            too_long,
+            arp_requests_sent,
+            arp_requests_answered,
+            nd_solicitations_sent,
+            nd_solicitations_answered,
+            echoes_answered,
+            answers_dropped,
+            resolved,
+            resolution_failed,
+        } = self;
+        [
+            ("frames_received", frames_received),
+            ("not_ours", not_ours),
+            ("malformed", malformed),
+            ("frames_sent", frames_sent),
+            ("unresolved", unresolved),
+            ("too_long", too_long),
+            ("arp_requests_sent", arp_requests_sent),
+            ("arp_requests_answered", arp_requests_answered),
+            ("nd_solicitations_sent", nd_solicitations_sent),
+            ("nd_solicitations_answered", nd_solicitations_answered),
+            ("echoes_answered", echoes_answered),
+            ("answers_dropped", answers_dropped),
+            ("resolved", resolved),
+            ("resolution_failed", resolution_failed),
+        ]
+    }
+}
+
+fn add(mine: &mut BTreeMap<&'static str, u64>, theirs: &BTreeMap<&'static str, u64>) {
+    for (name, n) in theirs {
+        *mine.entry(name).or_default() += n;
+    }
+}
