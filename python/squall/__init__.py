@@ -75,6 +75,7 @@ from ._report import (
     Verdict,
     WorkerReport,
 )
+from ._edit import EditDone, Edited, EditedInput, EditedOutput, EditNotDone, Edits, edit
 from ._session import Interrupted, Run, Session, recv, replay, run, send
 from ._values import ByName
 
@@ -89,6 +90,12 @@ __all__ = [
     "Cpu",
     "Diagnostic",
     "Distribution",
+    "EditDone",
+    "EditNotDone",
+    "Edited",
+    "EditedInput",
+    "EditedOutput",
+    "Edits",
     "EqualBins",
     "Error",
     "FileFault",
@@ -151,6 +158,7 @@ __all__ = [
     "WorkerReport",
     "__version__",
     "capture",
+    "edit",
     "info",
     "recv",
     "replay",

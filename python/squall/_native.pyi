@@ -1,7 +1,7 @@
 import os
 from typing import final
 
-__all__ = ["Info", "Plan", "Profile", "Report", "Run", "Session", "__version__", "capture", "info"]
+__all__ = ["Info", "Plan", "Profile", "Report", "Run", "Session", "__version__", "capture", "edit", "info"]
 
 __version__: str
 
@@ -22,6 +22,17 @@ def capture(
     buffer: int,
     on_full: str,
 ) -> Report: ...
+def edit(
+    inputs: list[str],
+    out: str,
+    *,
+    edits: list[tuple[str, str]],
+    merge: bool,
+    split_count: int | None,
+    split_time_ns: int | None,
+    split_flows: bool,
+    cache: str | None,
+) -> str: ...
 def info(
     files: list[str],
     *,
@@ -133,6 +144,7 @@ class Session:
         include: str | None,
         exclude: str | None,
         too_long: str,
+        edits: list[tuple[str, str]],
         cpus: list[int] | None,
         virtual_time: bool | None,
         fingerprint: bool,

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 from . import _native
+from ._edit import Edits, asked_edits
 from ._plan import Plan
 from ._profile import Frame, Profile, Stream, Time, Vary
 from ._report import Report, Sample
@@ -411,6 +412,7 @@ def replay(
     include: str | None = None,
     exclude: str | None = None,
     too_long: Literal["skip", "truncate", "fragment"] = "skip",
+    edits: Edits | None = None,
     cpus: Sequence[int] | None = None,
     clock: Literal["real", "virtual"] | None = None,
     fingerprint: bool = False,
@@ -452,6 +454,8 @@ def replay(
         Which packets: in the language of tcpdump, and by number (``"1-5,9"``).
     too_long
         What is done with frames longer than the port takes.
+    edits : dict, optional
+        What is changed in frames on their way: names and values as those of `edit`.
     cpus, clock, fingerprint, every, progress
         As those of `Session` and `Session.run`.
 
@@ -511,6 +515,7 @@ def replay(
         include=include,
         exclude=exclude,
         too_long=too_long,
+        edits=asked_edits(edits),
         cpus=None if cpus is None else list(cpus),
         virtual_time=None if clock is None else clock == "virtual",
         fingerprint=fingerprint,

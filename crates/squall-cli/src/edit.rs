@@ -10,7 +10,7 @@ use squall::{
             AddressMap, Edits, Encapsulation, Endpoints, Factor, FixLen, Key, MacPair, MacSwap, Numbers, PortMap, Ttl,
             Vlan, VlanMode, When,
         },
-        parse_when,
+        parse_shift, parse_vlan_mode, parse_when,
     },
     render::human,
     units::{Nanos, parse_count},
@@ -79,7 +79,7 @@ pub struct EditArgs {
     #[arg(long, visible_alias = "skip-l2broadcast")]
     skipl2broadcast: bool,
     /// VLAN tags: add (before those that are there), del (the outer one), rewrite (the outer one)
-    #[arg(long, value_name = "add|del|rewrite", value_parser = vlan_mode)]
+    #[arg(long, value_name = "add|del|rewrite", value_parser = parse_vlan_mode)]
     enet_vlan: Option<VlanMode>,
     /// VLAN id of the tag
     #[arg(long, value_name = "0-4095", requires = "enet_vlan", value_parser = clap::value_parser!(u16).range(0..=4095))]
@@ -197,7 +197,7 @@ struct SelectArgs {
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "5", value_parser = clap::value_parser!(u32).range(2..=100_000))]
     dedup: Option<u32>,
     /// Shifts all times: 1h, -30s
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = shift)]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = parse_shift)]
     time_shift: Option<i64>,
     /// Stretches times from the first packet on: 2 is half as fast, 0.5 twice as fast
     #[arg(long, value_name = "FACTOR")]
@@ -221,30 +221,12 @@ struct SeveralArgs {
     split_flows: bool,
 }
 
-fn vlan_mode(text: &str) -> Result<VlanMode, String> {
-    match text {
-        "add" => Ok(VlanMode::Add),
-        "del" => Ok(VlanMode::Del),
-        "rewrite" => Ok(VlanMode::Rewrite),
-        _ => Err("expected add, del or rewrite".into()),
-    }
-}
-
 fn at_least_one(text: &str) -> Result<u64, String> {
     match parse_count(text) {
         Ok(0) => Err("expected 1 or more".into()),
         Ok(count) => Ok(count),
         Err(error) => Err(error.to_string()),
     }
-}
-
-fn shift(text: &str) -> Result<i64, String> {
-    let (sign, rest) = match text.strip_prefix('-') {
-        Some(rest) => (-1, rest),
-        None => (1, text.strip_prefix('+').unwrap_or(text)),
-    };
-    let ns = rest.parse::<Nanos>().map_err(|error| error.to_string())?.0;
-    i64::try_from(ns).map(|ns| sign * ns).map_err(|_| "longer than 292 years".into())
 }
 
 impl EditArgs {

@@ -78,10 +78,19 @@ pub fn info(
         }
     }
     let settings = facade::Settings { filter, bins, top, max_flows, flow_expiry_s, checksums, duplicates, hash };
+    let read = interruptible(py, |go_on| facade::read(&files, &settings, |_| go_on()))?;
+    Ok(Info(facade::Info { command: "python".into(), ..read }))
+}
+
+/// Long `work` that asks now and then whether to go on: until a signal raises an exception.
+pub fn interruptible<T: Send>(
+    py: Python<'_>,
+    work: impl FnOnce(&mut (dyn FnMut() -> bool + Send)) -> Result<T, squall::Error> + Send,
+) -> PyResult<T> {
     let mut raised = None;
     let mut looked = Instant::now();
-    let read = py.detach(|| {
-        facade::read(&files, &settings, |_| {
+    let done = py.detach(|| {
+        work(&mut || {
             if looked.elapsed() >= NAP {
                 looked = Instant::now();
                 raised = Python::attach(|py| py.check_signals()).err();
@@ -91,6 +100,6 @@ pub fn info(
     });
     match raised {
         Some(exception) => Err(exception),
-        None => read.map(|read| Info(facade::Info { command: "python".into(), ..read })).map_err(to_py),
+        None => done.map_err(to_py),
     }
 }

@@ -6,6 +6,7 @@
 
 mod capture;
 mod captures;
+mod edit;
 mod error;
 mod plan;
 mod profile;
@@ -22,6 +23,8 @@ mod _native {
     use capture::capture;
     #[pymodule_export]
     use captures::{Info, info};
+    #[pymodule_export]
+    use edit::edit;
     #[pymodule_export]
     use plan::Plan;
     #[pymodule_export]

@@ -112,8 +112,8 @@ impl Session {
     #[allow(clippy::too_many_arguments)]
     #[pyo3(signature = (
         ports, files, *, merge, preload, speed, speed_text, together, loops, loop_delay_ns, limit, duration_ns,
-        longest_gap_ns, unique, count_flows, flow_expiry_ns, split, reverse, filter, include, exclude, too_long, cpus,
-        virtual_time, fingerprint
+        longest_gap_ns, unique, count_flows, flow_expiry_ns, split, reverse, filter, include, exclude, too_long, edits,
+        cpus, virtual_time, fingerprint
     ))]
     fn replay(
         ports: Vec<(String, String)>,
@@ -137,6 +137,7 @@ impl Session {
         include: Option<&str>,
         exclude: Option<&str>,
         too_long: &str,
+        edits: Vec<(String, String)>,
         cpus: Option<Vec<u32>>,
         virtual_time: Option<bool>,
         fingerprint: bool,
@@ -166,6 +167,7 @@ impl Session {
             filter: filter.map(squall::replay::filter).transpose().map_err(to_py)?,
             include: numbers("include", include)?,
             exclude: numbers("exclude", exclude)?,
+            edits: crate::edit::edits_of(&edits)?,
             ..Replay::default()
         };
         let mut session = squall::Session {

@@ -2,6 +2,8 @@
 //!
 //! Streamed: memory does not grow with the files, but with the flows where they are told apart.
 
+mod options;
+
 use std::{
     collections::VecDeque,
     fs::{File, OpenOptions},
@@ -20,6 +22,7 @@ use squall_pcap::{
 use squall_replay::Cache;
 use squall_units::Nanos;
 
+pub use options::{parse_shift, parse_vlan_mode, set};
 pub use squall_edit as edits;
 
 use crate::{Error, info::FileFault, prep};

@@ -1,0 +1,48 @@
+//! Captures to captures.
+
+use std::path::PathBuf;
+
+use pyo3::{exceptions::PyValueError, prelude::*};
+use squall::{
+    edit::{Edited, Settings, Split, edit as edit_captures, edits::Edits, set},
+    units::Nanos,
+};
+
+use crate::{captures::interruptible, error::to_py};
+
+/// Names and texts as the options of `squall edit`.
+pub fn edits_of(asked: &[(String, String)]) -> PyResult<Edits> {
+    let mut edits = Edits::default();
+    asked.iter().try_for_each(|(name, text)| set(&mut edits, name, text)).map_err(to_py)?;
+    Ok(edits)
+}
+
+/// What was done, as JSON; a signal's exception ends it.
+#[pyfunction]
+#[allow(clippy::too_many_arguments)]
+#[pyo3(signature = (inputs, out, *, edits, merge, split_count, split_time_ns, split_flows, cache))]
+pub fn edit(
+    py: Python<'_>,
+    inputs: Vec<PathBuf>,
+    out: PathBuf,
+    edits: Vec<(String, String)>,
+    merge: bool,
+    split_count: Option<u64>,
+    split_time_ns: Option<u64>,
+    split_flows: bool,
+    cache: Option<PathBuf>,
+) -> PyResult<String> {
+    let split = match (split_count, split_time_ns, split_flows) {
+        (None, None, false) => None,
+        (Some(count @ 1..), None, false) => Some(Split::Count(count)),
+        (None, Some(time @ 1..), false) => Some(Split::Time(Nanos(time).0)),
+        (None, None, true) => Some(Split::Flows),
+        _ => {
+            let expected = "expected one of split_count (1 or more), split_time (above 0), split_flows";
+            return Err(PyValueError::new_err(expected));
+        }
+    };
+    let settings = Settings { edits: edits_of(&edits)?, merge, split, cache };
+    let edited = interruptible(py, |go_on| edit_captures(&inputs, &out, &settings, |_| go_on()))?;
+    Ok(Edited { command: "python".into(), ..edited }.to_json())
+}

@@ -1,0 +1,148 @@
+"""Captures to captures: rewritten, merged, split. The fields are those of ``schemas/edit.schema.json``."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias, Union
+
+from . import _native
+from ._info import FileFault
+from ._values import read
+
+EditValue: TypeAlias = Union[str, int, float]
+Edits: TypeAlias = Mapping[str, Union[EditValue, Iterable[EditValue]]]
+
+
+@dataclass(frozen=True)
+class EditedInput:
+    """A file that was read. ``fault``: what ended the reading before its end; all before it is written."""
+
+    path: str
+    packets: int
+    fault: FileFault | None
+
+
+@dataclass(frozen=True)
+class EditedOutput:
+    """A file that was written."""
+
+    path: str
+    packets: int
+
+
+@dataclass(frozen=True)
+class EditDone:
+    """Packets that an operation changed, and dropped."""
+
+    operation: str
+    changed: int
+    dropped: int
+
+
+@dataclass(frozen=True)
+class EditNotDone:
+    """What was asked for and could not be done to so many packets."""
+
+    reason: str
+    packets: int
+
+
+@dataclass(frozen=True)
+class Edited:
+    """What `edit` did. ``outputs`` has the first 1000 files; octets are captured ones, **without** FCS."""
+
+    schema: str
+    command: str
+    squall_version: str
+    inputs: tuple[EditedInput, ...]
+    outputs: tuple[EditedOutput, ...]
+    more_outputs: int
+    packets_read: int
+    packets_written: int
+    packets_changed: int
+    packets_dropped: int
+    octets_read: int
+    octets_written: int
+    operations: tuple[EditDone, ...]
+    not_done: tuple[EditNotDone, ...]
+    stopped: bool
+    elapsed_s: float
+    notes: tuple[str, ...]
+
+
+def asked_edits(edits: Edits | None) -> list[tuple[str, str]]:
+    """Names and texts; what is given as a list is asked for again and again."""
+    asked = []
+    for name, value in (edits or {}).items():
+        values = [value] if isinstance(value, (str, int, float)) else value
+        asked += [(name, str(one)) for one in values]
+    return asked
+
+
+def edit(
+    files: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    out: str | os.PathLike[str],
+    edits: Edits | None = None,
+    *,
+    merge: bool = False,
+    split_count: int | None = None,
+    split_time: float | None = None,
+    split_flows: bool = False,
+    cache: str | os.PathLike[str] | None = None,
+) -> Edited:
+    """Rewrites captures: addresses, ports, tags, lengths, link types, times; merges and splits them.
+
+    A faulty file raises nothing: it ends there, what was before is written, and ``inputs[i].fault`` says what is wrong
+    and where.
+
+    Parameters
+    ----------
+    files : path or iterable of paths
+        pcap or pcapng, compressed or not; one after the other, or by their time stamps with `merge`.
+    out : path
+    edits : dict, optional
+        Names and values as the options of ``squall edit --help``, ``_`` for ``-``: ``{"ttl": "-1", "fixcsum": True,
+        "portmap": ["80:8080", "443:8443"]}``.
+    merge : bool
+    split_count, split_time, split_flows
+        At most one: another file after so many packets, so many seconds, or for each conversation.
+    cache : path, optional
+        Who sends each packet: written by ``squall prep`` or tcpprep.
+
+    Returns
+    -------
+    Edited
+
+    Raises
+    ------
+    ProfileError
+        An edit that there is not, or a value that is none; the text says what was expected.
+    PortError
+        A file that cannot be opened or written.
+
+    Examples
+    --------
+    >>> import pathlib, squall, tempfile
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> sent = squall.send(f"pcap:{folder}/in.pcap", "eth/ipv4(ttl=64)/udp", rate="1 kpps", count=10)
+    >>> edited = squall.edit(folder / "in.pcap", folder / "out.pcap", {"ttl": "-1", "packets": "1-4"})
+    >>> edited.packets_written, [(done.operation, done.changed) for done in edited.operations if done.changed]
+    (4, [('ttl', 4)])
+    """
+    inputs = [files] if isinstance(files, (str, os.PathLike)) else list(files)
+    if not inputs:
+        raise ValueError("there is no file to read")
+    text = _native.edit(
+        [os.fspath(file) for file in inputs],
+        os.fspath(out),
+        edits=asked_edits(edits),
+        merge=merge,
+        split_count=split_count,
+        split_time_ns=None if split_time is None else round(split_time * 1e9),
+        split_flows=split_flows,
+        cache=None if cache is None else os.fspath(cache),
+    )
+    return read(Edited, json.loads(text))
