@@ -12,12 +12,19 @@
 //! Knows no clock, no thread and no port.
 #![forbid(unsafe_code)]
 
+mod arrivals;
+mod link;
 mod load;
 mod network;
 mod pool;
+mod side;
 mod statistics;
 
 pub use load::{Arrival, Cps, DRAIN, Limits, Load, LoadError, PATIENCE, Ramp, Spacing, Target, Template, Think};
 pub use network::{Network, NextHop, Wrap};
 pub use pool::{AddrRange, MOST_ADDRESSES, Order, PORTS, Pool, PoolError, Tuples};
+pub use side::FrameOutput;
 pub use statistics::{Exhausted, Failure, Failures, FlowStatistics, LinkStatistics, Statistics, TemplateStatistics};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,181 @@
+use super::*;
+
+const SECOND: u64 = 1_000_000_000;
+
+fn template(arrival: Arrival) -> Template {
+    crate::tests::template("t", arrival)
+}
+
+fn load(arrivals: impl IntoIterator<Item = Arrival>) -> Load {
+    Load { templates: arrivals.into_iter().map(template).collect(), seed: 3, ..Load::default() }
+}
+
+fn open(cps: u64) -> Arrival {
+    Arrival::Open { cps: Cps::per_second(cps), spacing: Spacing::Constant }
+}
+
+fn until(arrivals: &mut Arrivals, end: u64) -> Vec<Due> {
+    let mut all = Vec::new();
+    while let Some(due) = arrivals.next_due().filter(|due| due.0 < end) {
+        all.push(arrivals.take(due).expect("it is due"));
+    }
+    all
+}
+
+#[test]
+fn an_open_loop_is_due_at_exact_instants() {
+    let mut a = Arrivals::new(&load([open(3)]), (0, 1), Nanos(50));
+    let due = until(&mut a, 100 * SECOND + 50);
+    assert_eq!(due.len(), 300);
+    for (k, due) in (0..).zip(&due) {
+        assert_eq!((due.number, due.at.0), (k, 50 + k * SECOND / 3));
+    }
+}
+
+#[test]
+fn workers_together_are_due_as_one() {
+    let poisson = Arrival::Open { cps: Cps::per_second(700), spacing: Spacing::Poisson };
+    let closed = Arrival::Closed { users: 7, think: Think::Fixed(Nanos(1)) };
+    let mut of = load([open(1000), poisson, closed]);
+    of.ramp = Ramp { up: Nanos(SECOND / 2), hold: Some(Nanos(SECOND)), down: Nanos(SECOND / 4) };
+    let run = |worker, workers| until(&mut Arrivals::new(&of, (worker, workers), Nanos(9)), 5 * SECOND);
+    let key = |due: &Due| (due.template, due.number);
+    let mut one = run(0, 1);
+    let mut many: Vec<_> = (0..3).flat_map(|worker| run(worker, 3)).collect();
+    one.sort_by_key(key);
+    many.sort_by_key(key);
+    assert!(one.len() > 1900, "{}", one.len());
+    assert_eq!(one, many);
+}
+
+#[test]
+fn a_poisson_process_has_its_rate_and_its_spread() {
+    let poisson = Arrival::Open { cps: Cps::per_second(10_000), spacing: Spacing::Poisson };
+    let due = until(&mut Arrivals::new(&load([poisson]), (0, 1), Nanos(0)), 10 * SECOND);
+    assert!((99_000..101_000).contains(&due.len()), "{}", due.len());
+    let gaps: Vec<f64> = due.windows(2).map(|w| (w[1].at.0 - w[0].at.0) as f64).collect();
+    let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
+    let variance = gaps.iter().map(|g| (g - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
+    assert!((variance.sqrt() / mean - 1.0).abs() < 0.02, "{}", variance.sqrt() / mean);
+}
+
+#[test]
+fn a_ramp_rises_holds_and_falls() {
+    let mut of = load([open(1000)]);
+    of.ramp = Ramp { up: Nanos(2 * SECOND), hold: Some(Nanos(3 * SECOND)), down: Nanos(SECOND) };
+    let mut a = Arrivals::new(&of, (0, 1), Nanos(0));
+    let due = until(&mut a, u64::MAX);
+    let between =
+        |from: f64, to: f64| due.iter().filter(|d| (from * 1e9..to * 1e9).contains(&(d.at.0 as f64))).count() as i64;
+    for (from, to, flows) in
+        [(0.0, 1.0, 250), (1.0, 2.0, 750), (2.0, 5.0, 3000), (5.0, 5.5, 375), (5.5, 6.0, 125), (6.0, 99.0, 0)]
+    {
+        assert!((between(from, to) - flows).abs() <= 1, "{from} to {to} s: {}", between(from, to));
+    }
+    assert!(a.over(Nanos(6 * SECOND)) && due.is_sorted_by_key(|d| d.at));
+}
+
+#[test]
+fn what_passes_and_when_it_passes_belong_together() {
+    let ramp = Ramp { up: Nanos(SECOND), hold: Some(Nanos(SECOND)), down: Nanos(2 * SECOND) };
+    for ms in 0..4000 {
+        let at = Nanos(ms * 1_000_000 + 7);
+        let back = ramp.instant(ramp.passed(at)).expect("within the run");
+        // Near both ends a picosecond of load takes long to pass.
+        let far = (10..3990).contains(&ms);
+        assert!(back.0.abs_diff(at.0) <= if far { 2 } else { 5000 }, "{at:?} {back:?}");
+    }
+}
+
+#[test]
+fn what_waited_too_long_is_given_up_and_counted() {
+    for spacing in [Spacing::Constant, Spacing::Poisson] {
+        let of = Load { patience: Nanos(SECOND / 10), ..load([Arrival::Open { cps: Cps::per_second(1000), spacing }]) };
+        let mut a = Arrivals::new(&of, (0, 1), Nanos(0));
+        let now = Nanos(10 * SECOND);
+        let mut begun = 0;
+        while let Some(due) = a.take(now) {
+            assert!(now.0 - due.at.0 <= SECOND / 10 + SECOND / 1000);
+            begun += 1;
+        }
+        assert!((80..=120).contains(&begun), "{begun}");
+        let all = begun + a.late(0);
+        assert!((9_700..10_300).contains(&all), "{all}");
+        assert!(a.next_due().is_some_and(|due| due > now));
+    }
+}
+
+#[test]
+fn users_of_a_closed_loop_come_again_when_they_have_thought() {
+    let closed = Arrival::Closed { users: 3, think: Think::Fixed(Nanos(500)) };
+    let mut a = Arrivals::new(&load([closed]), (0, 1), Nanos(0));
+    let first: Vec<_> = std::iter::from_fn(|| a.take(Nanos(0))).map(|due| due.number).collect();
+    assert_eq!((first, a.next_due()), (vec![0, 1, 2], None));
+    a.ended(0, Nanos(100));
+    assert_eq!(a.next_due(), Some(Nanos(600)));
+    assert_eq!(a.take(Nanos(599)), None);
+    assert_eq!(a.take(Nanos(900)).map(|due| (due.number, due.at)), Some((3, Nanos(600))));
+    assert!(!a.over(Nanos(900)));
+}
+
+#[test]
+fn users_come_and_go_with_the_ramp() {
+    let closed = Arrival::Closed { users: 100, think: Think::Exponential(Nanos(10)) };
+    let mut of = load([closed]);
+    of.ramp = Ramp { up: Nanos(1000), hold: Some(Nanos(1000)), down: Nanos(1000) };
+    let mut a = Arrivals::new(&of, (0, 1), Nanos(0));
+    let take = |a: &mut Arrivals, now| std::iter::from_fn(|| a.take(Nanos(now))).count();
+    assert_eq!((take(&mut a, 495), take(&mut a, 1000)), (50, 50));
+    (0..100).for_each(|_| a.ended(0, Nanos(2500)));
+    // Half of them have gone home.
+    assert_eq!(take(&mut a, 2999), 50);
+}
+
+#[test]
+fn open_flows_are_kept_at_a_number_by_weight() {
+    let weight = |weight| Arrival::Weight { weight, spacing: Spacing::Constant };
+    let of = Load { target: Some(Target::Active(1000)), ..load([weight(3), weight(1)]) };
+    let mut a = Arrivals::new(&of, (0, 1), Nanos(0));
+    let all: Vec<_> = std::iter::from_fn(|| a.take(Nanos(0))).collect();
+    assert_eq!(all.len(), 1000);
+    let first = all.iter().filter(|due| due.template == 0).count();
+    assert!((700..800).contains(&first), "{first}");
+    a.ended(1, Nanos(5));
+    assert_eq!(std::iter::from_fn(|| a.take(Nanos(5))).count(), 1);
+}
+
+#[test]
+fn limits_end_it() {
+    let mut of = load([open(1000), open(1000)]);
+    of.limits = Limits { flows: Some(100), ..Limits::default() };
+    of.templates[0].limit = Some(20);
+    let mut a = Arrivals::new(&of, (0, 1), Nanos(0));
+    let all = until(&mut a, 10 * SECOND);
+    assert_eq!((all.len(), all.iter().filter(|d| d.template == 0).count()), (100, 20));
+    assert!(a.over(Nanos(0)) && a.next_due().is_none());
+    of.limits = Limits { duration: Some(Nanos(SECOND)), ..Limits::default() };
+    let mut a = Arrivals::new(&of, (0, 1), Nanos(0));
+    assert_eq!(until(&mut a, 10 * SECOND).len(), 1020);
+    assert!(a.over(Nanos(SECOND)));
+}
+
+#[test]
+fn a_bandwidth_is_reached_and_kept() {
+    let weight = Arrival::Weight { weight: 1, spacing: Spacing::Constant };
+    // 10 kB a flow: 80 Mbit/s are 1000 flows a second.
+    let of = Load { target: Some(Target::Bandwidth(80_000_000)), ..load([weight]) };
+    let mut a = Arrivals::new(&of, (0, 1), Nanos(0));
+    let (mut begun, mut at_five) = (0, 0);
+    for ms in 1..=10_000 {
+        let now = Nanos(ms * 1_000_000);
+        while a.take(now).is_some() {
+            begun += 1;
+        }
+        a.steer(now, || (begun * 10_000, begun));
+        if ms == 5000 {
+            at_five = begun;
+        }
+    }
+    let rate = (begun - at_five) / 5;
+    assert!((980..=1020).contains(&rate), "{rate}");
+}

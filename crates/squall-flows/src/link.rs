@@ -1,0 +1,740 @@
+//! From packets to frames and back: MAC addresses, tags, tunnels, and what a host owes its neighbours.
+
+use std::{
+    collections::VecDeque,
+    net::{IpAddr, Ipv4Addr},
+};
+
+use squall_host::{Answer, Arp, NeighbourMessage, Neighbours, echo_reply, solicited_node};
+use squall_units::{Cut, MacAddr, Nanos};
+use squall_wire::checksum::{fold, sum};
+
+use crate::{FrameOutput, LinkStatistics, Network, NextHop, Tuples, Wrap};
+
+/// One side's link.
+#[derive(Debug)]
+pub(crate) struct Link {
+    network: Network,
+    /// The side's own addresses: pools, with the index of the first address of each.
+    pools: Vec<(u64, Tuples)>,
+    addresses: u64,
+    prefixes: Prefixes,
+    /// Inside of tags, outside of a tunnel.
+    outer: Prefixes,
+    /// Our end of a tunnel, and the other.
+    ends: Option<(IpAddr, IpAddr)>,
+    neighbours: Neighbours,
+    /// Of a fixed next hop or gateway that is known: IPv4, IPv6.
+    hops: [Option<MacAddr>; 2],
+    answers: VecDeque<Vec<u8>>,
+    unused: Vec<Vec<u8>>,
+    /// Takes what cannot be sent yet.
+    scratch: Vec<u8>,
+    pub statistics: LinkStatistics,
+}
+
+/// Answers that may wait for room at once.
+const ANSWERS: usize = 4096;
+/// The longest IP packet that is answered with an echo.
+const LONGEST_ECHO: usize = 9000;
+
+const IPV4: u16 = 0x0800;
+const ARP: u16 = 0x0806;
+const VLAN: u16 = 0x8100;
+const IPV6: u16 = 0x86dd;
+const MPLS: u16 = 0x8847;
+const SERVICE: u16 = 0x88a8;
+const BRIDGED: u16 = 0x6558;
+const GRE: u8 = 47;
+const UDP: u8 = 17;
+const ICMP: u8 = 1;
+const ICMPV6: u8 = 58;
+const VXLAN_PORT: u16 = 4789;
+const GTPU_PORT: u16 = 2152;
+const BROADCAST: MacAddr = MacAddr([255; 6]);
+
+/// What a frame was for.
+enum Lost {
+    NotOurs,
+    Malformed,
+}
+
+/// What is inside of a frame.
+struct Inside<'f> {
+    kind: u16,
+    payload: &'f [u8],
+    /// Of the tunnel's end, not of the flows.
+    outer: bool,
+}
+
+impl Link {
+    /// `pools`: the side's own.
+    pub fn new(network: &Network, pools: Vec<Tuples>) -> Self {
+        let tags = network.wraps.iter().copied().filter(|wrap| wrap.ends().is_none());
+        let outer: Vec<_> = tags.take_while(|wrap| matches!(wrap, Wrap::Vlan { .. })).collect();
+        let mut first = 0;
+        let mut numbered = Vec::new();
+        for pool in pools {
+            let addresses = pool.addresses();
+            numbered.push((first, pool));
+            first += addresses;
+        }
+        let fixed = match network.next_hop {
+            NextHop::Mac(mac) => Some(mac),
+            NextHop::Gateway { .. } | NextHop::OnLink => None,
+        };
+        Self {
+            pools: numbered,
+            addresses: first,
+            prefixes: Prefixes::new(network.mac, &network.wraps),
+            outer: Prefixes::new(network.mac, &outer),
+            ends: network.wraps.last().and_then(Wrap::ends),
+            neighbours: Neighbours::default(),
+            hops: [fixed; 2],
+            answers: VecDeque::new(),
+            unused: Vec::new(),
+            scratch: vec![0; 1 << 16],
+            statistics: LinkStatistics::default(),
+            network: network.clone(),
+        }
+    }
+
+    /// Octets in front of an IP packet at most.
+    pub fn overhead(&self) -> usize {
+        self.prefixes.v4.octets.len().max(self.prefixes.v6.octets.len())
+    }
+
+    /// Whether super-frames can be cut by those who know Ethernet, IP and TCP only.
+    pub fn is_plain(&self) -> bool {
+        self.network.wraps.is_empty()
+    }
+
+    /// Which of the side's addresses it is.
+    #[inline]
+    fn index_of(&self, address: IpAddr) -> Option<u64> {
+        self.pools.iter().find_map(|(first, pool)| Some(first + pool.index_of(address)?))
+    }
+
+    /// The MAC address of one of ours.
+    #[inline]
+    fn mac_of(&self, address: IpAddr) -> MacAddr {
+        if !self.network.cluster {
+            return self.network.mac;
+        }
+        self.index_of(address).map_or(self.network.mac, |index| plus(self.network.mac, index))
+    }
+
+    #[inline]
+    fn has_mac(&self, mac: &[u8]) -> bool {
+        if mac == self.network.mac.0 || mac[0] & 1 == 1 {
+            return true;
+        }
+        let number = |mac: &[u8]| mac.iter().fold(0u64, |n, octet| n << 8 | u64::from(*octet));
+        self.network.cluster && number(mac).wrapping_sub(number(&self.network.mac.0)) < self.addresses
+    }
+
+    /// Takes a frame; gives the IP packet in it if that is for a flow.
+    #[inline]
+    pub fn receive<'f>(&mut self, now: Nanos, frame: &'f [u8]) -> Option<&'f [u8]> {
+        self.statistics.frames_received += 1;
+        let inside = match self.unwrap(frame) {
+            Ok(inside) => inside,
+            Err(Lost::NotOurs) => {
+                self.statistics.not_ours += 1;
+                return None;
+            }
+            Err(Lost::Malformed) => {
+                self.statistics.malformed += 1;
+                return None;
+            }
+        };
+        let packet = inside.payload;
+        let (source, destination, protocol) = match inside.kind {
+            IPV4 if packet.len() >= 20 => (v4(&packet[12..]), v4(&packet[16..]), packet[9]),
+            IPV6 if packet.len() >= 40 => (v6(&packet[8..]), v6(&packet[24..]), packet[6]),
+            ARP => {
+                self.arp(now, frame, packet, inside.outer);
+                return None;
+            }
+            IPV4 | IPV6 => {
+                self.statistics.malformed += 1;
+                return None;
+            }
+            _ => {
+                self.statistics.not_ours += 1;
+                return None;
+            }
+        };
+        if (protocol == ICMPV6 || protocol == ICMP) && self.host(frame, packet, &inside, destination) {
+            return None;
+        }
+        if inside.outer || self.index_of(destination).is_none() {
+            self.statistics.not_ours += 1;
+            return None;
+        }
+        if self.network.next_hop == NextHop::OnLink && self.ends.is_none() && begins(packet, protocol) {
+            self.learn(source, MacAddr([frame[6], frame[7], frame[8], frame[9], frame[10], frame[11]]));
+        }
+        let _ = now;
+        Some(packet)
+    }
+
+    /// Whether packets towards `remote` can be sent; if not, the way is being asked for.
+    #[inline]
+    pub fn resolve(&mut self, now: Nanos, remote: IpAddr) -> Answer {
+        let six = usize::from(self.ends.map_or(remote, |(_, end)| end).is_ipv6());
+        if let Some(mac) = self.hops[six] {
+            return Answer::Mac(mac);
+        }
+        match self.hop(remote) {
+            Some(hop) => self.neighbours.find(now, hop),
+            None => Answer::Silent,
+        }
+    }
+
+    /// Who packets towards `remote` are handed to.
+    fn hop(&self, remote: IpAddr) -> Option<IpAddr> {
+        let remote = self.ends.map_or(remote, |(_, end)| end);
+        match (self.network.next_hop, remote) {
+            (NextHop::OnLink, _) => Some(remote),
+            (NextHop::Gateway { v4, .. }, IpAddr::V4(_)) => v4.map(IpAddr::V4),
+            (NextHop::Gateway { v6, .. }, IpAddr::V6(_)) => v6.map(IpAddr::V6),
+            (NextHop::Mac(_), _) => None,
+        }
+    }
+
+    fn learn(&mut self, address: IpAddr, mac: MacAddr) {
+        if self.neighbours.learn(address, mac) {
+            self.statistics.resolved += 1;
+        }
+        if let NextHop::Gateway { v4, v6 } = self.network.next_hop {
+            match address {
+                IpAddr::V4(a) if v4 == Some(a) => self.hops[0] = Some(mac),
+                IpAddr::V6(a) if v6 == Some(a) => self.hops[1] = Some(mac),
+                _ => {}
+            }
+        }
+    }
+
+    /// When [`Link::advance`] has something to do.
+    #[inline]
+    pub fn next_due(&self) -> Option<Nanos> {
+        self.neighbours.next_due()
+    }
+
+    /// Asks whom there is to ask. Whether somebody was given up.
+    pub fn advance(&mut self, now: Nanos) {
+        while let Some(question) = self.neighbours.question(now) {
+            match question {
+                Ok(IpAddr::V4(target)) => {
+                    let Some(IpAddr::V4(sender)) = self.asker(true) else { continue };
+                    let mac = self.mac_of(sender.into());
+                    let request =
+                        Arp { request: true, sender_mac: mac, sender, target_mac: MacAddr::default(), target };
+                    let outer = self.ends.is_some();
+                    if self.answer(outer, ARP, BROADCAST, mac, &request.octets()) {
+                        self.statistics.arp_requests_sent += 1;
+                    }
+                }
+                Ok(IpAddr::V6(target)) => {
+                    let Some(IpAddr::V6(source)) = self.asker(false) else { continue };
+                    let mac = self.mac_of(source.into());
+                    let question = NeighbourMessage::solicit(source, mac, target);
+                    let outer = self.ends.is_some();
+                    if self.answer(outer, IPV6, solicited_node(target).1, mac, &question.octets()) {
+                        self.statistics.nd_solicitations_sent += 1;
+                    }
+                }
+                Err(_) => self.statistics.resolution_failed += 1,
+            }
+        }
+    }
+
+    /// In whose name neighbours are asked for.
+    fn asker(&self, v4: bool) -> Option<IpAddr> {
+        match self.ends {
+            Some((local, _)) => Some(local),
+            None => self.pools.iter().find(|(_, pool)| pool.is_ipv4() == v4).map(|(_, pool)| pool.address(0)),
+        }
+    }
+
+    fn is_ours(&self, address: IpAddr, outer: bool) -> bool {
+        match self.ends {
+            Some((local, _)) if outer => address == local,
+            _ => self.index_of(address).is_some(),
+        }
+    }
+
+    fn arp(&mut self, _now: Nanos, frame: &[u8], packet: &[u8], outer: bool) {
+        let Some(arp) = Arp::parse(packet) else {
+            self.statistics.malformed += 1;
+            return;
+        };
+        if !arp.sender.is_unspecified() && (outer || self.ends.is_none()) && self.is_asked_or_router(arp.sender) {
+            self.learn(arp.sender.into(), arp.sender_mac);
+        }
+        if arp.request && self.is_ours(arp.target.into(), outer) {
+            let mac = if outer { self.network.mac } else { self.mac_of(arp.target.into()) };
+            let reply = Arp {
+                request: false,
+                sender_mac: mac,
+                sender: arp.target,
+                target_mac: arp.sender_mac,
+                target: arp.sender,
+            };
+            let to = MacAddr([frame[6], frame[7], frame[8], frame[9], frame[10], frame[11]]);
+            if self.answer(outer, ARP, to, mac, &reply.octets()) {
+                self.statistics.arp_requests_answered += 1;
+            }
+        } else if arp.request {
+            self.statistics.not_ours += 1;
+        }
+    }
+
+    /// Strangers' names are not worth remembering, unless each peer is a neighbour.
+    fn is_asked_or_router(&self, sender: Ipv4Addr) -> bool {
+        match self.network.next_hop {
+            NextHop::OnLink => true,
+            NextHop::Gateway { v4, .. } => v4 == Some(sender),
+            NextHop::Mac(_) => false,
+        }
+    }
+
+    /// Neighbour discovery and echo requests: whether the packet was of that kind.
+    fn host(&mut self, frame: &[u8], packet: &[u8], inside: &Inside<'_>, destination: IpAddr) -> bool {
+        let to = MacAddr([frame[6], frame[7], frame[8], frame[9], frame[10], frame[11]]);
+        if let Some(message) = NeighbourMessage::parse(packet).filter(|_| inside.kind == IPV6) {
+            let learns = inside.outer || self.ends.is_none();
+            let (speaker, mac) = match message.solicitation {
+                true => (message.source, message.mac),
+                false => (message.target, message.mac),
+            };
+            if let Some(mac) = mac.filter(|_| learns && !speaker.is_unspecified()) {
+                self.learn(speaker.into(), mac);
+            }
+            if message.solicitation && self.is_ours(message.target.into(), inside.outer) {
+                let mac = if inside.outer { self.network.mac } else { self.mac_of(message.target.into()) };
+                let (reply, unicast) = message.advertise(mac);
+                let to = if unicast { to } else { MacAddr([0x33, 0x33, 0, 0, 0, 1]) };
+                if self.answer(inside.outer, IPV6, to, mac, &reply.octets()) {
+                    self.statistics.nd_solicitations_answered += 1;
+                }
+            }
+            return true;
+        }
+        if packet.len() > LONGEST_ECHO || !self.is_ours(destination, inside.outer) {
+            return false;
+        }
+        let mut reply = self.unused.pop().unwrap_or_default();
+        reply.clear();
+        let is_echo = echo_reply(packet, &mut reply);
+        if is_echo {
+            let mac = if inside.outer { self.network.mac } else { self.mac_of(destination) };
+            if self.answer(inside.outer, inside.kind, to, mac, &reply) {
+                self.statistics.echoes_answered += 1;
+            }
+        }
+        self.unused.push(reply);
+        is_echo
+    }
+
+    /// Puts a packet of the host's own into the queue; false: there is no room.
+    fn answer(&mut self, outer: bool, kind: u16, to: MacAddr, from: MacAddr, packet: &[u8]) -> bool {
+        if self.answers.len() >= ANSWERS {
+            self.statistics.answers_dropped += 1;
+            return false;
+        }
+        let prefix = if outer { &self.outer } else { &self.prefixes }.of(kind);
+        let mut frame = self.unused.pop().unwrap_or_default();
+        frame.clear();
+        frame.resize(prefix.octets.len() + packet.len(), 0);
+        prefix.write(&mut frame, packet.len(), to, from);
+        frame[prefix.octets.len()..].copy_from_slice(packet);
+        self.answers.push_back(frame);
+        true
+    }
+
+    /// Sends what the host has to say.
+    pub fn transmit(&mut self, out: &mut impl FrameOutput) {
+        while let Some(frame) = self.answers.front() {
+            let Some(slot) = out.frame(frame.len(), Cut::WHOLE) else { return };
+            slot.copy_from_slice(frame);
+            self.statistics.frames_sent += 1;
+            self.unused.extend(self.answers.pop_front());
+        }
+    }
+
+    pub fn has_answers(&self) -> bool {
+        !self.answers.is_empty()
+    }
+
+    /// Room for a packet of `len` octets between these addresses, behind what stands before it; `None`: none is left. What
+    /// cannot be sent as the way is not known yet gets room that leads nowhere.
+    #[inline]
+    pub fn room<'o>(
+        &'o mut self,
+        now: Nanos,
+        out: &'o mut impl FrameOutput,
+        (local, remote): (IpAddr, IpAddr),
+        len: usize,
+        cut: Cut,
+    ) -> Option<&'o mut [u8]> {
+        let Answer::Mac(to) = self.resolve(now, remote) else {
+            self.statistics.unresolved += 1;
+            return Some(&mut self.scratch[..len]);
+        };
+        let from = self.mac_of(local);
+        let prefix = if local.is_ipv4() { &self.prefixes.v4 } else { &self.prefixes.v6 };
+        let before = prefix.octets.len();
+        if before + len > out.longest() {
+            self.statistics.too_long += 1;
+            return Some(&mut self.scratch[..len]);
+        }
+        let cut = match cut.is_whole() {
+            true => cut,
+            false => Cut { transport: cut.transport + before as u8, payload: cut.payload + before as u8, ..cut },
+        };
+        let frame = out.frame(before + len, cut)?;
+        prefix.write(frame, len, to, from);
+        self.statistics.frames_sent += 1;
+        Some(&mut frame[before..])
+    }
+
+    #[inline]
+    fn unwrap<'f>(&self, frame: &'f [u8]) -> Result<Inside<'f>, Lost> {
+        if frame.len() < 14 {
+            return Err(Lost::Malformed);
+        }
+        if !self.has_mac(&frame[..6]) {
+            return Err(Lost::NotOurs);
+        }
+        let kind = u16::from_be_bytes([frame[12], frame[13]]);
+        match &self.network.wraps[..] {
+            [] => Ok(Inside { kind, payload: &frame[14..], outer: false }),
+            wraps => self.unwrap_layers(kind, &frame[14..], wraps),
+        }
+    }
+
+    fn unwrap_layers<'f>(&self, mut kind: u16, mut rest: &'f [u8], wraps: &[Wrap]) -> Result<Inside<'f>, Lost> {
+        for (i, wrap) in wraps.iter().enumerate() {
+            match *wrap {
+                Wrap::Vlan { id, .. } => {
+                    if kind != VLAN && kind != SERVICE {
+                        return Err(Lost::NotOurs);
+                    }
+                    let (tag, behind) = rest.split_first_chunk::<4>().ok_or(Lost::Malformed)?;
+                    if u16::from_be_bytes([tag[0], tag[1]]) & 0xfff != id {
+                        return Err(Lost::NotOurs);
+                    }
+                    (kind, rest) = (u16::from_be_bytes([tag[2], tag[3]]), behind);
+                }
+                Wrap::Mpls { label, .. } => {
+                    if kind != MPLS {
+                        return Err(Lost::NotOurs);
+                    }
+                    let (entry, behind) = rest.split_first_chunk::<4>().ok_or(Lost::Malformed)?;
+                    let entry = u32::from_be_bytes(*entry);
+                    let is_last = !matches!(wraps.get(i + 1), Some(Wrap::Mpls { .. }));
+                    if entry >> 12 != label || (entry >> 8 & 1 == 1) != is_last {
+                        return Err(Lost::NotOurs);
+                    }
+                    rest = behind;
+                    if is_last {
+                        kind = of_version(rest)?;
+                    }
+                }
+                _ if kind == ARP => return Ok(Inside { kind, payload: rest, outer: true }),
+                tunnel => return unwrap_tunnel(kind, rest, tunnel),
+            }
+        }
+        Ok(Inside { kind, payload: rest, outer: false })
+    }
+}
+
+fn unwrap_tunnel(kind: u16, packet: &[u8], tunnel: Wrap) -> Result<Inside<'_>, Lost> {
+    let (protocol, source, destination, body) = match kind {
+        IPV4 => {
+            let first = packet.first().ok_or(Lost::Malformed)?;
+            let header = usize::from(first & 15) * 4;
+            if packet.len() < header || header < 20 || fold(sum(&packet[..header])) != 0xffff {
+                return Err(Lost::Malformed);
+            }
+            let total = usize::from(u16::from_be_bytes([packet[2], packet[3]]));
+            let body = packet.get(header..total).ok_or(Lost::Malformed)?;
+            (packet[9], v4(&packet[12..]), v4(&packet[16..]), body)
+        }
+        IPV6 => {
+            let (header, rest) = packet.split_first_chunk::<40>().ok_or(Lost::Malformed)?;
+            let len = usize::from(u16::from_be_bytes([header[4], header[5]]));
+            (header[6], v6(&header[8..]), v6(&header[24..]), rest.get(..len).ok_or(Lost::Malformed)?)
+        }
+        _ => return Err(Lost::NotOurs),
+    };
+    // Of the tunnel's end itself: echo requests, neighbour discovery.
+    if protocol == ICMP || protocol == ICMPV6 {
+        return Ok(Inside { kind, payload: packet, outer: true });
+    }
+    let (local, remote) = tunnel.ends().unwrap_or((destination, source));
+    if (local, remote) != (destination, source) {
+        return Err(Lost::NotOurs);
+    }
+    let inside = |kind, payload| Ok(Inside { kind, payload, outer: false });
+    let datagram = |port: u16| -> Result<&[u8], Lost> {
+        let (header, data) = body.split_first_chunk::<8>().ok_or(Lost::Malformed)?;
+        match u16::from_be_bytes([header[2], header[3]]) == port {
+            true => Ok(data),
+            false => Err(Lost::NotOurs),
+        }
+    };
+    match tunnel {
+        Wrap::Gre { key, .. } if protocol == GRE => {
+            let (header, mut rest) = body.split_first_chunk::<4>().ok_or(Lost::Malformed)?;
+            let mut skip = |present: bool| -> Result<Option<[u8; 4]>, Lost> {
+                if !present {
+                    return Ok(None);
+                }
+                let (field, behind) = rest.split_first_chunk::<4>().ok_or(Lost::Malformed)?;
+                rest = behind;
+                Ok(Some(*field))
+            };
+            skip(header[0] & 0x80 != 0)?;
+            let theirs = skip(header[0] & 0x20 != 0)?.map(u32::from_be_bytes);
+            skip(header[0] & 0x10 != 0)?;
+            if header[1] & 7 != 0 || theirs != key {
+                return Err(Lost::NotOurs);
+            }
+            inside(u16::from_be_bytes([header[2], header[3]]), rest)
+        }
+        Wrap::Vxlan { vni, .. } if protocol == UDP => {
+            let (header, inner) = datagram(VXLAN_PORT)?.split_first_chunk::<8>().ok_or(Lost::Malformed)?;
+            let theirs = u32::from_be_bytes([0, header[4], header[5], header[6]]);
+            if header[0] & 8 == 0 || theirs != vni {
+                return Err(Lost::NotOurs);
+            }
+            let (ethernet, payload) = inner.split_first_chunk::<14>().ok_or(Lost::Malformed)?;
+            inside(u16::from_be_bytes([ethernet[12], ethernet[13]]), payload)
+        }
+        Wrap::GtpU { local_teid, .. } if protocol == UDP => {
+            let (header, mut rest) = datagram(GTPU_PORT)?.split_first_chunk::<8>().ok_or(Lost::Malformed)?;
+            let teid = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
+            // Version 1, GTP, a G-PDU.
+            if header[0] & 0xf0 != 0x30 || header[1] != 255 || teid != local_teid {
+                return Err(Lost::NotOurs);
+            }
+            if header[0] & 7 != 0 {
+                let (optional, behind) = rest.split_first_chunk::<4>().ok_or(Lost::Malformed)?;
+                rest = behind;
+                let mut next = if header[0] & 4 != 0 { optional[3] } else { 0 };
+                while next != 0 {
+                    let words = usize::from(*rest.first().ok_or(Lost::Malformed)?) * 4;
+                    let extension = rest.get(..words).filter(|e| !e.is_empty()).ok_or(Lost::Malformed)?;
+                    next = extension[words - 1];
+                    rest = &rest[words..];
+                }
+            }
+            inside(of_version(rest)?, rest)
+        }
+        _ => Err(Lost::NotOurs),
+    }
+}
+
+/// The EtherType of an IP packet.
+fn of_version(packet: &[u8]) -> Result<u16, Lost> {
+    match packet.first().map(|first| first >> 4) {
+        Some(4) => Ok(IPV4),
+        Some(6) => Ok(IPV6),
+        Some(_) => Err(Lost::NotOurs),
+        None => Err(Lost::Malformed),
+    }
+}
+
+/// Whether the packet may be the first of a flow: a SYN, or anything that is no TCP.
+#[inline]
+fn begins(packet: &[u8], protocol: u8) -> bool {
+    const TCP: u8 = 6;
+    const SYN: u8 = 2;
+    let header = if packet[0] >> 4 == 4 { usize::from(packet[0] & 15) * 4 } else { 40 };
+    protocol != TCP || packet.get(header + 13).is_some_and(|flags| flags & SYN != 0)
+}
+
+#[inline]
+fn v4(octets: &[u8]) -> IpAddr {
+    IpAddr::V4([octets[0], octets[1], octets[2], octets[3]].into())
+}
+
+#[inline]
+fn v6(octets: &[u8]) -> IpAddr {
+    let mut address = [0; 16];
+    address.copy_from_slice(&octets[..16]);
+    IpAddr::V6(address.into())
+}
+
+fn plus(base: MacAddr, index: u64) -> MacAddr {
+    let number = base.0.iter().fold(0u64, |n, octet| n << 8 | u64::from(*octet)).wrapping_add(index);
+    let [_, _, rest @ ..] = number.to_be_bytes();
+    MacAddr(rest)
+}
+
+/// What stands before packets, by what they are.
+#[derive(Debug)]
+struct Prefixes {
+    v4: Prefix,
+    v6: Prefix,
+    arp: Prefix,
+}
+
+impl Prefixes {
+    fn new(mac: MacAddr, wraps: &[Wrap]) -> Self {
+        let of = |kind| Prefix::new(mac, wraps, kind);
+        Self { v4: of(IPV4), v6: of(IPV6), arp: of(ARP) }
+    }
+
+    fn of(&self, kind: u16) -> &Prefix {
+        match kind {
+            IPV4 => &self.v4,
+            IPV6 => &self.v6,
+            _ => &self.arp,
+        }
+    }
+}
+
+/// What stands before a packet, ready but for addresses and lengths.
+#[derive(Debug, Default)]
+struct Prefix {
+    octets: Vec<u8>,
+    /// Places of a tunnel's headers.
+    tunnel: Option<Places>,
+    /// Where the flow's own Ethernet source address stands.
+    source: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Places {
+    ip: usize,
+    v4: bool,
+    udp: Option<usize>,
+    /// Of GTP's length, which counts what is behind its header.
+    gtp: Option<usize>,
+}
+
+impl Prefix {
+    fn new(mac: MacAddr, wraps: &[Wrap], kind: u16) -> Self {
+        let mut out = vec![0; 6];
+        out.extend(mac.0);
+        let mut prefix = Self { source: 6, ..Self::default() };
+        // Whether a type has to follow: not behind a label or in a tunnel.
+        let mut typed = true;
+        for (i, wrap) in wraps.iter().enumerate() {
+            match *wrap {
+                Wrap::Vlan { id, priority, service } => {
+                    out.extend(if service { SERVICE } else { VLAN }.to_be_bytes());
+                    out.extend((u16::from(priority) << 13 | id).to_be_bytes());
+                }
+                Wrap::Mpls { label, class, ttl } => {
+                    if typed {
+                        out.extend(MPLS.to_be_bytes());
+                    }
+                    typed = false;
+                    let last = !matches!(wraps.get(i + 1), Some(Wrap::Mpls { .. }));
+                    let entry = label << 12 | u32::from(class) << 9 | u32::from(last) << 8 | u32::from(ttl);
+                    out.extend(entry.to_be_bytes());
+                }
+                tunnel => {
+                    prefix.add_tunnel(&mut out, tunnel, typed, kind, mac);
+                    typed = false;
+                }
+            }
+        }
+        if typed {
+            out.extend(kind.to_be_bytes());
+        }
+        prefix.octets = out;
+        prefix
+    }
+
+    fn add_tunnel(&mut self, out: &mut Vec<u8>, tunnel: Wrap, typed: bool, kind: u16, mac: MacAddr) {
+        let Some((local, remote)) = tunnel.ends() else { return };
+        if typed {
+            out.extend(if local.is_ipv4() { IPV4 } else { IPV6 }.to_be_bytes());
+        }
+        let protocol = if matches!(tunnel, Wrap::Gre { .. }) { GRE } else { UDP };
+        let ip = out.len();
+        match (local, remote) {
+            (IpAddr::V4(local), IpAddr::V4(remote)) => {
+                // Not to be fragmented.
+                out.extend([0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, protocol, 0, 0]);
+                out.extend(local.octets());
+                out.extend(remote.octets());
+            }
+            (IpAddr::V6(local), IpAddr::V6(remote)) => {
+                out.extend([0x60, 0, 0, 0, 0, 0, protocol, 64]);
+                out.extend(local.octets());
+                out.extend(remote.octets());
+            }
+            // Refused by `Network::check`.
+            _ => return,
+        }
+        let udp = (protocol == UDP).then_some(out.len());
+        let mut gtp = None;
+        // Without UDP checksums: RFC 7348 §5 and RFC 6935 want none.
+        let ports = |port: u16| [port.to_be_bytes(), port.to_be_bytes(), [0; 2], [0; 2]].concat();
+        match tunnel {
+            Wrap::Gre { key, .. } => {
+                out.extend([if key.is_some() { 0x20 } else { 0 }, 0]);
+                out.extend(if kind == ARP { BRIDGED } else { kind }.to_be_bytes());
+                out.extend(
+                    key.map(u32::to_be_bytes).unwrap_or_default().into_iter().take(4 * usize::from(key.is_some())),
+                );
+            }
+            Wrap::Vxlan { vni, mac: to, .. } => {
+                out.extend(ports(VXLAN_PORT));
+                out.extend([8, 0, 0, 0]);
+                out.extend((vni << 8).to_be_bytes());
+                out.extend(to.0);
+                self.source = out.len();
+                out.extend(mac.0);
+                out.extend(kind.to_be_bytes());
+            }
+            Wrap::GtpU { teid, .. } => {
+                out.extend(ports(GTPU_PORT));
+                gtp = Some(out.len() + 2);
+                out.extend([0x30, 255, 0, 0]);
+                out.extend(teid.to_be_bytes());
+            }
+            Wrap::Vlan { .. } | Wrap::Mpls { .. } => {}
+        }
+        self.tunnel = Some(Places { ip, v4: local.is_ipv4(), udp, gtp });
+    }
+
+    /// Writes it before `len` octets of packet in `frame`.
+    #[inline]
+    fn write(&self, frame: &mut [u8], len: usize, to: MacAddr, from: MacAddr) {
+        let before = self.octets.len();
+        frame[..before].copy_from_slice(&self.octets);
+        frame[..6].copy_from_slice(&to.0);
+        frame[self.source..][..6].copy_from_slice(&from.0);
+        if let Some(places) = self.tunnel {
+            self.write_lengths(frame, before + len, places);
+        }
+    }
+
+    fn write_lengths(&self, frame: &mut [u8], end: usize, places: Places) {
+        let mut put = |at: usize, value: usize| frame[at..at + 2].copy_from_slice(&(value as u16).to_be_bytes());
+        if let Some(udp) = places.udp {
+            put(udp + 4, end - udp);
+        }
+        if let Some(gtp) = places.gtp {
+            put(gtp, end - gtp - 6);
+        }
+        if places.v4 {
+            put(places.ip + 2, end - places.ip);
+            let check = !fold(sum(&frame[places.ip..places.ip + 20]));
+            frame[places.ip + 10..places.ip + 12].copy_from_slice(&check.to_be_bytes());
+        } else {
+            put(places.ip + 4, end - places.ip - 40);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,206 @@
+use super::*;
+use crate::{Order, Pool};
+
+/// Keeps all frames.
+#[derive(Default)]
+struct Frames(Vec<Vec<u8>>);
+
+impl FrameOutput for Frames {
+    fn frame(&mut self, len: usize, _: Cut) -> Option<&mut [u8]> {
+        self.0.push(vec![0xee; len]);
+        self.0.last_mut().map(|frame| &mut frame[..])
+    }
+
+    fn longest(&self) -> usize {
+        9000
+    }
+}
+
+fn link(pool: &str, network: Network) -> Link {
+    let pool = Pool { name: "p".into(), ranges: vec![pool.parse().unwrap()], ports: 1..=2, order: Order::Sequential };
+    network.check().expect("a good network");
+    Link::new(&network, vec![Tuples::new(&pool, 0).unwrap()])
+}
+
+fn network(mac: u8, wraps: Vec<Wrap>) -> Network {
+    Network { mac: MacAddr([2, 0, 0, 0, mac, 0]), wraps, ..Network::default() }
+}
+
+/// An IP packet without anything that would look wrong.
+fn packet(from: &str, to: &str) -> Vec<u8> {
+    match (from.parse().unwrap(), to.parse().unwrap()) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            let mut p = vec![0x45, 0, 0, 60, 0, 0, 0, 0, 64, 6, 0, 0];
+            p.extend(from.octets());
+            p.extend(to.octets());
+            p.resize(60, 2);
+            p
+        }
+        (IpAddr::V6(from), IpAddr::V6(to)) => {
+            let mut p = vec![0x60, 0, 0, 0, 0, 20, 6, 64];
+            p.extend(from.octets());
+            p.extend(to.octets());
+            p.resize(60, 2);
+            p
+        }
+        _ => panic!("one family"),
+    }
+}
+
+/// Sends a packet from `a` to `b`, with all the questions and answers that it takes; the frame, and what came out of it.
+fn carry(a: &mut Link, b: &mut Link, from: &str, to: &str) -> (Vec<u8>, Vec<u8>) {
+    let packet = packet(from, to);
+    let tuple = (from.parse().unwrap(), to.parse().unwrap());
+    for round in 0..3 {
+        let mut out = Frames::default();
+        a.room(Nanos(0), &mut out, tuple, packet.len(), Cut::WHOLE).expect("room").copy_from_slice(&packet);
+        if let Some(frame) = out.0.pop() {
+            let got = b.receive(Nanos(0), &frame).unwrap_or_else(|| panic!("{frame:02x?} {:?}", b.statistics));
+            return (frame.clone(), got[..packet.len()].to_vec());
+        }
+        assert_eq!((round, a.statistics.unresolved), (0, 1));
+        a.advance(Nanos(0));
+        a.transmit(&mut out);
+        out.0.drain(..).for_each(|question| assert!(b.receive(Nanos(0), &question).is_none()));
+        b.transmit(&mut out);
+        out.0.drain(..).for_each(|answer| assert!(a.receive(Nanos(0), &answer).is_none()));
+    }
+    panic!("nobody answers: {:?} {:?}", a.statistics, b.statistics);
+}
+
+#[test]
+fn neighbours_are_asked_for_and_answer() {
+    for (clients, servers, from, to) in [
+        ("16.0.0.1-16.0.0.9", "48.0.0.1-48.0.0.9", "16.0.0.3", "48.0.0.4"),
+        ("fd00::1-fd00::9", "fd01::1-fd01::9", "fd00::3", "fd01::4"),
+    ] {
+        let (mut a, mut b) = (link(clients, network(1, vec![])), link(servers, network(2, vec![])));
+        let (frame, got) = carry(&mut a, &mut b, from, to);
+        assert_eq!(got, packet(from, to));
+        assert_eq!(frame[..12], [2, 0, 0, 0, 2, 0, 2, 0, 0, 0, 1, 0]);
+        let (asked, answered) = (a.statistics, b.statistics);
+        assert_eq!(asked.arp_requests_sent + asked.nd_solicitations_sent, 1);
+        assert_eq!((answered.arp_requests_answered + answered.nd_solicitations_answered, asked.resolved), (1, 1));
+        // The other has learned from the question.
+        let mut out = Frames::default();
+        assert!(b.room(Nanos(0), &mut out, (to.parse().unwrap(), from.parse().unwrap()), 60, Cut::WHOLE).is_some());
+        assert_eq!((out.0.len(), b.statistics.arp_requests_sent), (1, 0));
+    }
+}
+
+#[test]
+fn each_client_of_a_cluster_has_its_own_mac() {
+    let with_cluster = Network { cluster: true, ..network(1, vec![]) };
+    let (mut a, mut b) = (link("16.0.0.1-16.0.3.255", with_cluster), link("48.0.0.1", network(2, vec![])));
+    let (frame, _) = carry(&mut a, &mut b, "16.0.1.5", "48.0.0.1");
+    assert_eq!(frame[6..12], [2, 0, 0, 0, 2, 4]);
+    // Answers find their way, and what is for a MAC behind the last is not ours.
+    let (back, _) = carry(&mut b, &mut a, "48.0.0.1", "16.0.1.5");
+    assert_eq!(back[..6], [2, 0, 0, 0, 2, 4]);
+    let mut strange = back.clone();
+    strange[4] = 99;
+    assert!(a.receive(Nanos(0), &strange).is_none());
+    assert_eq!(a.statistics.not_ours, 1);
+}
+
+#[test]
+fn tags_labels_and_tunnels_go_around_and_come_off() {
+    let (a4, b4): (IpAddr, IpAddr) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
+    let (a6, b6): (IpAddr, IpAddr) = ("fc00::1".parse().unwrap(), "fc00::2".parse().unwrap());
+    let vlan = |id, service| Wrap::Vlan { id, priority: 3, service };
+    let mpls = |label| Wrap::Mpls { label, class: 5, ttl: 9 };
+    let mac = MacAddr([2, 0, 0, 0, 2, 0]);
+    let all: Vec<Box<dyn Fn(bool) -> Vec<Wrap>>> = vec![
+        Box::new(|_| vec![vlan(100, false)]),
+        Box::new(|_| vec![vlan(7, true), vlan(100, false)]),
+        Box::new(|_| vec![mpls(16), mpls(1 << 19)]),
+        Box::new(|_| vec![vlan(5, false), mpls(99)]),
+        Box::new(|back| {
+            vec![Wrap::Gre { local: if back { b4 } else { a4 }, remote: if back { a4 } else { b4 }, key: None }]
+        }),
+        Box::new(|back| {
+            vec![Wrap::Gre { local: if back { b6 } else { a6 }, remote: if back { a6 } else { b6 }, key: Some(7) }]
+        }),
+        Box::new(|back| {
+            let (local, remote) = if back { (b4, a4) } else { (a4, b4) };
+            vec![vlan(9, false), Wrap::Vxlan { local, remote, vni: 0xabcdef, mac }]
+        }),
+        Box::new(|back| {
+            let (local, remote) = if back { (b6, a6) } else { (a6, b6) };
+            vec![Wrap::Vxlan { local, remote, vni: 1, mac }]
+        }),
+        Box::new(|back| {
+            let (local, remote) = if back { (b4, a4) } else { (a4, b4) };
+            let (teid, local_teid) = if back { (1, 2) } else { (2, 1) };
+            vec![Wrap::GtpU { local, remote, teid, local_teid }]
+        }),
+        Box::new(|back| {
+            let (local, remote) = if back { (b6, a6) } else { (a6, b6) };
+            vec![Wrap::GtpU { local, remote, teid: 5, local_teid: 5 }]
+        }),
+    ];
+    for wraps in all {
+        for (clients, servers, from, to) in
+            [("16.0.0.1", "48.0.0.1", "16.0.0.1", "48.0.0.1"), ("fd00::1", "fd01::1", "fd00::1", "fd01::1")]
+        {
+            // Labels carry no questions: their next hop is given.
+            let labelled = matches!(wraps(false).last(), Some(Wrap::Mpls { .. }));
+            let next = |mac| if labelled { NextHop::Mac(MacAddr([2, 0, 0, 0, mac, 0])) } else { NextHop::OnLink };
+            let mut a = link(clients, Network { next_hop: next(2), ..network(1, wraps(false)) });
+            let mut b = link(servers, Network { next_hop: next(1), ..network(2, wraps(true)) });
+            let (frame, got) = carry(&mut a, &mut b, from, to);
+            assert_eq!(got, packet(from, to), "{:?}", wraps(false));
+            // As another reads it: lengths and checksums of all layers as they would be computed.
+            let read = squall_wire::Frame::dissect(frame.clone());
+            let names: Vec<_> = read.layers.iter().map(|layer| layer.header.name).collect();
+            let layers = 2 + wraps(false).iter().map(|w| if w.ends().is_none() { 1 } else { 2 }).sum::<usize>();
+            assert!(names.len() >= layers, "{names:?}");
+            if let Some(Places { ip, v4: true, .. }) = a.prefixes.v4.tunnel {
+                assert_eq!(fold(sum(&frame[ip..ip + 20])), 0xffff);
+                assert_eq!(usize::from(u16::from_be_bytes([frame[ip + 2], frame[ip + 3]])), frame.len() - ip);
+            }
+            // Cut short anywhere it is refused, and nothing breaks.
+            for len in 0..frame.len() - 60 {
+                assert!(b.receive(Nanos(0), &frame[..len]).is_none(), "{len} of {:?}", wraps(false));
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_not_for_us_is_counted_and_passed_over() {
+    let mut a = link("16.0.0.1-16.0.0.9", network(1, vec![]));
+    let frame = |to: MacAddr, kind: u16, packet: &[u8]| [&to.0[..], &[2; 6], &kind.to_be_bytes(), packet].concat();
+    let (us, them) = (MacAddr([2, 0, 0, 0, 1, 0]), MacAddr([2, 0, 0, 0, 3, 0]));
+    let good = packet("48.0.0.1", "16.0.0.1");
+    for (octets, ours) in [
+        (frame(us, IPV4, &good), true),
+        (frame(them, IPV4, &good), false),
+        (frame(us, IPV4, &packet("48.0.0.1", "16.0.0.10")), false),
+        (frame(us, VLAN, &good), false),
+        (frame(BROADCAST, IPV4, &good), true),
+        (frame(us, 0x88cc, &good), false),
+    ] {
+        assert_eq!(a.receive(Nanos(0), &octets).is_some(), ours);
+    }
+    assert_eq!((a.statistics.frames_received, a.statistics.not_ours, a.statistics.malformed), (6, 4, 0));
+    assert!(a.receive(Nanos(0), &frame(us, IPV4, &good[..19])).is_none());
+    assert_eq!(a.statistics.malformed, 1);
+}
+
+#[test]
+fn a_gateway_is_asked_for_and_nobody_else() {
+    let by_gateway = NextHop::Gateway { v4: Some("16.0.0.254".parse().unwrap()), v6: None };
+    let mut a = link("16.0.0.1-16.0.0.9", Network { next_hop: by_gateway, ..network(1, vec![]) });
+    let mut router = link("16.0.0.254", network(9, vec![]));
+    assert_eq!(a.resolve(Nanos(0), "48.0.0.1".parse().unwrap()), Answer::Wait);
+    assert_eq!(a.resolve(Nanos(0), "fd00::1".parse().unwrap()), Answer::Silent);
+    let mut out = Frames::default();
+    a.advance(Nanos(0));
+    a.transmit(&mut out);
+    assert_eq!(out.0.len(), 1);
+    assert!(router.receive(Nanos(0), &out.0[0]).is_none());
+    router.transmit(&mut out);
+    assert!(a.receive(Nanos(0), &out.0[1]).is_none());
+    assert_eq!(a.resolve(Nanos(0), "48.0.0.1".parse().unwrap()), Answer::Mac(MacAddr([2, 0, 0, 0, 9, 0])));
+}

@@ -1,0 +1,11 @@
+//! What a host on a link owes its neighbours: ARP (RFC 826), neighbour discovery (RFC 4861), answers to echo requests.
+//!
+//! Octets go in, values and octets come out. [`Neighbours`] remembers who has which MAC address, and says whom to ask and
+//! when. Knows no clock, no port, and nothing of who lives at an address: callers say which are theirs.
+#![forbid(unsafe_code)]
+
+mod neighbours;
+mod packets;
+
+pub use neighbours::{Answer, Neighbours};
+pub use packets::{ARP_LEN, Arp, ND_LEN, NeighbourMessage, echo_reply, solicited_node};

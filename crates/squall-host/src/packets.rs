@@ -1,0 +1,306 @@
+//! The packets, read and written.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use squall_units::MacAddr;
+use squall_wire::checksum::{fold, sum};
+
+/// Octets of an ARP packet for Ethernet and IPv4.
+pub const ARP_LEN: usize = 28;
+/// Octets of a neighbour message with its IPv6 header and one link-layer address.
+pub const ND_LEN: usize = 40 + 24 + 8;
+
+/// An ARP packet for Ethernet and IPv4.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arp {
+    /// Else a reply.
+    pub request: bool,
+    pub sender_mac: MacAddr,
+    pub sender: Ipv4Addr,
+    pub target_mac: MacAddr,
+    pub target: Ipv4Addr,
+}
+
+impl Arp {
+    /// `None`: of another kind, or cut short.
+    pub fn parse(octets: &[u8]) -> Option<Self> {
+        let (fixed, rest) = octets.split_first_chunk::<8>()?;
+        let request = match fixed {
+            [0, 1, 8, 0, 6, 4, 0, 1] => true,
+            [0, 1, 8, 0, 6, 4, 0, 2] => false,
+            _ => return None,
+        };
+        let (sender_mac, rest) = rest.split_first_chunk::<6>()?;
+        let (sender, rest) = rest.split_first_chunk::<4>()?;
+        let (target_mac, rest) = rest.split_first_chunk::<6>()?;
+        let target = rest.first_chunk::<4>()?;
+        Some(Self {
+            request,
+            sender_mac: MacAddr(*sender_mac),
+            sender: (*sender).into(),
+            target_mac: MacAddr(*target_mac),
+            target: (*target).into(),
+        })
+    }
+
+    pub fn octets(&self) -> [u8; ARP_LEN] {
+        let mut out = [0; ARP_LEN];
+        out[..8].copy_from_slice(&[0, 1, 8, 0, 6, 4, 0, if self.request { 1 } else { 2 }]);
+        out[8..14].copy_from_slice(&self.sender_mac.0);
+        out[14..18].copy_from_slice(&self.sender.octets());
+        out[18..24].copy_from_slice(&self.target_mac.0);
+        out[24..].copy_from_slice(&self.target.octets());
+        out
+    }
+}
+
+/// A neighbour solicitation or advertisement (RFC 4861 §4.3, §4.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NeighbourMessage {
+    /// Else an advertisement.
+    pub solicitation: bool,
+    pub source: Ipv6Addr,
+    pub destination: Ipv6Addr,
+    pub target: Ipv6Addr,
+    /// Of the source (solicitation) or the target (advertisement).
+    pub mac: Option<MacAddr>,
+}
+
+const SOLICITATION: u8 = 135;
+const ADVERTISEMENT: u8 = 136;
+const ICMPV6: u8 = 58;
+
+impl NeighbourMessage {
+    /// From an IPv6 packet; `None`: something else, cut short, from off the link, or with a wrong checksum (§7.1).
+    pub fn parse(packet: &[u8]) -> Option<Self> {
+        let (header, rest) = packet.split_first_chunk::<40>()?;
+        let len = usize::from(u16::from_be_bytes([header[4], header[5]]));
+        let body = rest.get(..len)?;
+        let solicitation = match body.first()? {
+            &SOLICITATION => true,
+            &ADVERTISEMENT => false,
+            _ => return None,
+        };
+        // A hop limit of 255: no router has passed it on.
+        if header[6] != ICMPV6 || header[7] != 255 || body.len() < 24 || body[1] != 0 {
+            return None;
+        }
+        if fold(pseudo(header, body.len()) + sum(body)) != 0xffff {
+            return None;
+        }
+        let address = |at: &[u8]| at.first_chunk::<16>().map(|octets| Ipv6Addr::from(*octets));
+        let wanted = if solicitation { 1 } else { 2 };
+        let mut options = &body[24..];
+        let mut mac = None;
+        while let [kind, eights, ..] = options {
+            let size = 8 * usize::from(*eights);
+            let option = options.get(..size).filter(|_| size > 0)?;
+            if *kind == wanted {
+                mac = option[2..].first_chunk::<6>().map(|octets| MacAddr(*octets));
+            }
+            options = &options[size..];
+        }
+        Some(Self {
+            solicitation,
+            source: address(&header[8..])?,
+            destination: address(&header[24..])?,
+            target: address(&body[8..])?,
+            mac,
+        })
+    }
+
+    /// The question who has `target`.
+    pub fn solicit(source: Ipv6Addr, mac: MacAddr, target: Ipv6Addr) -> Self {
+        Self { solicitation: true, source, destination: solicited_node(target).0, target, mac: Some(mac) }
+    }
+
+    /// The answer of `mac` to this question, and whether it goes to the questioner (else to all nodes).
+    pub fn advertise(&self, mac: MacAddr) -> (Self, bool) {
+        let asked_by_somebody = !self.source.is_unspecified();
+        let all_nodes = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+        let destination = if asked_by_somebody { self.source } else { all_nodes };
+        let answer =
+            Self { solicitation: false, source: self.target, destination, target: self.target, mac: Some(mac) };
+        (answer, asked_by_somebody)
+    }
+
+    /// The IPv6 packet.
+    pub fn octets(&self) -> [u8; ND_LEN] {
+        let mut out = [0; ND_LEN];
+        let body = ND_LEN - 40;
+        out[0] = 0x60;
+        out[4..6].copy_from_slice(&(body as u16).to_be_bytes());
+        (out[6], out[7]) = (ICMPV6, 255);
+        out[8..24].copy_from_slice(&self.source.octets());
+        out[24..40].copy_from_slice(&self.destination.octets());
+        out[40] = if self.solicitation { SOLICITATION } else { ADVERTISEMENT };
+        if !self.solicitation {
+            // Solicited (but not when all nodes are told) and override.
+            out[44] = if self.destination.is_multicast() { 0x20 } else { 0x60 };
+        }
+        out[48..64].copy_from_slice(&self.target.octets());
+        (out[64], out[65]) = (if self.solicitation { 1 } else { 2 }, 1);
+        out[66..72].copy_from_slice(&self.mac.unwrap_or_default().0);
+        let (header, message) = out.split_at_mut(40);
+        let check = !fold(pseudo(header, body) + sum(message));
+        message[2..4].copy_from_slice(&check.to_be_bytes());
+        out
+    }
+}
+
+/// Where questions for an address go: the multicast group of its last three octets, and the group's MAC address
+/// (RFC 4291 §2.7.1, RFC 2464 §7).
+pub fn solicited_node(target: Ipv6Addr) -> (Ipv6Addr, MacAddr) {
+    let [.., a, b, c] = target.octets();
+    let group = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00 | u16::from(a), u16::from_be_bytes([b, c]));
+    (group, MacAddr([0x33, 0x33, 0xff, a, b, c]))
+}
+
+/// Sum of the pseudo-header of an ICMPv6 message of `len` octets.
+fn pseudo(header: &[u8], len: usize) -> u64 {
+    sum(&header[8..40]) + len as u64 + u64::from(ICMPV6)
+}
+
+/// The answer to the ICMP or ICMPv6 echo request in `packet`, appended to `out`; false if it is none (or its checksum is
+/// wrong).
+pub fn echo_reply(packet: &[u8], out: &mut Vec<u8>) -> bool {
+    match packet.first().map(|first| first >> 4) {
+        Some(4) => echo_reply_v4(packet, out).is_some(),
+        Some(6) => echo_reply_v6(packet, out).is_some(),
+        _ => false,
+    }
+}
+
+fn echo_reply_v4(packet: &[u8], out: &mut Vec<u8>) -> Option<()> {
+    let header = usize::from(packet.first()? & 15) * 4;
+    let total = usize::from(u16::from_be_bytes(*packet.get(2..)?.first_chunk()?));
+    let packet = packet.get(..total).filter(|p| p.len() >= header + 8 && header >= 20)?;
+    let (ip, icmp) = packet.split_at(header);
+    let fragment = u16::from_be_bytes([ip[6], ip[7]]) & 0x3fff != 0;
+    if fragment || ip[9] != 1 || icmp[0] != 8 || fold(sum(icmp)) != 0xffff {
+        return None;
+    }
+    let at = out.len();
+    // Without options: those of the question are not ours to send back.
+    out.extend_from_slice(&ip[..20]);
+    out.extend_from_slice(icmp);
+    let reply = &mut out[at..];
+    reply[0] = 0x45;
+    let len = (20 + icmp.len()) as u16;
+    reply[2..4].copy_from_slice(&len.to_be_bytes());
+    reply[8] = 64;
+    reply[12..16].copy_from_slice(&ip[16..20]);
+    reply[16..20].copy_from_slice(&ip[12..16]);
+    reply[10..12].fill(0);
+    let check = !fold(sum(&reply[..20]));
+    reply[10..12].copy_from_slice(&check.to_be_bytes());
+    (reply[20], reply[22], reply[23]) = (0, 0, 0);
+    let check = !fold(sum(&reply[20..]));
+    reply[22..24].copy_from_slice(&check.to_be_bytes());
+    Some(())
+}
+
+fn echo_reply_v6(packet: &[u8], out: &mut Vec<u8>) -> Option<()> {
+    let (header, rest) = packet.split_first_chunk::<40>()?;
+    let len = usize::from(u16::from_be_bytes([header[4], header[5]]));
+    let icmp = rest.get(..len).filter(|icmp| icmp.len() >= 8)?;
+    // To one of us only: who asks all is not answered by millions.
+    let asked_all = header[24] == 0xff;
+    if asked_all || header[6] != ICMPV6 || icmp[0] != 128 || fold(pseudo(header, len) + sum(icmp)) != 0xffff {
+        return None;
+    }
+    let at = out.len();
+    out.extend_from_slice(header);
+    out.extend_from_slice(icmp);
+    let reply = &mut out[at..];
+    reply[7] = 64;
+    reply[8..24].copy_from_slice(&header[24..40]);
+    reply[24..40].copy_from_slice(&header[8..24]);
+    (reply[40], reply[42], reply[43]) = (129, 0, 0);
+    let (ip, icmp) = reply.split_at_mut(40);
+    let check = !fold(pseudo(ip, len) + sum(icmp));
+    icmp[2..4].copy_from_slice(&check.to_be_bytes());
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
+
+    #[test]
+    fn an_arp_packet_reads_back() {
+        let arp = Arp {
+            request: true,
+            sender_mac: MAC,
+            sender: Ipv4Addr::new(16, 0, 0, 1),
+            target_mac: MacAddr::default(),
+            target: Ipv4Addr::new(16, 0, 0, 2),
+        };
+        assert_eq!(Arp::parse(&arp.octets()), Some(arp));
+        assert_eq!(Arp::parse(&arp.octets()[..27]), None);
+    }
+
+    #[test]
+    fn a_question_for_an_address_is_answered_by_who_has_it() {
+        let (a, b) = ("fd00::1".parse().unwrap(), "fd00::12:3456".parse().unwrap());
+        let question = NeighbourMessage::solicit(a, MAC, b);
+        assert_eq!(question.destination.to_string(), "ff02::1:ff12:3456");
+        assert_eq!(NeighbourMessage::parse(&question.octets()), Some(question));
+        let (answer, unicast) = question.advertise(MacAddr([4; 6]));
+        assert!(unicast);
+        assert_eq!(NeighbourMessage::parse(&answer.octets()), Some(answer));
+        assert_eq!((answer.source, answer.destination, answer.mac), (b, a, Some(MacAddr([4; 6]))));
+        let mut from_afar = question.octets();
+        from_afar[7] = 254;
+        assert_eq!(NeighbourMessage::parse(&from_afar), None);
+    }
+
+    #[test]
+    fn an_echo_comes_back_with_its_data() {
+        // 16.0.0.1 > 16.0.0.2: ICMP echo request, id 1, seq 2, 4 octets.
+        let mut request = vec![0x45, 0, 0, 32, 0, 0, 0, 0, 64, 1, 0, 0, 16, 0, 0, 1, 16, 0, 0, 2];
+        request.extend([8, 0, 0, 0, 0, 1, 0, 2, 1, 2, 3, 4]);
+        let check = !fold(sum(&request[20..]));
+        request[22..24].copy_from_slice(&check.to_be_bytes());
+        let mut out = vec![];
+        // Ethernet pads short frames.
+        request.extend([0; 6]);
+        assert!(echo_reply(&request, &mut out));
+        assert_eq!((&out[12..20], &out[24..], out[20]), (&[16, 0, 0, 2, 16, 0, 0, 1][..], &request[24..32], 0));
+        assert_eq!((fold(sum(&out[..20])), fold(sum(&out[20..]))), (0xffff, 0xffff));
+        request[30] ^= 1;
+        assert!(!echo_reply(&request, &mut out));
+    }
+
+    #[test]
+    fn an_echo_over_ipv6_comes_back_with_its_data() {
+        let mut request = vec![0x60, 0, 0, 0, 0, 12, 58, 64];
+        request.extend("fd00::1".parse::<Ipv6Addr>().unwrap().octets());
+        request.extend("fd00::2".parse::<Ipv6Addr>().unwrap().octets());
+        request.extend([128, 0, 0, 0, 0, 1, 0, 2, 9, 8, 7, 6]);
+        let check = !fold(pseudo(&request[..40], 12) + sum(&request[40..]));
+        request[42..44].copy_from_slice(&check.to_be_bytes());
+        let mut out = vec![];
+        assert!(echo_reply(&request, &mut out));
+        assert_eq!((out[40], &out[44..], &out[8..24]), (129, &request[44..], &request[24..40]));
+        assert_eq!(fold(pseudo(&out[..40], 12) + sum(&out[40..])), 0xffff);
+    }
+
+    proptest! {
+        #[test]
+        fn no_octets_make_it_panic(octets in proptest::collection::vec(any::<u8>(), 0..120), kind in 0usize..4) {
+            let mut octets = octets;
+            let starts: [&[u8]; 4] = [&[], &[0x45, 0, 0, 40, 0, 0, 0, 0, 64, 1], &[0x60, 0, 0, 0, 0, 30, 58, 255], &[0, 1, 8, 0, 6, 4]];
+            for (octet, start) in octets.iter_mut().zip(starts[kind]) {
+                *octet = *start;
+            }
+            let _ = Arp::parse(&octets);
+            let _ = NeighbourMessage::parse(&octets);
+            let _ = echo_reply(&octets, &mut Vec::new());
+        }
+    }
+}
