@@ -19,7 +19,12 @@ impl Profile {
         set("packets", self.stop.packets.map(count));
         set("octets", self.stop.octets.map(count));
         set("ports", Some(self.ports.iter().map(|port| (port.name.clone(), json!(port.address))).collect()));
-        set("stream", Some(self.streams.iter().map(|s| self.stream(s)).collect()));
+        let streams = !self.streams.is_empty() || self.flows.is_none();
+        set("stream", streams.then(|| self.streams.iter().map(|s| self.stream(s)).collect()));
+        if let Some(flows) = &self.flows {
+            let name = |port: usize| self.ports.get(port).map(|port| port.name.as_str());
+            table.extend(flows.to_entries(name));
+        }
         Json::Object(table)
     }
 
@@ -28,12 +33,23 @@ impl Profile {
         let mut text = String::new();
         let value = self.to_value();
         let entries = value.as_object().into_iter().flatten();
-        for (key, value) in entries.clone().filter(|(key, _)| *key != "ports" && *key != "stream") {
+        let tables = ["ports", "stream", "flows", "pool", "template"];
+        for (key, value) in entries.clone().filter(|(key, _)| !tables.contains(&key.as_str())) {
             line(&mut text, key, value);
         }
         text.push_str("\n[ports]\n");
         for (key, value) in value["ports"].as_object().into_iter().flatten() {
             line(&mut text, key, value);
+        }
+        if let Some(shared) = value["flows"].as_object() {
+            text.push_str("\n[flows]\n");
+            shared.iter().for_each(|(key, value)| line(&mut text, key, value));
+        }
+        for kind in ["pool", "template"] {
+            for one in value[kind].as_array().into_iter().flatten() {
+                text.push_str(&format!("\n[[{kind}]]\n"));
+                one.as_object().into_iter().flatten().for_each(|(key, value)| line(&mut text, key, value));
+            }
         }
         for stream in value["stream"].as_array().into_iter().flatten() {
             text.push_str("\n[[stream]]\n");
@@ -230,11 +246,11 @@ pub(crate) fn value_text(field: &FieldRef, value: u128) -> Option<String> {
 }
 
 /// TOML's integers end at 2^63; beyond it is text.
-fn count(count: u64) -> Json {
+pub(crate) fn count(count: u64) -> Json {
     i64::try_from(count).map_or_else(|_| json!(count.to_string()), |small| json!(small))
 }
 
-fn duration(duration: Nanos) -> Json {
+pub(crate) fn duration(duration: Nanos) -> Json {
     json!(duration.to_string())
 }
 

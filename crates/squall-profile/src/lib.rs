@@ -7,9 +7,11 @@
 mod diagnostics;
 mod emit;
 mod explain;
+mod flows;
 mod model;
 mod source;
 
 pub use diagnostics::{Diagnostic, Diagnostics, suggest};
+pub use flows::*;
 pub use model::*;
 pub use source::{Files, Format, schema};

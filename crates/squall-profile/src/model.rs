@@ -5,12 +5,15 @@ use std::sync::Arc;
 use squall_units::{Nanos, Rate};
 use squall_wire::Packet;
 
+use crate::Flows;
+
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Profile {
     /// File name, or `<python>`, `<command line>`: what diagnostics call it.
     pub origin: String,
     pub ports: Vec<Port>,
     pub streams: Vec<Stream>,
+    pub flows: Option<Flows>,
     /// Feeds every random choice. Same profile, same seed: same octets.
     pub seed: u64,
     pub stop: Stop,

@@ -205,6 +205,10 @@ stream:
 fn values(mut profile: Profile) -> Profile {
     profile.origin.clear();
     profile.ports.iter_mut().for_each(|port| port.at = At::default());
+    if let Some(flows) = &mut profile.flows {
+        flows.pools.iter_mut().for_each(|pool| pool.at = At::default());
+        flows.templates.iter_mut().for_each(|template| template.at = At::default());
+    }
     for stream in &mut profile.streams {
         for at in
             [&mut stream.at, &mut stream.packet_at, &mut stream.size_at, &mut stream.segment_at, &mut stream.rate_at]
@@ -400,8 +404,112 @@ prop_compose! {
     }
 }
 
+fn said(text: &str) -> Said {
+    text.into()
+}
+
+fn network() -> impl Strategy<Value = Network> {
+    let full = Network {
+        mac: Some(said("02:00:00:00:00:09")),
+        cluster: true,
+        gateway: vec![said("10.0.0.1"), said("fd00::1")],
+        next_hop: None,
+        mtu: Some(1400),
+        wraps: vec![said("vlan 7"), said("gre 10.0.0.1 10.0.0.2")],
+    };
+    prop_oneof![Just(Network::default()), Just(full)]
+}
+
+fn template() -> impl Strategy<Value = Template> {
+    let options = vec![("url".to_owned(), said("http://a/\"b\"")), ("body".to_owned(), said("100"))];
+    let programs = |client: &[&str], server: &[&str]| Says::Programs {
+        client: client.iter().map(|text| said(text)).collect(),
+        server: server.iter().map(|text| said(text)).collect(),
+        messages: vec![("hello".to_owned(), said("hi\\r\\n${random:hex:8}"))],
+    };
+    let capture = |delays| Says::Capture { path: said("c.pcap"), number: 3, delays };
+    let says = prop_oneof![
+        Just(Says::App { app: said("http"), options }),
+        Just(programs(&["send hello", "recv 3"], &["recv 10", "send \"abc\""])),
+        Just(programs(&[], &["recv 10"])),
+        Just(capture(Delays::Keep)),
+        Just(capture(Delays::Drop)),
+        Just(capture(Delays::Scale(0.5))),
+    ];
+    let arrival = prop_oneof![
+        (1u32..1000, any::<bool>()).prop_map(|(cps, poisson)| Arrival::Cps { cps: f64::from(cps) / 8.0, poisson }),
+        (1u32.., any::<bool>()).prop_map(|(weight, poisson)| Arrival::Weight { weight, poisson }),
+        (1u32.., any::<u64>(), any::<bool>()).prop_map(|(users, think, exponential)| Arrival::Users {
+            users,
+            think: Nanos(think),
+            exponential
+        }),
+    ];
+    let tcp = prop_oneof![Just(Tcp::default()), Just(Tcp { settings: vec![("mss".into(), said("1000"))] })];
+    let numbers = (0usize..3, 0usize..3, 1u16.., any::<bool>(), any::<Option<u64>>());
+    (says, arrival, tcp, numbers).prop_map(|(says, arrival, tcp, (clients, servers, port, udp, limit))| Template {
+        name: String::new(),
+        clients,
+        servers,
+        port: Some(port),
+        udp,
+        says,
+        arrival,
+        limit,
+        tcp,
+        at: At::default(),
+    })
+}
+
+fn flows() -> impl Strategy<Value = Flows> {
+    let target = prop_oneof![
+        Just(Target::Cps(0.5)),
+        any::<u64>().prop_map(Target::Active),
+        Just(Target::Bandwidth("1 Gbps".parse().expect("a rate"))),
+    ];
+    let ramp = (any::<u32>(), any::<Option<u32>>(), any::<u32>()).prop_map(|(up, hold, down)| Ramp {
+        up: Nanos(up.into()),
+        hold: hold.map(|hold| Nanos(hold.into())),
+        down: Nanos(hold.map_or(0, |_| down.into())),
+    });
+    let limits = (any::<Option<u64>>(), any::<Option<u64>>(), any::<Option<u32>>());
+    let templates = prop::collection::vec(template(), 1..4);
+    let values = (templates, target, ramp, limits, network(), network());
+    values.prop_map(|(mut templates, target, ramp, (limit, active_limit, drain), client_network, server_network)| {
+        templates.iter_mut().enumerate().for_each(|(i, template)| template.name = format!("t{i}"));
+        let pool = |name: &str, address: &str, ports, order| Pool {
+            name: name.into(),
+            addresses: vec![said(address)],
+            ports,
+            order,
+            at: At::default(),
+        };
+        let pools = vec![
+            pool("a", "16.0.0.1-16.0.0.9", Some((1, 2)), Order::Random),
+            pool("b.c", "48.0.0.0/24", None, Order::Sequential),
+            pool("d", "fd00::1", None, Order::Hash),
+        ];
+        let drain = drain.map(|drain| Nanos(drain.into()));
+        Flows {
+            pools,
+            templates,
+            clients: Some(1),
+            servers: Some(0),
+            client_network,
+            server_network,
+            target: Some(target),
+            ramp,
+            limit,
+            active_limit,
+            drain,
+            patience: drain,
+        }
+    })
+}
+
 prop_compose! {
     fn profile()(
+        flows in prop::option::of(flows()),
         mut streams in prop::collection::vec(a_stream(), 1..4),
         (seed, duration, packets) in (any::<u64>(), any::<Option<u64>>(), any::<Option<u64>>()),
         word in "\\PC{0,6}",
@@ -418,6 +526,7 @@ prop_compose! {
             origin: String::new(),
             ports: vec![port("b c"), port("A")],
             streams: streams.into_iter().map(|(stream, _)| stream).collect(),
+            flows,
             seed,
             stop: Stop { duration: duration.map(Nanos), packets, octets: packets },
         }
@@ -445,7 +554,7 @@ proptest! {
     #[test]
     fn no_text_makes_reading_panic(
         text in "\\PC*",
-        near in "(ports|stream|size|vary|\\[\\[stream\\]\\]|hex)( ?[:=] ?[\\[{\"]?[a-z0-9#.-]{0,6}[\\]}\"]?,?\n){0,9}",
+        near in "(ports|stream|size|vary|template|pool|flows|\\[\\[stream\\]\\]|hex)( ?[:=] ?[\\[{\"]?[a-z0-9#.-]{0,6}[\\]}\"]?,?\n){0,9}",
         cut in any::<prop::sample::Index>(),
         noise in "\\PC{0,3}",
     ) {

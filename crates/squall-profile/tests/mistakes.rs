@@ -259,3 +259,48 @@ fn a_mistake_in_packet_text_points_into_the_text() {
     says(&with("\"\"\"\\\n  eth/ipv4(\\\n  dts=1.2.3.4)/udp\"\"\""), "load.toml:9:3  stream 1: packet says");
     says(&with("\"eth/ipv4(\""), "load.toml:7:");
 }
+
+/// Every mistake of a profile that has one template, which begins in line 4, and `more` behind it.
+fn in_template(template: &str, more: &str) -> String {
+    mistakes(&format!("{HEAD}[[template]]\nname = \"web\"\n{template}{more}"), Format::Toml)
+}
+
+#[test]
+fn what_a_template_lacks_is_told() {
+    let found = in_template("", "");
+    says(&found, "load.toml:4:1  template[0] has nothing to say\n  expected app, or client and server, or capture");
+    says(&found, "has no \"cps\"\n  try cps = 1000, or weight = 1, or users = 100");
+    says(&found, "has no \"clients\"\n  try clients = \"16.0.0.1-16.0.0.254\", or the name of a pool");
+    says(&found, "has no \"servers\"");
+    let ends = "clients = \"16.0.0.1\"\nservers = \"48.0.0.1\"\ncps = 1\n";
+    says(&in_template(ends, "client = [\"recv 1\"]\n"), "has no \"port\"\n  try port = 80");
+    says(&in_template(ends, "client = []\nport = 1\n"), "has no instructions");
+    says(&in_template(ends, "client = []\napp = \"http\"\n"), "has app, and client and server");
+    says(&in_template(ends, "capture = \"x.pcap#0\"\n"), "9:11  template[0].capture = \"x.pcap#0\" has no number");
+    says(&in_template(ends, "app = \"http\"\ndelays = \"drop\"\n"), "\"delays\", which does nothing without capture");
+}
+
+#[test]
+fn a_load_that_cannot_be_is_told() {
+    let ends = "clients = \"users\"\nservers = \"48.0.0.1\"\napp = \"http\"\n";
+    let pool = "[[pool]]\nname = \"user\"\naddresses = \"16.0.0.1\"\n";
+    let found = in_template(ends, &format!("cps = 1\n{pool}"));
+    says(&found, "6:11  template[0].clients = \"users\" is no pool\n  did you mean \"user\"?");
+    let ends = ends.replace("users", "user");
+    says(&in_template(&ends, &format!("weight = 1\n{pool}")), "weight is a share of nothing\n  add to [flows]");
+    says(&in_template(&ends, &format!("weight = 1\ncps = 2\n{pool}")), "has several of cps, weight and users");
+    says(&in_template(&ends, &format!("cps = \"no\"\n{pool}")), "cps = \"no\" is not a number above 0");
+    says(&in_template(&ends, &format!("cps = 1\nthink = 1\n{pool}")), "think is of users");
+    says(&in_template(&ends, &format!("cps = 1\n{pool}{pool}")), "is the name of an earlier pool, too");
+    let flows = "[flows]\nclients = \"C\"\nramp_down = 3\ncps = 1\nactive = 2\nbandwidth = \"3 kpps\"\n";
+    let found = in_template(&ends, &format!("cps = 1\n{pool}{flows}"));
+    says(&found, "flows.clients = \"C\" is not among [ports]");
+    says(&found, "flows has several of cps, active and bandwidth");
+    says(&found, "flows.ramp_down never comes");
+    says(&found, "flows.bandwidth = 3 kpps is no bandwidth of data");
+    let network = "[flows.client_network]\nmtu = 100\ngateway = \"10.0.0.1\"\nnext_hop = \"02:00:00:00:00:01\"\n";
+    let found = in_template(&ends, &format!("cps = 1\n{pool}{network}"));
+    says(&found, "flows.client_network.mtu = 100 is no MTU");
+    says(&found, "flows.client_network has both gateway and next_hop");
+    says(&mistakes(&format!("{HEAD}{pool}"), Format::Toml), "is [[pool]], and there is no template");
+}

@@ -16,20 +16,23 @@ use crate::{
     diagnostics::suggest,
 };
 
-pub(super) fn profile(table: ProfileTable, cx: &mut Reader<'_>) -> Profile {
+pub(super) fn profile(mut table: ProfileTable, cx: &mut Reader<'_>) -> Profile {
     let ports: Vec<Port> = table
         .ports
+        .take()
         .map_or_else(Vec::new, |ports| ports.value.0)
         .into_iter()
         .map(|(name, address)| Port { name, at: cx.at(address.place.start), address: address.value })
         .collect();
 
     let given = table.given.has("stream");
+    let flows_given = table.given.has("template");
+    let flows = super::flows::flows(&mut table, &ports, cx);
     let streams: Vec<(usize, StreamTable)> = table.stream.map_or_else(Vec::new, |streams| {
         streams.value.into_iter().enumerate().filter(|(_, s)| s.enabled.as_ref().is_none_or(|e| e.value)).collect()
     });
-    if streams.is_empty() && (!given || cx.mistakes.is_empty()) {
-        let hints = ["a profile has at least one [[stream]] that is not disabled".to_owned()];
+    if streams.is_empty() && flows.is_none() && (!(given || flows_given) || cx.mistakes.is_empty()) {
+        let hints = ["a profile has at least one [[stream]] or [[template]] that is not disabled".to_owned()];
         cx.report(&table.place, "there is nothing to send", &hints);
     }
 
@@ -56,7 +59,8 @@ pub(super) fn profile(table: ProfileTable, cx: &mut Reader<'_>) -> Profile {
         packets: table.packets.map(|p| p.value.0),
         octets: table.octets.map(|o| o.value.0),
     };
-    Profile { origin: cx.origin().into(), ports, streams, seed: table.seed.map_or(1, |seed| seed.value.0), stop }
+    let seed = table.seed.map_or(1, |seed| seed.value.0);
+    Profile { origin: cx.origin().into(), ports, streams, flows, seed, stop }
 }
 
 struct Names {

@@ -5,6 +5,7 @@ use squall_units::{Nanos, Rate};
 use squall_wire::Packet;
 
 use super::{
+    flows::{FlowsTable, PoolTable, TemplateTable},
     law::{NextText, Number},
     node::{Node, Value},
     read::{Count, Octets, Place, Placed, Read, Reader, table},
@@ -26,6 +27,12 @@ table! {
         ports: PortsTable,
         /// What to send: frames of one kind, at one rate, on one port.
         stream: Vec<StreamTable>,
+        /// What all templates have in common.
+        flows: FlowsTable,
+        /// Addresses of clients and servers.
+        pool: Vec<PoolTable>,
+        /// What applications say to each other, between which addresses, how often.
+        template: Vec<TemplateTable>,
     }
 }
 

@@ -1,0 +1,301 @@
+//! Flows as values: who speaks with whom, what, and how often. Programs, messages and addresses stay text here, with their
+//! places: whoever compiles them knows what they mean.
+
+use serde_json::{Map, Value as Json, json};
+use squall_units::{Nanos, Rate};
+
+use crate::{
+    At,
+    emit::{count, duration},
+};
+
+/// Text, and where it stands.
+#[derive(Clone, Debug, Default)]
+pub struct Said {
+    pub text: String,
+    pub at: At,
+}
+
+/// Where it stands does not matter.
+impl PartialEq for Said {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl From<&str> for Said {
+    fn from(text: &str) -> Self {
+        Self { text: text.to_owned(), at: At::default() }
+    }
+}
+
+/// Templates, and the load that they make together.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Flows {
+    pub pools: Vec<Pool>,
+    pub templates: Vec<Template>,
+    /// What clients do, and what servers do, stands on these ports: indices into [`crate::Profile::ports`]. One of them is
+    /// there at least; if one is missing, somebody else is the other end.
+    pub clients: Option<usize>,
+    pub servers: Option<usize>,
+    pub client_network: Network,
+    pub server_network: Network,
+    pub target: Option<Target>,
+    pub ramp: Ramp,
+    /// Flows that begin at most, and that are open at once at most.
+    pub limit: Option<u64>,
+    pub active_limit: Option<u64>,
+    /// How long open flows may go on at the end.
+    pub drain: Option<Nanos>,
+    /// How late a flow may begin before it is given up.
+    pub patience: Option<Nanos>,
+}
+
+/// Addresses of clients or servers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pool {
+    pub name: String,
+    /// `16.0.0.1-16.0.0.254`, `16.0.0.0/24`, `fd00::1-fd00::ff`
+    pub addresses: Vec<Said>,
+    /// Of clients: first and last.
+    pub ports: Option<(u16, u16)>,
+    pub order: Order,
+    pub at: At,
+}
+
+/// Which address and port the next flow has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    #[default]
+    Sequential,
+    Random,
+    Hash,
+}
+
+/// A kind of flows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Template {
+    pub name: String,
+    /// Indices into [`Flows::pools`].
+    pub clients: usize,
+    pub servers: usize,
+    /// Where servers listen; `None`: where the application usually does.
+    pub port: Option<u16>,
+    pub udp: bool,
+    pub says: Says,
+    pub arrival: Arrival,
+    /// Flows of this template at most.
+    pub limit: Option<u64>,
+    pub tcp: Tcp,
+    pub at: At,
+}
+
+/// What is said.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Says {
+    /// An application that is built in, and its options.
+    App { app: Said, options: Vec<(String, Said)> },
+    /// Instructions of both sides; a side that somebody else plays may have none. Messages by name.
+    Programs { client: Vec<Said>, server: Vec<Said>, messages: Vec<(String, Said)> },
+    /// The conversation of this number (from 1) in a capture.
+    Capture { path: Said, number: u64, delays: Delays },
+}
+
+/// What becomes of the delays of a conversation that was captured.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Delays {
+    #[default]
+    Keep,
+    Drop,
+    /// Multiplied by this.
+    Scale(f64),
+}
+
+/// When flows begin.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Arrival {
+    /// So many a second.
+    Cps { cps: f64, poisson: bool },
+    /// A share of [`Flows::target`].
+    Weight { weight: u32, poisson: bool },
+    /// So many users, each of whom begins one when the last has ended and a time for thinking has passed.
+    Users { users: u32, think: Nanos, exponential: bool },
+    /// Never: servers alone.
+    None,
+}
+
+/// What templates with a weight come to together.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Target {
+    /// Flows that begin in a second.
+    Cps(f64),
+    /// Flows that are open at once.
+    Active(u64),
+    /// Of application data, both directions together.
+    Bandwidth(Rate),
+}
+
+/// Linearly from nothing, steady, linearly to nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ramp {
+    pub up: Nanos,
+    pub hold: Option<Nanos>,
+    pub down: Nanos,
+}
+
+/// What stands around a side's packets.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Network {
+    /// Default: the interface's, or 02:00:00:00:00:01 of clients and :02 of servers.
+    pub mac: Option<Said>,
+    /// Each address has a MAC address of its own.
+    pub cluster: bool,
+    pub gateway: Vec<Said>,
+    /// Whom all packets are handed to; nobody is asked.
+    pub next_hop: Option<Said>,
+    pub mtu: Option<u16>,
+    /// From outside in: `vlan 7`, `qinq 100`, `mpls 1000`, `gre FROM TO`, `vxlan FROM TO VNI`, `gtp-u FROM TO TEID TEID`.
+    pub wraps: Vec<Said>,
+}
+
+/// How TCP behaves; what is not given stays as it is by default.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Tcp {
+    /// Names and values, of both sides.
+    pub settings: Vec<(String, Said)>,
+}
+
+impl Flows {
+    /// As the schema describes them; `port` names ports.
+    pub(crate) fn to_entries<'a>(&self, port: impl Fn(usize) -> Option<&'a str>) -> Map<String, Json> {
+        let mut shared = Map::new();
+        let mut set = |key: &str, value: Option<Json>| shared.extend(value.map(|value| (key.to_owned(), value)));
+        set("clients", self.clients.and_then(&port).map(|name| json!(name)));
+        set("servers", self.servers.and_then(&port).map(|name| json!(name)));
+        match self.target {
+            Some(Target::Cps(cps)) => set("cps", Some(json!(cps))),
+            Some(Target::Active(flows)) => set("active", Some(count(flows))),
+            Some(Target::Bandwidth(rate)) => set("bandwidth", Some(json!(rate.to_string()))),
+            None => {}
+        }
+        let time = |time: Nanos| (time != Nanos::ZERO).then(|| duration(time));
+        set("ramp_up", time(self.ramp.up));
+        set("hold", self.ramp.hold.map(duration));
+        set("ramp_down", time(self.ramp.down));
+        set("limit", self.limit.map(count));
+        set("active_limit", self.active_limit.map(count));
+        set("drain", self.drain.map(duration));
+        set("patience", self.patience.map(duration));
+        set("client_network", self.client_network.to_value());
+        set("server_network", self.server_network.to_value());
+        let pools: Json = self.pools.iter().map(Pool::to_value).collect();
+        let templates: Json = self.templates.iter().map(|template| template.to_value(&self.pools)).collect();
+        let mut all = Map::new();
+        all.insert("flows".into(), Json::Object(shared));
+        all.insert("pool".into(), pools);
+        all.insert("template".into(), templates);
+        all
+    }
+}
+
+fn texts(texts: &[Said]) -> Option<Json> {
+    (!texts.is_empty()).then(|| texts.iter().map(|said| json!(said.text)).collect())
+}
+
+fn table(entries: &[(String, Said)]) -> Option<Json> {
+    let entry = |(name, said): &(String, Said)| (name.clone(), json!(said.text));
+    (!entries.is_empty()).then(|| Json::Object(entries.iter().map(entry).collect()))
+}
+
+impl Network {
+    /// `None`: all is as by default.
+    fn to_value(&self) -> Option<Json> {
+        if *self == Self::default() {
+            return None;
+        }
+        let mut table = Map::new();
+        let mut set = |key: &str, value: Option<Json>| table.extend(value.map(|value| (key.to_owned(), value)));
+        set("mac", self.mac.as_ref().map(|mac| json!(mac.text)));
+        set("cluster", self.cluster.then_some(json!(true)));
+        set("gateway", texts(&self.gateway));
+        set("next_hop", self.next_hop.as_ref().map(|hop| json!(hop.text)));
+        set("mtu", self.mtu.map(|mtu| json!(mtu)));
+        set("wrap", texts(&self.wraps));
+        Some(Json::Object(table))
+    }
+}
+
+impl Pool {
+    fn to_value(&self) -> Json {
+        let mut table = Map::new();
+        let mut set = |key: &str, value: Option<Json>| table.extend(value.map(|value| (key.to_owned(), value)));
+        set("name", Some(json!(self.name)));
+        set("addresses", Some(self.addresses.iter().map(|said| json!(said.text)).collect()));
+        set("ports", self.ports.map(|(first, last)| json!(format!("{first}-{last}"))));
+        set(
+            "order",
+            match self.order {
+                Order::Sequential => None,
+                Order::Random => Some(json!("random")),
+                Order::Hash => Some(json!("hash")),
+            },
+        );
+        Json::Object(table)
+    }
+}
+
+impl Template {
+    fn to_value(&self, pools: &[Pool]) -> Json {
+        let mut entries = Map::new();
+        let mut set = |key: &str, value: Option<Json>| entries.extend(value.map(|value| (key.to_owned(), value)));
+        let pool = |number: usize| pools.get(number).map(|pool| json!(pool.name));
+        set("name", Some(json!(self.name)));
+        set("clients", pool(self.clients));
+        set("servers", pool(self.servers));
+        set("port", self.port.map(|port| json!(port)));
+        set("transport", self.udp.then_some(json!("udp")));
+        match &self.says {
+            Says::App { app, options } => {
+                set("app", Some(json!(app.text)));
+                set("options", table(options));
+            }
+            Says::Programs { client, server, messages } => {
+                // One of them is there, or there would be nothing to say.
+                set("client", Some(client.iter().map(|said| json!(said.text)).collect()));
+                set("server", texts(server));
+                set("messages", table(messages));
+            }
+            Says::Capture { path, number, delays } => {
+                set("capture", Some(json!(format!("{}#{number}", path.text))));
+                set(
+                    "delays",
+                    match delays {
+                        Delays::Keep => None,
+                        Delays::Drop => Some(json!("drop")),
+                        Delays::Scale(factor) => Some(json!(factor)),
+                    },
+                );
+            }
+        }
+        let spacing = |random: bool| random.then_some(json!("poisson"));
+        match self.arrival {
+            Arrival::Cps { cps, poisson } => {
+                set("cps", Some(json!(cps)));
+                set("spacing", spacing(poisson));
+            }
+            Arrival::Weight { weight, poisson } => {
+                set("weight", Some(json!(weight)));
+                set("spacing", spacing(poisson));
+            }
+            Arrival::Users { users, think, exponential } => {
+                set("users", Some(json!(users)));
+                set("think", (think != Nanos::ZERO).then(|| duration(think)));
+                set("spacing", spacing(exponential));
+            }
+            Arrival::None => {}
+        }
+        set("limit", self.limit.map(count));
+        set("tcp", table(&self.tcp.settings));
+        Json::Object(entries)
+    }
+}

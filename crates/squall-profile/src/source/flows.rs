@@ -1,0 +1,550 @@
+//! Flows as they are written: the tables, and from them the values of [`crate::Flows`].
+
+use serde_json::{Value as Json, json};
+use squall_units::{Nanos, Rate, RateUnit};
+
+use super::{
+    node::{Node, Value},
+    raw::{ProfileTable, word},
+    read::{Count, Place, Placed, Read, Reader, table},
+};
+use crate::{
+    Arrival, Delays, Flows, Network, Order, Pool, Port, Ramp, Said, Says, Target, Tcp, Template, diagnostics::suggest,
+};
+
+table! {
+    /// What all templates have in common: where they run, how many flows there are in all, for how long.
+    FlowsTable {
+        /// A name from [ports]: what clients do stands there. May be left out where there is only one port, or where
+        /// somebody else's clients come to our servers.
+        clients: String,
+        /// A name from [ports]: what servers do stands there. Left out: the servers are somebody else's, or those of the
+        /// second of two ports.
+        servers: String,
+        /// Templates with a weight begin so many flows a second, together.
+        cps: PerSecond,
+        /// Templates with a weight keep so many flows open, together.
+        active: Count,
+        /// Templates with a weight begin as many flows as it takes for so much application data, both directions together.
+        bandwidth: Rate,
+        /// The load grows evenly from nothing for so long.
+        ramp_up: Nanos,
+        /// Then it stays for so long. Default: to the end.
+        hold: Nanos,
+        /// Then it falls evenly to nothing.
+        ramp_down: Nanos,
+        /// So many flows begin, of all templates.
+        limit: Count,
+        /// So many flows are open at once at most; further ones are not begun, and counted.
+        active_limit: Count,
+        /// So long open flows may go on at the end, before they are aborted and counted. Default 5 s.
+        drain: Nanos,
+        /// So late a flow may begin; later ones are not begun, and counted as late. Default 20 ms.
+        patience: Nanos,
+        /// What stands around the clients' packets.
+        client_network: NetworkTable,
+        /// What stands around the servers' packets.
+        server_network: NetworkTable,
+    }
+}
+
+table! {
+    /// What stands around a side's packets, and whom they are handed to. Without a gateway and a next hop each peer is
+    /// asked for its MAC address.
+    NetworkTable {
+        /// The side's MAC address. Default: that of the interface, if it has one.
+        mac: Said,
+        /// true: each address has a MAC address of its own, counted up from `mac`. Default false.
+        cluster: bool,
+        /// A router, whose MAC address is asked for; one for each family at most.
+        gateway: OneOrMore,
+        /// The MAC address that all packets go to; nobody is asked.
+        next_hop: Said,
+        /// Octets of an IP packet at most, tunnels not counted. Default: what the port takes.
+        mtu: Count,
+        /// From outside in: "vlan 7", "vlan 7 priority 3", "qinq 100", "mpls 1000", and at most one tunnel: "gre FROM TO",
+        /// "gre FROM TO key 5", "vxlan FROM TO 42 MAC", "gtp-u FROM TO TEID LOCAL-TEID".
+        wrap: OneOrMore,
+    }
+}
+
+table! {
+    /// Addresses of clients or servers, and the order in which flows take them.
+    PoolTable {
+        /// What templates call it.
+        name: String,
+        /// "16.0.0.1-16.0.0.254", "16.0.0.0/24", "fd00::1-fd00::ff", or a list of such; of one family.
+        addresses: OneOrMore,
+        /// Of clients: "1024-65535", the default.
+        ports: PortRange,
+        /// sequential: one address after the other, then the next port. random: shuffled, each once before any comes again.
+        /// hash: drawn by a hash; a server by that of its client's address. Default "sequential".
+        order: Order,
+    }
+}
+
+table! {
+    /// A kind of flows: what client and server say, between which addresses, how often. What is said is `app`, or `client` and
+    /// `server`, or `capture`.
+    TemplateTable {
+        /// Unique; reports use it. Default "template 1" and so on.
+        name: String,
+        /// A pool's name, or addresses as those of a pool.
+        clients: OneOrMore,
+        /// A pool's name, or addresses as those of a pool.
+        servers: OneOrMore,
+        /// Where servers listen. Default: where the application usually does.
+        port: Count,
+        /// Default "tcp", or what the application is over.
+        transport: Transport,
+        /// An application that is built in: http, dns, ...
+        app: Said,
+        /// Of the application.
+        options: TextTable,
+        /// Instructions of the client, one each: "send \"hello\\r\\n\"", "recv 100", "delay 10 ms" ...
+        client: Vec<Said>,
+        /// Instructions of the server.
+        server: Vec<Said>,
+        /// Messages that instructions send by their names, with marks for what differs from flow to flow.
+        messages: TextTable,
+        /// A conversation of a capture: "file.pcap#3" is the third; without a number, the first. Relative to the profile.
+        capture: Said,
+        /// What becomes of the delays of a captured conversation: "keep", "drop", or a factor. Default "keep".
+        delays: Delays,
+        /// So many flows begin in a second, whatever becomes of those before.
+        cps: PerSecond,
+        /// A share of what [flows] says of all templates.
+        weight: Count,
+        /// So many users, each of whom begins a flow when the last has ended.
+        users: Count,
+        /// And so long a user thinks between.
+        think: Nanos,
+        /// How flows (of `cps` and `weight`) or the users' thinking spread: "constant" or "poisson" (exponential).
+        /// Default "constant".
+        spacing: Spacing,
+        /// So many flows of this template.
+        limit: Count,
+        /// How TCP behaves: mss, initwnd, window, wscale, sack, timestamps, no_delay, delayed_ack, rto_initial, rto_min, rto_max,
+        /// syn_retries, retries, keepidle, keepintvl, keepcnt, time_wait, fin_wait, congestion, ecn, tos, ttl, udp_idle.
+        tcp: TextTable,
+        /// false: as if the template were not there. Default true.
+        enabled: bool,
+    }
+}
+
+/// A number a second: 10000, "10k", 0.5.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct PerSecond(pub f64);
+
+impl Read for PerSecond {
+    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
+        let text = node.scalar().unwrap_or_default();
+        let plain = text.parse::<f64>().ok();
+        let value = plain.or_else(|| squall_units::parse_count(&text).ok().map(|n| n as f64));
+        match value.filter(|x| x.is_finite() && *x > 0.0) {
+            Some(value) => Some(Self(value)),
+            None => cx.wrong_type(node, "a number above 0", r#"10000, "10k" or 0.5"#),
+        }
+    }
+    fn schema() -> Json {
+        json!({ "type": ["number", "string"], "exclusiveMinimum": 0, "examples": [10000, "10k", 0.5] })
+    }
+}
+
+impl Read for Said {
+    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
+        let text = match &node.value {
+            Value::Bool(b) => Some(b.to_string()),
+            _ => node.scalar(),
+        };
+        match text {
+            Some(text) => Some(Self { text, at: cx.at(node.start) }),
+            None => cx.wrong_type(node, "text", "\"...\""),
+        }
+    }
+    fn schema() -> Json {
+        json!({ "type": ["string", "number", "boolean"] })
+    }
+}
+
+/// A text, or a list of them.
+#[derive(Clone, Debug)]
+pub(super) struct OneOrMore(pub Vec<Said>);
+
+impl Read for OneOrMore {
+    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
+        match node.value {
+            Value::List(_) => Vec::read(node, cx).map(Self),
+            _ => Said::read(node, cx).map(|one| Self(vec![one])),
+        }
+    }
+    fn schema() -> Json {
+        json!({ "anyOf": [{ "type": "string" }, { "type": "array", "items": { "type": "string" } }] })
+    }
+}
+
+/// Any names, with texts.
+#[derive(Clone, Debug, Default)]
+pub(super) struct TextTable(pub Vec<(String, Said)>);
+
+impl Read for TextTable {
+    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
+        let entries = cx.table(node)?;
+        let mut texts = Vec::new();
+        for entry in entries {
+            let text = cx.below(&entry.key, |cx| Said::read(&entry.node, cx));
+            texts.extend(text.map(|text| (entry.key.clone(), text)));
+        }
+        (texts.len() == entries.len()).then_some(Self(texts))
+    }
+    fn schema() -> Json {
+        json!({ "type": "object", "additionalProperties": { "type": ["string", "number", "boolean"] } })
+    }
+}
+
+/// `1024-65535`
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PortRange(u16, u16);
+
+impl Read for PortRange {
+    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
+        let text = node.scalar().unwrap_or_default();
+        let (first, last) = text.split_once('-').unwrap_or((&text, &text));
+        match (first.trim().parse(), last.trim().parse()) {
+            (Ok(first @ 1..), Ok(last)) if first <= last => Some(Self(first, last)),
+            _ => cx.wrong_type(node, "a range of ports", r#""1024-65535""#),
+        }
+    }
+    fn schema() -> Json {
+        json!({ "type": ["string", "integer"], "examples": ["1024-65535"] })
+    }
+}
+
+impl Read for Order {
+    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
+        let words = [("sequential", Self::Sequential), ("random", Self::Random), ("hash", Self::Hash)];
+        word(node, cx, "an order of addresses", &words)
+    }
+    fn schema() -> Json {
+        json!({ "enum": ["sequential", "random", "hash"] })
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Transport {
+    Tcp,
+    Udp,
+}
+
+impl Read for Transport {
+    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
+        word(node, cx, "a transport", &[("tcp", Self::Tcp), ("udp", Self::Udp)])
+    }
+    fn schema() -> Json {
+        json!({ "enum": ["tcp", "udp"] })
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Spacing {
+    Constant,
+    Poisson,
+}
+
+impl Read for Spacing {
+    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
+        word(node, cx, "a spacing", &[("constant", Self::Constant), ("poisson", Self::Poisson)])
+    }
+    fn schema() -> Json {
+        json!({ "enum": ["constant", "poisson"] })
+    }
+}
+
+impl Read for Delays {
+    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
+        match &node.value {
+            Value::Integer(_) | Value::Float(_) => {
+                let factor = f64::read(node, cx)?;
+                if factor > 0.0 && factor <= 1e6 {
+                    return Some(Self::Scale(factor));
+                }
+                cx.wrong_type(node, "a factor above 0 and up to a million", "0.5")
+            }
+            _ => word(node, cx, "what becomes of delays", &[("keep", Self::Keep), ("drop", Self::Drop)]),
+        }
+    }
+    fn schema() -> Json {
+        json!({ "anyOf": [{ "enum": ["keep", "drop"] }, { "type": "number", "exclusiveMinimum": 0 }] })
+    }
+}
+
+/// `None`: the profile has no template.
+pub(super) fn flows(table: &mut ProfileTable, ports: &[Port], cx: &mut Reader<'_>) -> Option<Flows> {
+    let templates: Vec<(usize, TemplateTable)> = table.template.take().map_or_else(Vec::new, |templates| {
+        templates.value.into_iter().enumerate().filter(|(_, t)| t.enabled.as_ref().is_none_or(|e| e.value)).collect()
+    });
+    let pools = table.pool.take().map_or_else(Vec::new, |pools| pools.value);
+    let shared = table.flows.take();
+    if templates.is_empty() {
+        let unused =
+            [shared.map(|shared| (shared.place, "[flows]")), pools.first().map(|p| (p.place.clone(), "[[pool]]"))];
+        if let Some((place, what)) = unused.into_iter().flatten().next() {
+            cx.report(&place, &format!("is {what}, and there is no template"), &["add a [[template]]".into()]);
+        }
+        return None;
+    }
+    different(pools.iter().map(|pool| pool.name.as_ref()), "pool", cx);
+    different(templates.iter().map(|(_, template)| template.name.as_ref()), "template", cx);
+    let mut flows =
+        Flows { pools: pools.into_iter().filter_map(|pool| a_pool(pool, cx)).collect(), ..Flows::default() };
+    common(&mut flows, shared, ports, cx);
+    for (number, template) in templates {
+        let template = a_template(number, template, &mut flows, cx);
+        flows.templates.extend(template);
+    }
+    Some(flows)
+}
+
+fn different<'a>(names: impl Iterator<Item = Option<&'a Placed<String>>>, what: &str, cx: &mut Reader<'_>) {
+    let mut known: Vec<&str> = Vec::new();
+    for Placed { value: name, place } in names.flatten() {
+        if known.contains(&name.as_str()) {
+            cx.report(place, &format!("= {name:?} is the name of an earlier {what}, too"), &[]);
+        }
+        known.push(name);
+    }
+}
+
+fn a_pool(table: PoolTable, cx: &mut Reader<'_>) -> Option<Pool> {
+    cx.need(&table.place, &table.given, "name", r#"name = "clients""#)?;
+    cx.need(&table.place, &table.given, "addresses", r#"addresses = "16.0.0.1-16.0.0.254""#)?;
+    Some(Pool {
+        name: table.name?.value,
+        addresses: table.addresses?.value.0,
+        ports: table.ports.map(|ports| (ports.value.0, ports.value.1)),
+        order: table.order.map_or(Order::default(), |order| order.value),
+        at: cx.at(table.place.start),
+    })
+}
+
+/// What all templates have in common.
+fn common(flows: &mut Flows, table: Option<Placed<FlowsTable>>, ports: &[Port], cx: &mut Reader<'_>) {
+    let Some(Placed { value: table, .. }) = table else {
+        (flows.clients, flows.servers) = (Some(0), (ports.len() > 1).then_some(1));
+        return;
+    };
+    let (named, place) = (table.given.has("clients") || table.given.has("servers"), table.place.clone());
+    flows.clients = table.clients.as_ref().and_then(|name| port(name, ports, cx));
+    flows.servers = table.servers.as_ref().and_then(|name| port(name, ports, cx));
+    if !named {
+        (flows.clients, flows.servers) = (Some(0), (ports.len() > 1).then_some(1));
+    }
+    let targets = [table.cps.is_some(), table.active.is_some(), table.bandwidth.is_some()];
+    if targets.into_iter().filter(|given| *given).count() > 1 {
+        cx.report(&place, "has several of cps, active and bandwidth, expected one", &[]);
+    }
+    if let Some(Placed { value, place }) = &table.bandwidth
+        && (value.is_zero() || !matches!(value.unit, RateUnit::BpsL2))
+    {
+        cx.report(place, &format!("= {value} is no bandwidth of data"), &[r#"try "100 Mbps""#.into()]);
+    }
+    flows.target = table
+        .cps
+        .map(|cps| Target::Cps(cps.value.0))
+        .or(table.active.map(|active| Target::Active(active.value.0)))
+        .or(table.bandwidth.map(|bandwidth| Target::Bandwidth(bandwidth.value)));
+    if let (Some(down), None) = (&table.ramp_down, &table.hold) {
+        cx.report(
+            &down.place,
+            "never comes: there is no end of the steady time before",
+            &[r#"try hold = "10 s""#.into()],
+        );
+    }
+    flows.ramp = Ramp {
+        up: table.ramp_up.map_or(Nanos::ZERO, |up| up.value),
+        hold: table.hold.map(|hold| hold.value),
+        down: table.ramp_down.map_or(Nanos::ZERO, |down| down.value),
+    };
+    flows.limit = table.limit.map(|limit| limit.value.0);
+    flows.active_limit = table.active_limit.map(|limit| limit.value.0);
+    flows.drain = table.drain.map(|drain| drain.value);
+    flows.patience = table.patience.map(|patience| patience.value);
+    flows.client_network = table.client_network.map_or_else(Network::default, |table| network(table.value, cx));
+    flows.server_network = table.server_network.map_or_else(Network::default, |table| network(table.value, cx));
+}
+
+fn port(name: &Placed<String>, ports: &[Port], cx: &mut Reader<'_>) -> Option<usize> {
+    let known = || ports.iter().map(|port| port.name.as_str());
+    let index = known().position(|port| port == name.value);
+    if index.is_none() {
+        let hints = [suggest(&name.value, known()), format!("or add under [ports]: {} = \"loop:0\"", name.value)];
+        cx.report(&name.place, &format!("= {:?} is not among [ports]", name.value), &hints);
+    }
+    index
+}
+
+fn network(table: NetworkTable, cx: &mut Reader<'_>) -> Network {
+    if table.gateway.is_some() && table.next_hop.is_some() {
+        cx.report(&table.place, "has both gateway and next_hop, expected one of them", &[]);
+    }
+    let mtu = table.mtu.as_ref().and_then(|mtu| {
+        let fits = u16::try_from(mtu.value.0).ok().filter(|mtu| *mtu >= 576);
+        cx.must(&mtu.place, fits, &format!("= {} is no MTU", mtu.value.0), "expected 576 to 65535: try 1500")
+    });
+    Network {
+        mac: table.mac.map(|mac| mac.value),
+        cluster: table.cluster.is_some_and(|cluster| cluster.value),
+        gateway: table.gateway.map_or_else(Vec::new, |gateway| gateway.value.0),
+        next_hop: table.next_hop.map(|hop| hop.value),
+        mtu,
+        wraps: table.wrap.map_or_else(Vec::new, |wrap| wrap.value.0),
+    }
+}
+
+fn a_template(number: usize, table: TemplateTable, flows: &mut Flows, cx: &mut Reader<'_>) -> Option<Template> {
+    let at = cx.at(table.place.start);
+    let name = table.name.as_ref().map_or_else(|| format!("template {}", number + 1), |name| name.value.clone());
+    let says = says(&table, cx);
+    let arrival = arrival(&table, flows, cx);
+    let clients = pool(&table.place, "clients", table.clients, &name, flows, cx);
+    let servers = pool(&table.place, "servers", table.servers, &name, flows, cx);
+    let port = table.port.as_ref().and_then(|port| {
+        let fits = u16::try_from(port.value.0).ok().filter(|port| *port > 0);
+        cx.must(&port.place, fits, &format!("= {} is no port", port.value.0), "expected 1 to 65535: try port = 80")
+    });
+    let programs = matches!(says, Some(Says::Programs { .. }));
+    if programs && !table.given.has("port") {
+        cx.need(&table.place, &table.given, "port", "port = 80");
+    }
+    Some(Template {
+        name,
+        clients: clients?,
+        servers: servers?,
+        port,
+        udp: table.transport.is_some_and(|transport| transport.value == Transport::Udp),
+        says: says?,
+        arrival: arrival?,
+        limit: table.limit.map(|limit| limit.value.0),
+        tcp: Tcp { settings: table.tcp.map_or_else(Vec::new, |tcp| tcp.value.0) },
+        at,
+    })
+}
+
+fn says(table: &TemplateTable, cx: &mut Reader<'_>) -> Option<Says> {
+    let has = |key: &str| table.given.has(key);
+    let programs = has("client") || has("server");
+    let kinds = [("app", has("app")), ("client and server", programs), ("capture", has("capture"))];
+    let given: Vec<&str> = kinds.iter().filter(|(_, given)| *given).map(|(kind, _)| *kind).collect();
+    if given.len() != 1 {
+        let found = if given.is_empty() { "nothing to say".to_owned() } else { given.join(", and ") };
+        let hint = "expected app, or client and server, or capture: try app = \"http\"";
+        cx.report(&table.place, &format!("has {found}"), &[hint.into()]);
+        return None;
+    }
+    let stray = |key: &'static str, needs: &str, cx: &mut Reader<'_>| {
+        if has(key) && given[0] != needs {
+            let says = format!("has {key:?}, which does nothing without {needs}");
+            cx.report(&table.place, &says, &[]);
+        }
+    };
+    stray("options", "app", cx);
+    stray("messages", "client and server", cx);
+    stray("delays", "capture", cx);
+    let texts = |texts: &Option<Placed<TextTable>>| texts.as_ref().map_or_else(Vec::new, |t| t.value.0.clone());
+    let lines = |lines: &Option<Placed<Vec<Said>>>| lines.as_ref().map_or_else(Vec::new, |l| l.value.clone());
+    if let Some(app) = &table.app {
+        return Some(Says::App { app: app.value.clone(), options: texts(&table.options) });
+    }
+    if programs {
+        let (client, server) = (lines(&table.client), lines(&table.server));
+        if client.is_empty() && server.is_empty() {
+            cx.report(&table.place, "has no instructions, neither of the client nor of the server", &[]);
+            return None;
+        }
+        return Some(Says::Programs { client, server, messages: texts(&table.messages) });
+    }
+    let Placed { value: Said { text, at }, place } = table.capture.as_ref()?;
+    let (path, number) = match text.rsplit_once('#') {
+        Some((path, number)) => (path, number.parse().ok().filter(|n| *n > 0)),
+        None => (text.as_str(), Some(1)),
+    };
+    let says = format!("= {text:?} has no number of a conversation behind #");
+    let number = cx.must(place, number, &says, "conversations count from 1: \"file.pcap#1\"")?;
+    let delays = table.delays.as_ref().map_or(Delays::default(), |delays| delays.value);
+    Some(Says::Capture { path: Said { text: cx.beside(path), at: *at }, number, delays })
+}
+
+fn arrival(table: &TemplateTable, flows: &Flows, cx: &mut Reader<'_>) -> Option<Arrival> {
+    let kinds = [table.given.has("cps"), table.given.has("weight"), table.given.has("users")];
+    if kinds.into_iter().filter(|given| *given).count() > 1 {
+        cx.report(&table.place, "has several of cps, weight and users, expected one", &[]);
+        return None;
+    }
+    let poisson = table.spacing.as_ref().is_some_and(|spacing| spacing.value == Spacing::Poisson);
+    let positive = |count: &Placed<Count>, cx: &mut Reader<'_>| {
+        let fits = u32::try_from(count.value.0).ok().filter(|n| *n > 0);
+        cx.must(&count.place, fits, &format!("= {} is out of range", count.value.0), "expected 1 to 4294967295")
+    };
+    if let (Some(think), None) = (&table.think, &table.users) {
+        cx.report(&think.place, "is of users, and there are none", &["try users = 100".into()]);
+    }
+    if let Some(weight) = &table.weight {
+        if flows.target.is_none() {
+            let hint = r#"add to [flows]: cps = "10k", or active = 1000, or bandwidth = "1 Gbps""#;
+            cx.report(&weight.place, "is a share of nothing", &[hint.into()]);
+        }
+        return Some(Arrival::Weight { weight: positive(weight, cx)?, poisson });
+    }
+    if let Some(users) = &table.users {
+        let think = table.think.as_ref().map_or(Nanos::ZERO, |think| think.value);
+        return Some(Arrival::Users { users: positive(users, cx)?, think, exponential: poisson });
+    }
+    match &table.cps {
+        Some(cps) => Some(Arrival::Cps { cps: cps.value.0, poisson }),
+        None if table.given.has("cps") => None,
+        // The servers of somebody else's clients.
+        None if flows.clients.is_none() => Some(Arrival::None),
+        None => {
+            cx.need(&table.place, &table.given, "cps", "cps = 1000, or weight = 1, or users = 100");
+            None
+        }
+    }
+}
+
+/// The number of a pool: one that is named, or one of its own for addresses that are given.
+fn pool(
+    template: &Place,
+    key: &'static str,
+    given: Option<Placed<OneOrMore>>,
+    name: &str,
+    flows: &mut Flows,
+    cx: &mut Reader<'_>,
+) -> Option<usize> {
+    let Some(Placed { value: OneOrMore(texts), place }) = given else {
+        let example = if key == "clients" { "16.0.0.1-16.0.0.254" } else { "48.0.0.1" };
+        cx.report(template, &format!("has no {key:?}"), &[format!("try {key} = {example:?}, or the name of a pool")]);
+        return None;
+    };
+    if let [one] = &texts[..] {
+        let index = flows.pools.iter().position(|pool| pool.name == one.text);
+        let address =
+            one.text.starts_with(|c: char| c.is_ascii_hexdigit() || c == ':') && one.text.contains(['.', ':']);
+        if index.is_none() && !address {
+            let hint = suggest(&one.text, flows.pools.iter().map(|pool| pool.name.as_str()));
+            let hints = [hint, "or give addresses: \"16.0.0.1-16.0.0.254\"".into()];
+            cx.report(&place, &format!("= {:?} is no pool", one.text), &hints);
+        }
+        if index.is_some() || !address {
+            return index;
+        }
+    }
+    let at = cx.at(place.start);
+    flows.pools.push(Pool {
+        name: format!("{name} {key}"),
+        addresses: texts,
+        ports: None,
+        order: Order::default(),
+        at,
+    });
+    Some(flows.pools.len() - 1)
+}
