@@ -1,3 +1,41 @@
-//! Application programs: in go instructions (by hand, built in, or from a capture), out comes an
-//! [`squall_tcp::Application`] that speaks and listens by them.
+//! What clients and servers of a flow say: in go programs (instructions by hand, built in, or from a capture), out comes an
+//! [`squall_tcp::Application`] that speaks and listens by them, and tells an [`Observer`] what happened.
+//!
+//! A [`Program`] is plain values, made by a [`ProgramBuilder`], from text ([`Instruction`] and [`Message`] are `FromStr` and
+//! `Display`), built in, or from a capture. [`Apps::add`] checks it and turns it into operations that run
+//! without allocating; what belongs to one flow is a [`State`] of 24 octets. Nothing here knows a clock, a thread or a packet.
+//!
+//! ```
+//! use squall_apps::{Apps, Program, Role};
+//!
+//! let client: Program = Program::client("echo")
+//!     .send("hello ${random:hex:8}\r\n")
+//!     .recv_until("\r\n")
+//!     .delay("uniform 1 ms 5 ms")
+//!     .close()
+//!     .build()?;
+//! let mut apps = Apps::new(1, ());
+//! let program = apps.add(&client)?;
+//! assert_eq!(apps.role(program), Role::Client);
+//! # Ok::<(), squall_apps::ProgramError>(())
+//! ```
 #![forbid(unsafe_code)]
+
+mod apps;
+mod builder;
+// pub mod builtin;
+mod code;
+mod http;
+mod message;
+mod model;
+mod observer;
+mod text;
+
+pub use apps::{Apps, FlowSocket, Listener, ProgramId, State};
+pub use builder::ProgramBuilder;
+pub use message::{Alphabet, Mark, Message, MessageError, Part, Scope, VariableForm};
+pub use model::{
+    Compare, Condition, Delay, Instruction, MessageRef, Mistake, Program, ProgramError, Role, Take, TakeForm, Times,
+    Transport, Value,
+};
+pub use observer::{Counts, Observer, ProtocolError};

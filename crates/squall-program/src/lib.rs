@@ -19,7 +19,7 @@ pub use build::{Program, ProgramError, Spec, VarSpec};
 pub use departures::{Gap, GapLaw, Pattern, Standing, Timeline};
 pub use fill::{Cursor, Places, Run, Scratch};
 pub use law::Law;
-pub use rng::mix;
+pub use rng::{below, mix, unit};
 pub use sizes::Sizes;
 
 /// Frames filled in one call at most.

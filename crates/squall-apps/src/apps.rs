@@ -1,0 +1,941 @@
+//! Runs programs over the flows of a stack.
+
+use std::{collections::HashMap, net::IpAddr, ops::RangeInclusive, sync::Arc};
+
+use squall_program::{below, mix, unit};
+use squall_tcp::{ClassId, Event, FlowId, FlowKind, Piece, Tuple};
+use squall_units::Nanos;
+
+use crate::{
+    Delay, Observer, Program, ProgramError, ProtocolError, Role, Transport,
+    code::{Code, Info, NO_TAKE, Op, TakeOf, compile},
+    http::{Found, Kind, Parser},
+    message::Sending,
+    model::TakeForm,
+};
+
+/// A program of an [`Apps`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ProgramId(pub u16);
+
+/// What the interpreter keeps of a flow: where it stands, what it still wants, and what its next octets are made from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    /// The flow's number: what its octets are drawn by.
+    flow: u32,
+    /// Received and not yet used up: octets, octets of a pattern, or datagrams; an HTTP body's octets to come.
+    have: u32,
+    /// When the request (before: the flow) began, in steps of 256 ns.
+    began: u32,
+    /// The only variable or count of the program, or the row of all.
+    register: u32,
+    /// How often it sent; in programs that speak HTTP in the lower half, and there an [`http::Parser`](Parser) in the upper.
+    sent: u32,
+    /// The operation, 22 bits; messages sent and not yet acknowledged, 4 bits; flags.
+    at: u32,
+}
+
+const AT: u32 = (1 << 22) - 1;
+const PIECE: u32 = 1 << 22;
+const PIECES: u32 = 15 << 22;
+/// A client's request waits for its answer.
+const ASKED: u32 = 1 << 26;
+/// ... of which something came.
+const ANSWERING: u32 = 1 << 27;
+/// The operation waits for the time it named, or for room to send.
+const WAITING: u32 = 1 << 28;
+const PEER_CLOSED: u32 = 1 << 29;
+/// We said that we send no more.
+const CLOSED: u32 = 1 << 30;
+/// The first event was seen.
+const STARTED: u32 = 1 << 31;
+/// Nothing is done any more: all of `PIECES` and not `STARTED`.
+const FAILED: u32 = PIECES;
+
+/// Octets that may wait for acknowledgement before another message is begun.
+const SEND_AHEAD: u32 = 1 << 20;
+/// Octets that came before an instruction waits for them, where they cannot merely be counted.
+const MOST_STASHED: usize = 256 << 10;
+
+/// Programs, and which of them serve whom. `O` is told what happens.
+///
+/// A clone shares the programs' memory; each worker has its own.
+#[derive(Clone, Debug, Default)]
+pub struct Apps<O = ()> {
+    code: Arc<Code>,
+    seed: u64,
+    listeners: Listeners,
+    /// Variables and counts of flows whose program has more than one.
+    rows: Vec<[u32; crate::code::MOST_REGISTERS]>,
+    free_rows: Vec<u32>,
+    stash: HashMap<FlowId, Vec<u8>>,
+    spare: Vec<Vec<u8>>,
+    observer: O,
+}
+
+/// Where a server's program is found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listener {
+    pub program: ProgramId,
+    /// Flows that come here are of this class.
+    pub class: ClassId,
+    /// Both ends included, of one version.
+    pub addresses: RangeInclusive<IpAddr>,
+    pub ports: RangeInclusive<u16>,
+}
+
+/// A flow as programs use it: [`squall_tcp::Socket`], or a pipe in a test.
+pub trait FlowSocket {
+    fn now(&self) -> Nanos;
+    fn id(&self) -> FlowId;
+    fn tuple(&self) -> Tuple;
+    fn state(&mut self) -> &mut State;
+    /// False: the piece is a datagram longer than a packet may be.
+    fn send(&mut self, piece: Piece) -> bool;
+    fn close(&mut self);
+    fn abort(&mut self);
+    /// A [`Event::Timer`] then, in the place of one asked for before.
+    fn wake_at(&mut self, at: Nanos);
+    /// Octets sent that the peer has not acknowledged.
+    fn unacknowledged(&self) -> u32;
+}
+
+impl<O: Observer> Apps<O> {
+    /// `seed` is the run's: equal seeds give equal octets.
+    pub fn new(seed: u64, observer: O) -> Self {
+        Self {
+            code: Arc::default(),
+            seed,
+            listeners: Listeners::default(),
+            rows: vec![],
+            free_rows: vec![],
+            stash: HashMap::new(),
+            spare: vec![],
+            observer,
+        }
+    }
+
+    /// The same programs and listeners, without flows, for another worker.
+    pub fn share<P: Observer>(&self, observer: P) -> Apps<P> {
+        Apps { code: self.code.clone(), listeners: self.listeners.clone(), ..Apps::new(self.seed, observer) }
+    }
+
+    /// Takes a program in.
+    ///
+    /// # Errors
+    /// The first mistake in it, by the number of its instruction.
+    pub fn add(&mut self, program: &Program) -> Result<ProgramId, ProgramError> {
+        let code = compile(program)?;
+        let number = Arc::make_mut(&mut self.code).append(code).map_err(|mistake| program.error(0, mistake))?;
+        Ok(ProgramId(number))
+    }
+
+    /// Who comes to these addresses and ports is served by this program. Of several that fit, the first added counts.
+    ///
+    /// # Panics
+    /// If the program is a client's.
+    pub fn listen(&mut self, listener: Listener) {
+        let info = &self.code.programs[usize::from(listener.program.0)];
+        assert!(info.role == Role::Server, "{:?} is no server's program", info.name);
+        self.listeners.add(listener, info.transport);
+    }
+
+    /// What a new flow of a client's program begins with. `number` is the flow's among all of its template, on whatever
+    /// worker; `due` the instant at which it was to begin, from which its set-up time counts.
+    #[must_use]
+    pub fn client(&self, program: ProgramId, number: u32, due: Nanos) -> State {
+        let info = &self.code.programs[usize::from(program.0)];
+        debug_assert!(info.role == Role::Client, "{:?} is no client's program", info.name);
+        State { flow: number, began: ticks(due), at: info.start, ..State::default() }
+    }
+
+    /// The program that a flow runs.
+    #[must_use]
+    pub fn program(&self, state: &State) -> ProgramId {
+        ProgramId(self.code.owner[(state.at & AT) as usize])
+    }
+
+    #[must_use]
+    pub fn name(&self, program: ProgramId) -> &str {
+        &self.code.programs[usize::from(program.0)].name
+    }
+
+    #[must_use]
+    pub fn role(&self, program: ProgramId) -> Role {
+        self.code.programs[usize::from(program.0)].role
+    }
+
+    #[must_use]
+    pub fn transport(&self, program: ProgramId) -> Transport {
+        self.code.programs[usize::from(program.0)].transport
+    }
+
+    pub fn observer(&self) -> &O {
+        &self.observer
+    }
+
+    pub fn observer_mut(&mut self) -> &mut O {
+        &mut self.observer
+    }
+
+    /// Octets of memory, beside what each flow's record has: programs, variables, what came early.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        let stashed: usize = self.stash.values().chain(&self.spare).map(Vec::capacity).sum();
+        self.code.ops.capacity() * size_of::<Op>() + self.rows.capacity() * size_of::<[u32; 8]>() + stashed
+    }
+
+    /// Flows that hold more than their record. 0 when no flow is left.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.rows.len() - self.free_rows.len() + self.stash.len()
+    }
+
+    /// As [`Application::event`].
+    #[inline]
+    pub fn on_event(&mut self, socket: &mut impl FlowSocket, event: Event<'_>) {
+        let mut state = *socket.state();
+        let mut flow = Running { apps: self, state: &mut state, socket };
+        flow.event(event);
+        *socket.state() = state;
+    }
+
+    /// As [`Application::copy`].
+    #[inline]
+    pub fn write(&self, state: &State, tuple: &Tuple, piece: Piece, offset: u32, out: &mut [u8]) {
+        let code = &*self.code;
+        let of = code.pieces[piece.message as usize];
+        let sending = || self.sending(state, tuple, piece.nth);
+        code.messages[of.message as usize].copy(sending, of.from + offset, out);
+    }
+
+    #[cold]
+    fn sending(&self, state: &State, tuple: &Tuple, nth: u32) -> Sending {
+        let (local, remote) = ((tuple.local, tuple.local_port), (tuple.remote, tuple.remote_port));
+        let (client, server) = match self.role(self.program(state)) {
+            Role::Client => (local, remote),
+            Role::Server => (remote, local),
+        };
+        Sending { seed: self.seed, flow: state.flow, nth, client, server }
+    }
+
+    /// As [`Application::accept`].
+    #[inline]
+    pub fn on_accept(&mut self, now: Nanos, tuple: &Tuple) -> Option<(ClassId, State)> {
+        let listener = self.listeners.find(tuple)?;
+        let start = self.code.programs[usize::from(listener.program.0)].start;
+        // A number of its own that does not depend on the worker, nor on what came before.
+        let flow = number_of(tuple);
+        Some((listener.class, State { flow, began: ticks(now), at: start, ..State::default() }))
+    }
+}
+
+fn number_of(tuple: &Tuple) -> u32 {
+    let address = |address: IpAddr| match address {
+        IpAddr::V4(address) => u128::from(address.to_bits()),
+        IpAddr::V6(address) => address.to_bits(),
+    };
+    let (local, remote) = (address(tuple.local), address(tuple.remote));
+    let ports = u64::from(tuple.local_port) << 16 | u64::from(tuple.remote_port);
+    let mut hash = mix(ports, local as u64 ^ (remote as u64).rotate_left(32));
+    if tuple.local.is_ipv6() {
+        hash = mix(hash, (local >> 64) as u64 ^ ((remote >> 64) as u64).rotate_left(32));
+    }
+    hash as u32
+}
+
+fn ticks(at: Nanos) -> u32 {
+    (at.0 >> 8) as u32
+}
+
+/// A flow while an event of it is handled.
+struct Running<'a, O, S> {
+    apps: &'a mut Apps<O>,
+    state: &'a mut State,
+    socket: &'a mut S,
+}
+
+/// Where the program goes on.
+enum Step {
+    /// At the next operation.
+    On,
+    /// At the one that is set.
+    There,
+    Waits,
+    Over,
+}
+
+impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
+    #[inline]
+    fn event(&mut self, event: Event<'_>) {
+        if self.state.at & (STARTED | PIECES) == FAILED && !matches!(event, Event::Gone(_)) {
+            return;
+        }
+        match event {
+            Event::Established => {
+                self.start();
+                self.run(&[]);
+            }
+            Event::Received(octets) => self.received(octets),
+            Event::Acknowledged { all, .. } => {
+                if all {
+                    self.state.at &= !PIECES;
+                }
+                if self.is(WAITING)
+                    && matches!(self.op(), Op::Send { .. } | Op::SendSlice { .. } | Op::HttpServe { .. })
+                {
+                    self.run(&[]);
+                }
+            }
+            Event::PeerClosed => {
+                self.state.at |= PEER_CLOSED;
+                self.run(&[]);
+            }
+            Event::Timer => self.timer(),
+            Event::Gone(reason) => {
+                let finished = matches!(self.op(), Op::Finish) && self.is(WAITING);
+                self.release();
+                let program = self.program();
+                self.apps.observer.gone(program, reason, finished);
+            }
+        }
+    }
+
+    fn start(&mut self) {
+        if self.is(STARTED) {
+            return;
+        }
+        self.state.at |= STARTED;
+        let program = self.program();
+        let (client, registers) = (self.info().role == Role::Client, self.info().registers);
+        let setup = if client { self.since_began() } else { Nanos::ZERO };
+        if registers > 1 {
+            self.state.register = self.apps.free_rows.pop().unwrap_or_else(|| {
+                self.apps.rows.push([0; _]);
+                self.apps.rows.len() as u32 - 1
+            });
+            self.apps.rows[self.state.register as usize] = [0; _];
+        }
+        self.apps.observer.established(program, setup);
+    }
+
+    /// Gives back what the flow held beside its record.
+    fn release(&mut self) {
+        if self.is(STARTED) && self.info().registers > 1 {
+            self.apps.free_rows.push(self.state.register);
+        }
+        if !self.apps.stash.is_empty()
+            && let Some(octets) = self.apps.stash.remove(&self.socket.id())
+        {
+            self.apps.keep_spare(octets);
+        }
+    }
+
+    #[inline]
+    fn received(&mut self, octets: &[u8]) {
+        let program = self.program();
+        if !self.is(STARTED) {
+            // The first datagram of a flow.
+            self.start();
+            self.run(&[]);
+        }
+        self.apps.observer.received(program, octets.len() as u32);
+        if self.state.at & (ASKED | ANSWERING) == ASKED {
+            self.state.at |= ANSWERING;
+            let took = self.since_began();
+            self.apps.observer.first_octet(program, took);
+        }
+        if self.info().keepalive
+            && let Some((nanos, true)) = self.allowed()
+        {
+            let at = self.socket.now() + Nanos(nanos);
+            self.socket.wake_at(at);
+        }
+        let info = self.info();
+        if info.transport == Transport::Udp {
+            return self.datagram(octets);
+        }
+        if info.counts {
+            self.state.have = self.state.have.saturating_add(octets.len() as u32);
+            return self.run(&[]);
+        }
+        if self.apps.stash.is_empty() {
+            return self.run(octets);
+        }
+        match self.apps.stash.remove(&self.socket.id()) {
+            None => self.run(octets),
+            Some(mut early) => {
+                early.extend_from_slice(octets);
+                self.run(&early);
+                self.apps.keep_spare(early);
+            }
+        }
+    }
+
+    fn datagram(&mut self, octets: &[u8]) {
+        if self.info().takes
+            && let Some(take) = self.next_take()
+        {
+            match take.form.read(octets, take.offset as usize) {
+                Some(value) => self.set_register(take.register, value),
+                None => return self.fail(ProtocolError::TooShort),
+            }
+        }
+        let one = if self.info().packets { 1 } else { octets.len() as u32 };
+        self.state.have = self.state.have.saturating_add(one);
+        self.run(&[]);
+    }
+
+    /// What the next instruction that receives takes out of a datagram; in a loop that may be one further up.
+    fn next_take(&self) -> Option<TakeOf> {
+        let code = &self.apps.code;
+        let next = |from: u32| {
+            code.ops[from as usize..].iter().find_map(|op| match op {
+                Op::RecvPackets { take, .. } => Some(Some(*take)),
+                Op::Finish => Some(None),
+                _ => None,
+            })
+        };
+        let take = next(self.state.at & AT).flatten().or_else(|| next(self.info().start).flatten());
+        take.filter(|take| *take != NO_TAKE).map(|take| code.takes[usize::from(take)])
+    }
+
+    fn timer(&mut self) {
+        match self.op() {
+            Op::Delay { .. } if self.is(WAITING) => {
+                self.state.at &= !WAITING;
+                self.state.at += 1;
+                self.run(&[]);
+            }
+            Op::Recv { .. }
+            | Op::RecvUntil { .. }
+            | Op::RecvPackets { .. }
+            | Op::RecvPacketOctets { .. }
+            | Op::WaitPeerClose
+            | Op::HttpResponse { .. }
+            | Op::HttpServe { .. }
+                if self.allowed().is_some() =>
+            {
+                self.fail(ProtocolError::NoAnswer);
+            }
+            // Of something that was done in time.
+            _ => {}
+        }
+    }
+
+    /// How long this operation may wait, if there is a limit; and whether from what came last on.
+    fn allowed(&self) -> Option<(u64, bool)> {
+        let before = (self.state.at & AT).checked_sub(1)?;
+        match self.apps.code.ops[before as usize] {
+            Op::Within { nanos, keepalive } => Some((nanos, keepalive)),
+            _ => None,
+        }
+    }
+
+    /// Goes on until an operation waits. `input` is what came and was not used up.
+    fn run(&mut self, mut input: &[u8]) {
+        if input.is_empty()
+            && !self.apps.stash.is_empty()
+            && let Some(early) = self.apps.stash.remove(&self.socket.id())
+        {
+            self.run(&early);
+            self.apps.keep_spare(early);
+            return;
+        }
+        if !self.is(STARTED) {
+            return;
+        }
+        loop {
+            match self.step(&mut input) {
+                Step::On => self.state.at += 1,
+                Step::There => {}
+                Step::Waits => break,
+                Step::Over => return,
+            }
+        }
+        if !input.is_empty() {
+            self.keep(input);
+        }
+    }
+
+    #[inline]
+    fn step(&mut self, input: &mut &[u8]) -> Step {
+        match self.op() {
+            Op::Send { piece } => return self.send_when_possible(piece),
+            Op::SendSlice { first, register } => {
+                let slice = self.register(register);
+                return self.send_when_possible(first + slice);
+            }
+            Op::Recv { octets, answered } => {
+                let take = (octets - self.state.have.min(octets)).min(input.len() as u32);
+                *input = &input[take as usize..];
+                self.state.have += take;
+                if self.state.have < octets {
+                    return self.wait_for_peer();
+                }
+                self.state.have -= octets;
+                self.answered(answered);
+            }
+            Op::RecvUntil { pattern, answered } => {
+                let pattern = &self.apps.code.patterns[pattern as usize];
+                let (used, have, all) = pattern.find(self.state.have as usize, input);
+                *input = &input[used..];
+                self.state.have = have as u32;
+                if !all {
+                    return self.wait_for_peer();
+                }
+                self.answered(answered);
+            }
+            Op::RecvPackets { packets: wanted, answered, .. } | Op::RecvPacketOctets { octets: wanted, answered } => {
+                if self.state.have < wanted {
+                    return self.wait_for_peer();
+                }
+                // A datagram belongs to one instruction as a whole.
+                self.state.have = if self.info().packets { self.state.have - wanted } else { 0 };
+                self.answered(answered);
+            }
+            Op::Delay { delay } => return self.delay(delay),
+            Op::Set { register, value } => self.set_register(register, value),
+            Op::SetRandom { register, low, high } => {
+                let value = low + below(self.draw(), u64::from(high - low) + 1) as u32;
+                self.set_register(register, value);
+            }
+            Op::Add { register, value } => {
+                let sum = self.register(register).saturating_add_signed(value);
+                self.set_register(register, sum);
+            }
+            Op::Jump { to } => return self.jump(to),
+            Op::JumpIf { register, compare, value, to } => {
+                if compare.holds(self.register(register), value) {
+                    return self.jump(to);
+                }
+            }
+            Op::Again { register, to } => {
+                let left = self.register(register) - 1;
+                self.set_register(register, left);
+                if left > 0 {
+                    return self.jump(to);
+                }
+            }
+            Op::NextSlice { register, slices, to } => {
+                let slice = self.register(register) + 1;
+                self.set_register(register, slice);
+                if slice < slices {
+                    return self.jump(to);
+                }
+            }
+            Op::Close => self.close(),
+            Op::Reset => {
+                self.finished();
+                self.socket.abort();
+                return Step::Over;
+            }
+            Op::WaitPeerClose => {
+                *input = &[];
+                if !self.is(PEER_CLOSED) {
+                    return Step::Waits;
+                }
+            }
+            Op::Within { nanos, .. } => {
+                let at = self.socket.now() + Nanos(nanos);
+                self.socket.wake_at(at);
+            }
+            Op::HttpResponse { head, answered } => return self.http_response(head, answered, input),
+            Op::HttpServe { serve } => return self.http_serve(serve, input),
+            Op::Finish => return self.finish(input),
+        }
+        Step::On
+    }
+
+    fn jump(&mut self, to: u32) -> Step {
+        self.state.at = self.state.at & !AT | to;
+        Step::There
+    }
+
+    #[inline]
+    fn send_when_possible(&mut self, piece: u32) -> Step {
+        if self.is(CLOSED) {
+            return self.jump_to_end();
+        }
+        if !self.may_send() {
+            self.state.at |= WAITING;
+            return Step::Waits;
+        }
+        self.state.at &= !WAITING;
+        if !self.say(piece, None) {
+            self.fail(ProtocolError::LongDatagram);
+            return Step::Over;
+        }
+        Step::On
+    }
+
+    /// A peer that takes nothing holds back who sends: no flow has more than a few messages under way.
+    #[inline]
+    fn may_send(&self) -> bool {
+        self.state.at & PIECES < PIECES && self.socket.unacknowledged() < SEND_AHEAD
+    }
+
+    /// Sends a piece, or its first octets.
+    #[inline]
+    fn say(&mut self, piece: u32, len: Option<u32>) -> bool {
+        let of = self.apps.code.pieces[piece as usize];
+        let http = self.info().http;
+        let nth = match of.register {
+            Some(register) => self.register(register),
+            None if http => self.state.sent & 0xffff,
+            None => self.state.sent,
+        };
+        self.state.sent = if http {
+            self.state.sent & !0xffff | (self.state.sent + 1) & 0xffff
+        } else {
+            self.state.sent.wrapping_add(1)
+        };
+        let len = len.unwrap_or_else(|| match of.len {
+            0 => {
+                let tuple = self.socket.tuple();
+                let sending = || self.apps.sending(self.state, &tuple, nth);
+                self.apps.code.messages[of.message as usize].len(sending)
+            }
+            len => len,
+        });
+        if !self.is(ASKED) && self.info().role == Role::Client {
+            self.state.at |= ASKED;
+            self.state.at &= !ANSWERING;
+            self.state.began = ticks(self.socket.now());
+        }
+        let program = self.program();
+        self.apps.observer.sent(program, len);
+        if self.info().transport == Transport::Tcp {
+            self.state.at += PIECE;
+        }
+        self.socket.send(Piece { message: piece, nth, len })
+    }
+
+    fn answered(&mut self, all: bool) {
+        if self.is(ASKED) && all {
+            self.state.at &= !(ASKED | ANSWERING);
+            let (program, took) = (self.program(), self.since_began());
+            self.apps.observer.transaction(program, took);
+        }
+    }
+
+    fn wait_for_peer(&mut self) -> Step {
+        if self.is(PEER_CLOSED) {
+            self.fail(ProtocolError::TooShort);
+            return Step::Over;
+        }
+        Step::Waits
+    }
+
+    fn delay(&mut self, delay: u32) -> Step {
+        if self.is(WAITING) {
+            return Step::Waits;
+        }
+        let time = match self.apps.code.delays[delay as usize] {
+            Delay::Fixed(time) => time.0,
+            Delay::Uniform(low, high) => low.0 + below(self.draw(), high.0 - low.0 + 1),
+            Delay::Exponential(mean) => {
+                let times = -unit(self.draw()).ln();
+                (mean.0 as f64 * times.min(100.0)) as u64
+            }
+        };
+        if time == 0 {
+            return Step::On;
+        }
+        self.state.at |= WAITING;
+        let at = self.socket.now() + Nanos(time);
+        self.socket.wake_at(at);
+        Step::Waits
+    }
+
+    /// A number for this operation of this flow, another in each pass of a loop.
+    fn draw(&self) -> u64 {
+        let pass = u64::from(self.state.sent) << 32 | u64::from(self.state.register);
+        let row = match self.info().registers > 1 {
+            true => self.apps.rows[self.state.register as usize].iter().fold(0, |h, &v| mix(h, v.into())),
+            false => pass,
+        };
+        let place = u64::from((self.state.at & AT) - self.info().start);
+        mix(mix(mix(self.apps.seed, self.state.flow.into()), place), row ^ u64::from(self.state.sent) << 32)
+    }
+
+    fn http_response(&mut self, head: bool, answered: bool, input: &mut &[u8]) -> Step {
+        let mut parser = Parser::load(self.state.have, (self.state.sent >> 16) as u16);
+        let program = self.program();
+        let close = loop {
+            let (used, found) = parser.read(Kind::Response { head }, input);
+            *input = &input[used..];
+            match found {
+                Found::Status(status) => self.apps.observer.status(program, status),
+                Found::End { close, .. } => break close,
+                Found::More if self.is(PEER_CLOSED) && parser.ends_by_close() => {
+                    parser = Parser::default();
+                    break true;
+                }
+                Found::More => {
+                    self.keep_parser(parser);
+                    return self.wait_for_peer();
+                }
+                Found::Expect | Found::Bad => {
+                    self.fail(ProtocolError::BadHttp);
+                    return Step::Over;
+                }
+            }
+        };
+        self.keep_parser(parser);
+        if self.is(ASKED) {
+            let took = self.since_began();
+            self.apps.observer.transaction(program, took);
+            if answered {
+                self.state.at &= !(ASKED | ANSWERING);
+            }
+        }
+        if close { self.jump_to_end() } else { Step::On }
+    }
+
+    fn http_serve(&mut self, serve: u32, input: &mut &[u8]) -> Step {
+        let serve = self.apps.code.serves[serve as usize];
+        let program = self.program();
+        let mut parser = Parser::load(self.state.have, (self.state.sent >> 16) as u16);
+        loop {
+            if !self.may_send() {
+                // What is not read yet is kept until there is room to answer.
+                self.keep_parser(parser);
+                self.state.at |= WAITING;
+                return Step::Waits;
+            }
+            self.state.at &= !WAITING;
+            let (used, found) = parser.read(Kind::Request, input);
+            *input = &input[used..];
+            match found {
+                Found::Expect => {
+                    self.say(serve.proceed, None);
+                }
+                Found::End { head, close } => {
+                    self.apps.observer.status(program, serve.status);
+                    let (piece, header) = if close { serve.close } else { serve.keep };
+                    self.say(piece, head.then_some(header));
+                    if close {
+                        self.keep_parser(parser);
+                        return self.jump_to_end();
+                    }
+                }
+                Found::More if self.is(PEER_CLOSED) => {
+                    self.keep_parser(parser);
+                    if parser.at_start() {
+                        return Step::On;
+                    }
+                    self.fail(ProtocolError::TooShort);
+                    return Step::Over;
+                }
+                Found::More => {
+                    self.keep_parser(parser);
+                    return Step::Waits;
+                }
+                Found::Status(_) | Found::Bad => {
+                    self.apps.observer.status(program, 400);
+                    self.say(serve.refuse, None);
+                    self.fail(ProtocolError::BadHttp);
+                    return Step::Over;
+                }
+            }
+        }
+    }
+
+    fn keep_parser(&mut self, parser: Parser) {
+        let (want, more) = parser.store();
+        self.state.have = want;
+        self.state.sent = self.state.sent & 0xffff | u32::from(more) << 16;
+    }
+
+    /// The next step is the program's last.
+    fn jump_to_end(&mut self) -> Step {
+        let owner = self.apps.code.owner[(self.state.at & AT) as usize];
+        let behind = match self.apps.code.programs.get(usize::from(owner) + 1) {
+            Some(next) => next.start,
+            None => self.apps.code.ops.len() as u32,
+        };
+        self.jump(behind - 1)
+    }
+
+    fn close(&mut self) {
+        if !self.is(CLOSED) {
+            self.state.at |= CLOSED;
+            self.socket.close();
+        }
+    }
+
+    fn finish(&mut self, input: &mut &[u8]) -> Step {
+        let tcp = self.info().transport == Transport::Tcp;
+        if tcp && (!input.is_empty() || self.info().counts && self.state.have > 0) {
+            self.fail(ProtocolError::UnexpectedData);
+            return Step::Over;
+        }
+        self.finished();
+        self.close();
+        Step::Waits
+    }
+
+    /// Once: the operation is the last and `WAITING` says that it is done.
+    fn finished(&mut self) {
+        if matches!(self.op(), Op::Finish) && self.is(WAITING) {
+            return;
+        }
+        self.jump_to_end();
+        self.state.at |= WAITING;
+        let program = self.program();
+        self.apps.observer.finished(program);
+    }
+
+    /// The peer departed from the program: the flow ends.
+    #[cold]
+    fn fail(&mut self, error: ProtocolError) {
+        let program = self.program();
+        self.apps.observer.protocol_error(program, error);
+        if self.info().registers > 1 {
+            self.apps.free_rows.push(self.state.register);
+        }
+        self.jump_to_end();
+        self.state.at &= !(WAITING | STARTED);
+        self.state.at |= FAILED;
+        self.state.have = 0;
+        let regular = error == ProtocolError::TooShort || self.info().transport == Transport::Udp;
+        // A refusal is to arrive before the end does.
+        let refused = error == ProtocolError::BadHttp && self.info().role == Role::Server;
+        if regular || refused { self.close() } else { self.socket.abort() }
+    }
+
+    /// What came too early waits until an instruction wants it.
+    #[cold]
+    fn keep(&mut self, octets: &[u8]) {
+        if octets.len() > MOST_STASHED {
+            self.fail(ProtocolError::UnexpectedData);
+            return;
+        }
+        let mut kept = self.apps.spare.pop().unwrap_or_default();
+        kept.extend_from_slice(octets);
+        self.apps.stash.insert(self.socket.id(), kept);
+    }
+
+    #[inline]
+    fn op(&self) -> Op {
+        self.apps.code.ops[(self.state.at & AT) as usize]
+    }
+
+    #[inline]
+    fn info(&self) -> &Info {
+        &self.apps.code.programs[usize::from(self.program().0)]
+    }
+
+    #[inline]
+    fn program(&self) -> ProgramId {
+        self.apps.program(self.state)
+    }
+
+    #[inline]
+    fn is(&self, flag: u32) -> bool {
+        self.state.at & flag != 0
+    }
+
+    fn since_began(&self) -> Nanos {
+        Nanos(u64::from(ticks(self.socket.now()).wrapping_sub(self.state.began)) << 8)
+    }
+
+    fn register(&self, register: u8) -> u32 {
+        if self.info().registers > 1 {
+            self.apps.rows[self.state.register as usize][usize::from(register)]
+        } else {
+            self.state.register
+        }
+    }
+
+    fn set_register(&mut self, register: u8, value: u32) {
+        if self.info().registers > 1 {
+            self.apps.rows[self.state.register as usize][usize::from(register)] = value;
+        } else {
+            self.state.register = value;
+        }
+    }
+}
+
+impl<O> Apps<O> {
+    fn keep_spare(&mut self, mut octets: Vec<u8>) {
+        const MOST: usize = 64;
+        if self.spare.len() < MOST {
+            octets.clear();
+            self.spare.push(octets);
+        }
+    }
+}
+
+impl TakeForm {
+    fn read(self, octets: &[u8], at: usize) -> Option<u32> {
+        let of = octets.get(at..)?;
+        Some(match self {
+            Self::Be8 => u32::from(*of.first()?),
+            Self::Be16 => u32::from(u16::from_be_bytes(*of.first_chunk()?)),
+            Self::Be32 => u32::from_be_bytes(*of.first_chunk()?),
+            Self::Hex8 => {
+                let digits: &[u8; 8] = of.first_chunk()?;
+                let digit = |value: u32, octet: &u8| Some(value << 4 | (*octet as char).to_digit(16)?);
+                digits.iter().try_fold(0, digit)?
+            }
+        })
+    }
+}
+
+/// By transport and port, then in the order they were added.
+#[derive(Clone, Debug, Default)]
+struct Listeners {
+    all: Vec<(Transport, Listener)>,
+    /// Of each port the list of those that hear it, for TCP and UDP; built when there are many.
+    by_port: Vec<Vec<u16>>,
+}
+
+/// Up to so many are looked through one by one.
+const FEW: usize = 8;
+
+impl Listeners {
+    fn add(&mut self, listener: Listener, transport: Transport) {
+        self.all.push((transport, listener));
+        self.by_port.clear();
+        if self.all.len() > FEW {
+            self.by_port = vec![vec![]; 1 << 17];
+            for (i, (transport, listener)) in self.all.iter().enumerate() {
+                for port in listener.ports.clone() {
+                    self.by_port[row(*transport, port)].push(i as u16);
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn find(&self, tuple: &Tuple) -> Option<&Listener> {
+        let transport = match tuple.kind {
+            FlowKind::Tcp => Transport::Tcp,
+            FlowKind::Udp => Transport::Udp,
+        };
+        let fits = |(of, listener): &&(Transport, Listener)| {
+            *of == transport && listener.ports.contains(&tuple.local_port) && listener.addresses.contains(&tuple.local)
+        };
+        let found = match self.by_port.get(row(transport, tuple.local_port)) {
+            None => self.all.iter().find(fits),
+            Some(these) => these.iter().map(|&i| &self.all[usize::from(i)]).find(fits),
+        };
+        found.map(|(_, listener)| listener)
+    }
+}
+
+fn row(transport: Transport, port: u16) -> usize {
+    (transport as usize) << 16 | usize::from(port)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flow_costs_24_octets() {
+        assert_eq!(size_of::<State>(), 24);
+    }
+}

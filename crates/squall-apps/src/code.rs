@@ -1,0 +1,882 @@
+//! A program's mistakes, and what a sound one becomes: operations of 16 octets that an event runs through until one waits.
+
+use std::{collections::HashMap, sync::Arc};
+
+use squall_program::mix;
+use squall_units::Nanos;
+
+use crate::{
+    Compare, Condition, Delay, Instruction, Message, MessageRef, Mistake, Program, ProgramError, Role, Take, TakeForm,
+    Times, Transport, Value,
+    message::{Ready, known},
+};
+
+/// An operation. Indices are those of [`Code`]'s tables; targets are operations.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Op {
+    Send {
+        piece: u32,
+    },
+    /// Piece `first` + register.
+    SendSlice {
+        first: u32,
+        register: u8,
+    },
+    Recv {
+        octets: u32,
+        answered: bool,
+    },
+    RecvUntil {
+        pattern: u32,
+        answered: bool,
+    },
+    /// As [`Instruction::Delay`] of this index.
+    Delay {
+        delay: u32,
+    },
+    Set {
+        register: u8,
+        value: u32,
+    },
+    SetRandom {
+        register: u8,
+        low: u32,
+        high: u32,
+    },
+    Add {
+        register: u8,
+        value: i32,
+    },
+    Jump {
+        to: u32,
+    },
+    JumpIf {
+        register: u8,
+        compare: Compare,
+        value: u32,
+        to: u32,
+    },
+    /// One pass less to go; back if there are some.
+    Again {
+        register: u8,
+        to: u32,
+    },
+    /// One slice more is sent; back if there are others.
+    NextSlice {
+        register: u8,
+        slices: u32,
+        to: u32,
+    },
+    Close,
+    Reset,
+    WaitPeerClose,
+    RecvPackets {
+        packets: u32,
+        take: u16,
+        answered: bool,
+    },
+    RecvPacketOctets {
+        octets: u32,
+        answered: bool,
+    },
+    /// The receiving that follows is to be done in this time.
+    Within {
+        nanos: u64,
+        keepalive: bool,
+    },
+    HttpResponse {
+        head: bool,
+        answered: bool,
+    },
+    HttpServe {
+        serve: u32,
+    },
+    Finish,
+}
+
+pub const NO_TAKE: u16 = u16::MAX;
+
+/// What is sent in one call: octets `from..from + len` of a message.
+#[derive(Clone, Copy, Debug)]
+pub struct PieceOf {
+    pub message: u32,
+    pub from: u32,
+    /// 0: as the message has it for the flow.
+    pub len: u32,
+    /// The variable that says which sending it is.
+    pub register: Option<u8>,
+}
+
+/// What `recv_until` looks for, and where to go on behind a mismatch (Knuth, Morris, Pratt 1977).
+#[derive(Clone, Debug)]
+pub struct Pattern {
+    octets: Box<[u8]>,
+    /// Of the first n + 1 octets, how many of the last are also the first.
+    border: Box<[u8]>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct TakeOf {
+    pub register: u8,
+    pub form: TakeForm,
+    pub offset: u32,
+}
+
+/// Pieces that an HTTP server answers with.
+#[derive(Clone, Copy, Debug)]
+pub struct Serve {
+    pub status: u16,
+    /// Where the connection stays: piece, octets of its header.
+    pub keep: (u32, u32),
+    pub close: (u32, u32),
+    pub proceed: u32,
+    pub refuse: u32,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Code {
+    pub ops: Vec<Op>,
+    /// Whose each operation is.
+    pub owner: Vec<u16>,
+    pub programs: Vec<Info>,
+    pub messages: Vec<Ready>,
+    pub pieces: Vec<PieceOf>,
+    pub patterns: Vec<Pattern>,
+    pub delays: Vec<Delay>,
+    pub takes: Vec<TakeOf>,
+    pub serves: Vec<Serve>,
+}
+
+/// A program as the interpreter knows it.
+#[derive(Clone, Debug)]
+pub struct Info {
+    pub name: Arc<str>,
+    pub role: Role,
+    pub transport: Transport,
+    pub start: u32,
+    pub registers: u8,
+    /// It speaks HTTP, whose state shares its place with the count of sendings.
+    pub http: bool,
+    /// All it receives is counted: what comes before it is waited for is kept as a number.
+    pub counts: bool,
+    /// ... of datagrams; else of octets.
+    pub packets: bool,
+    /// Variables come out of datagrams.
+    pub takes: bool,
+    /// Some waiting is limited from what came last on.
+    pub keepalive: bool,
+}
+
+/// Operations of all programs of an [`crate::Apps`]: 22 bits.
+pub const MOST_OPS: usize = 1 << 22;
+/// Variables and counted loops inside each other.
+pub const MOST_REGISTERS: usize = 8;
+const MOST_SLICES: u64 = 1 << 20;
+const MOST_DATAGRAM: u64 = 65_507;
+const MOST_DELAY: Nanos = Nanos(86_400 * 1_000_000_000);
+/// A day: what is later is a mistake in a unit.
+const DAY: &str = "at most 24 h";
+
+/// # Errors
+/// The first mistake.
+pub fn compile(program: &Program) -> Result<Code, ProgramError> {
+    let mut compiler = Compiler::new(program)?;
+    for (i, instruction) in program.instructions.iter().enumerate() {
+        compiler.begins.push(compiler.code.ops.len() as u32);
+        compiler.instruction(i, instruction).map_err(|mistake| program.error(i + 1, mistake))?;
+    }
+    compiler.finish()
+}
+
+struct Compiler<'a> {
+    program: &'a Program,
+    code: Code,
+    variables: Vec<&'a str>,
+    /// Instruction of each label.
+    labels: HashMap<&'a str, usize>,
+    loops: Vec<Open>,
+    /// First operation of each instruction.
+    begins: Vec<u32>,
+    /// Operations that jump to a label, with their instructions.
+    jumps: Vec<(usize, usize, &'a str)>,
+    /// Instructions of each counted loop.
+    counted: Vec<(usize, usize)>,
+    rate: Option<(u64, Nanos)>,
+    keepalive: Option<Nanos>,
+    named: HashMap<&'a str, u32>,
+    deepest: usize,
+    closed: bool,
+    salt: u64,
+}
+
+struct Open {
+    instruction: usize,
+    body: u32,
+    /// Of a counted loop.
+    register: Option<u8>,
+    /// The operation that leaves it.
+    exit: Option<usize>,
+}
+
+impl<'a> Compiler<'a> {
+    fn new(program: &'a Program) -> Result<Self, ProgramError> {
+        if program.instructions.is_empty() {
+            return Err(program.error(0, Mistake::NoInstructions));
+        }
+        let mut variables: Vec<&str> = vec![];
+        let mut labels = HashMap::new();
+        for (i, instruction) in program.instructions.iter().enumerate() {
+            let variable = match instruction {
+                Instruction::Set { variable, .. } | Instruction::Add { variable, .. } => Some(variable),
+                Instruction::RecvPackets { take: Some(take), .. } => Some(&take.variable),
+                Instruction::Label(name) => {
+                    if let Some(first) = labels.insert(name.as_str(), i) {
+                        return Err(program.error(i + 1, Mistake::LabelTwice { found: name.clone(), first: first + 1 }));
+                    }
+                    None
+                }
+                _ => None,
+            };
+            if let Some(variable) = variable.filter(|name| !variables.contains(&name.as_str())) {
+                variables.push(variable);
+            }
+        }
+        let salt = program.name.bytes().fold(program.role as u64, |h, octet| mix(h, octet.into()));
+        Ok(Self {
+            program,
+            code: Code::default(),
+            deepest: variables.len(),
+            variables,
+            labels,
+            loops: vec![],
+            begins: vec![],
+            jumps: vec![],
+            counted: vec![],
+            rate: None,
+            keepalive: None,
+            named: HashMap::new(),
+            closed: false,
+            salt,
+        })
+    }
+
+    fn instruction(&mut self, i: usize, instruction: &'a Instruction) -> Result<(), Mistake> {
+        self.fits(i, instruction)?;
+        match instruction {
+            Instruction::Connect | Instruction::Accept => {}
+            Instruction::Send(message) => self.send(message)?,
+            Instruction::SendPacket(message) => self.send_packet(message)?,
+            Instruction::Recv { octets, within } => {
+                let octets = at_least_1("octets to receive", *octets)?;
+                self.within(*within)?;
+                self.push(Op::Recv { octets, answered: true });
+            }
+            Instruction::RecvUntil { pattern, within } => {
+                if pattern.is_empty() || pattern.len() > 255 {
+                    let found = pattern.len() as u64;
+                    return Err(Mistake::OutOfRange { what: "the pattern's length", found, expected: "1..=255" });
+                }
+                self.within(*within)?;
+                let index = index(&mut self.code.patterns, Pattern::new(pattern));
+                self.push(Op::RecvUntil { pattern: index, answered: true });
+            }
+            Instruction::Delay(delay) => self.delay(*delay)?,
+            Instruction::Set { variable, value } => {
+                let register = self.variable(variable)?;
+                self.push(match *value {
+                    Value::Constant(value) => Op::Set { register, value },
+                    Value::Random(low, high) if low <= high => Op::SetRandom { register, low, high },
+                    Value::Random(low, _) => {
+                        let expected = "the lower bound first";
+                        return Err(Mistake::OutOfRange { what: "the lower bound", found: low.into(), expected });
+                    }
+                });
+            }
+            Instruction::Add { variable, value } => {
+                let register = self.variable(variable)?;
+                let value = i32::try_from(*value).map_err(|_| Mistake::OutOfRange {
+                    what: "what is added, without its sign,",
+                    found: value.unsigned_abs(),
+                    expected: "-2,147,483,648..=2,147,483,647",
+                })?;
+                self.push(Op::Add { register, value });
+            }
+            Instruction::Label(_) => self.closed = false,
+            Instruction::Jump { label, condition } => {
+                self.jumps.push((self.code.ops.len(), i, label));
+                let to = 0;
+                let op = match condition {
+                    None => Op::Jump { to },
+                    Some(condition) => self.jump_if(condition, to)?,
+                };
+                self.push(op);
+            }
+            Instruction::Loop(times) => self.begin_loop(i, times)?,
+            Instruction::End => self.end_loop(i)?,
+            Instruction::Close => {
+                self.closed = true;
+                self.push(Op::Close);
+            }
+            Instruction::Reset => self.push(Op::Reset),
+            Instruction::WaitPeerClose => {
+                self.within(None)?;
+                self.push(Op::WaitPeerClose);
+            }
+            Instruction::Rate { octets_per_second: 0, .. } => self.rate = None,
+            Instruction::Rate { octets_per_second, tick } => {
+                if tick.0 == 0 || *tick > Nanos::SECOND {
+                    return Err(Mistake::OutOfRange { what: "the tick", found: tick.0, expected: "1 ns to 1 s" });
+                }
+                if *octets_per_second > 1 << 40 {
+                    let found = *octets_per_second;
+                    return Err(Mistake::OutOfRange {
+                        what: "the rate",
+                        found,
+                        expected: "at most 2^40 octets a second",
+                    });
+                }
+                self.rate = Some((*octets_per_second, *tick));
+            }
+            Instruction::RecvPackets { packets, take, within } => {
+                let packets = at_least_1("datagrams to receive", *packets)?;
+                let take = take.as_ref().map_or(Ok(NO_TAKE), |take| self.take(take))?;
+                self.within(*within)?;
+                self.push(Op::RecvPackets { packets, take, answered: true });
+            }
+            Instruction::RecvPacketOctets { octets, within } => {
+                let octets = at_least_1("octets to receive", *octets)?;
+                self.within(*within)?;
+                self.push(Op::RecvPacketOctets { octets, answered: true });
+            }
+            Instruction::Keepalive(time) => {
+                at_most_a_day("the time", *time)?;
+                self.keepalive = Some(*time).filter(|time| time.0 > 0);
+            }
+            Instruction::HttpResponse { head, within } => {
+                self.within(*within)?;
+                self.push(Op::HttpResponse { head: *head, answered: true });
+            }
+            Instruction::HttpServe { status, content_type, body } => self.serve(*status, content_type, *body)?,
+        }
+        Ok(())
+    }
+
+    /// Whether this instruction may stand here at all.
+    fn fits(&self, i: usize, instruction: &Instruction) -> Result<(), Mistake> {
+        use Instruction as I;
+        let program = self.program;
+        let role = match instruction {
+            I::Connect | I::HttpResponse { .. } => Some((Role::Client, "client")),
+            I::Accept | I::HttpServe { .. } => Some((Role::Server, "server")),
+            _ => None,
+        };
+        if i > 0 && matches!(instruction, I::Connect | I::Accept) {
+            return Err(Mistake::NotFirst { found: instruction.word() });
+        }
+        if let Some((role, expected)) = role
+            && role != program.role
+        {
+            return Err(Mistake::WrongRole { found: instruction.word(), expected });
+        }
+        let (of, expected, hint) = match instruction {
+            I::Send(_) => (Transport::Tcp, "TCP", "send_packet"),
+            I::Recv { .. } => (Transport::Tcp, "TCP", "recv_packet_octets"),
+            I::RecvUntil { .. } => (Transport::Tcp, "TCP", "recv_packets 1"),
+            I::HttpResponse { .. } | I::HttpServe { .. } | I::WaitPeerClose | I::Reset => {
+                (Transport::Tcp, "TCP", "close")
+            }
+            I::SendPacket(_) => (Transport::Udp, "UDP", "send"),
+            I::RecvPackets { .. } | I::RecvPacketOctets { .. } => (Transport::Udp, "UDP", "recv"),
+            _ => return Ok(()),
+        };
+        if of != program.transport {
+            return Err(Mistake::WrongTransport { found: instruction.word(), expected, hint });
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, op: Op) {
+        self.code.ops.push(op);
+    }
+
+    /// The message's number, its length if it has one, and its variable's register.
+    fn message(&mut self, message: &'a MessageRef) -> Result<(u32, Option<u32>, Option<u8>), Mistake> {
+        if self.closed {
+            return Err(Mistake::SendAfterClose);
+        }
+        let (message, name): (&Message, _) = match message {
+            MessageRef::Given(message) => (message, None),
+            MessageRef::Named(name) => match self.program.messages.get(name) {
+                Some(message) => (message, Some(name.as_str())),
+                None => {
+                    let hint = known(self.program.messages.keys());
+                    return Err(Mistake::NoSuchMessage { found: name.clone(), hint });
+                }
+            },
+        };
+        let register = message.variable()?.map(|name| self.variable(name)).transpose()?;
+        if let Some(&at) = name.and_then(|name| self.named.get(name)) {
+            return Ok((at, self.code.messages[at as usize].fixed_len(), register));
+        }
+        let ready = Ready::new(message, mix(self.salt, self.code.messages.len() as u64))?;
+        let len = ready.fixed_len();
+        if len == Some(0) {
+            return Err(Mistake::EmptyMessage);
+        }
+        let at = index(&mut self.code.messages, ready);
+        self.named.extend(name.map(|name| (name, at)));
+        Ok((at, len, register))
+    }
+
+    fn send(&mut self, message: &'a MessageRef) -> Result<(), Mistake> {
+        let (message, len, register) = self.message(message)?;
+        let whole = |len| PieceOf { message, from: 0, len, register };
+        let Some((rate, tick)) = self.rate else {
+            let piece = index(&mut self.code.pieces, whole(len.unwrap_or(0)));
+            self.push(Op::Send { piece });
+            return Ok(());
+        };
+        let len = len.ok_or(Mistake::RateNeedsLength)?;
+        let slice = (u128::from(rate) * u128::from(tick.0) / 1_000_000_000).clamp(1, len.into()) as u32;
+        let slices = len.div_ceil(slice);
+        if u64::from(slices) > MOST_SLICES {
+            let expected = "at most 1,048,576 ticks a message; try a longer tick";
+            return Err(Mistake::OutOfRange {
+                what: "what the rate cuts the message into",
+                found: slices.into(),
+                expected,
+            });
+        }
+        let pause = |octets: u32| Delay::Fixed(Nanos((u128::from(octets) * 1_000_000_000 / u128::from(rate)) as u64));
+        let last = len - (slices - 1) * slice;
+        let first = self.code.pieces.len() as u32;
+        self.code.pieces.extend((0..slices).map(|k| PieceOf { from: k * slice, ..whole(slice.min(len - k * slice)) }));
+        if slices > 1 {
+            let register = self.register(self.loops.iter().filter(|open| open.register.is_some()).count());
+            self.push(Op::Set { register, value: 0 });
+            let to = self.code.ops.len() as u32;
+            self.push(Op::SendSlice { first, register });
+            self.delay(pause(slice))?;
+            self.push(Op::NextSlice { register, slices: slices - 1, to });
+        }
+        self.push(Op::Send { piece: first + slices - 1 });
+        self.delay(pause(last))
+    }
+
+    fn send_packet(&mut self, message: &'a MessageRef) -> Result<(), Mistake> {
+        let (message, len, register) = self.message(message)?;
+        if let Some(found) = len.map(u64::from).filter(|len| *len > MOST_DATAGRAM) {
+            return Err(Mistake::LongMessage { found, most: MOST_DATAGRAM });
+        }
+        let piece = index(&mut self.code.pieces, PieceOf { message, from: 0, len: len.unwrap_or(0), register });
+        self.push(Op::Send { piece });
+        match self.rate {
+            None => Ok(()),
+            Some((rate, _)) => {
+                let len = u128::from(len.ok_or(Mistake::RateNeedsLength)?);
+                self.delay(Delay::Fixed(Nanos((len * 1_000_000_000 / u128::from(rate)) as u64)))
+            }
+        }
+    }
+
+    fn within(&mut self, within: Option<Nanos>) -> Result<(), Mistake> {
+        if let Some(time) = within {
+            if time.0 == 0 {
+                return Err(Mistake::OutOfRange { what: "the time allowed", found: 0, expected: "more than 0" });
+            }
+            at_most_a_day("the time allowed", time)?;
+            self.push(Op::Within { nanos: time.0, keepalive: false });
+        } else if let Some(time) = self.keepalive {
+            self.push(Op::Within { nanos: time.0, keepalive: true });
+        }
+        Ok(())
+    }
+
+    fn delay(&mut self, delay: Delay) -> Result<(), Mistake> {
+        match delay {
+            Delay::Fixed(time) | Delay::Uniform(_, time) => at_most_a_day("the delay", time)?,
+            Delay::Exponential(mean) => at_most_a_day("a hundred times the mean", Nanos(mean.0.saturating_mul(100)))?,
+        }
+        if let Delay::Uniform(low, high) = delay
+            && low > high
+        {
+            return Err(Mistake::OutOfRange {
+                what: "the shortest delay",
+                found: low.0,
+                expected: "the shortest first",
+            });
+        }
+        if delay.longest() > Nanos::ZERO {
+            let delay = index(&mut self.code.delays, delay);
+            self.push(Op::Delay { delay });
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, take: &'a Take) -> Result<u16, Mistake> {
+        if u64::from(take.offset) + 8 > MOST_DATAGRAM {
+            return Err(Mistake::OutOfRange { what: "the offset", found: take.offset.into(), expected: "0..=65,499" });
+        }
+        let register = self.variable(&take.variable)?;
+        let at = index(&mut self.code.takes, TakeOf { register, form: take.form, offset: take.offset });
+        u16::try_from(at)
+            .ok()
+            .filter(|at| *at != NO_TAKE)
+            .ok_or(Mistake::TooLong { found: at as usize + 1, most: usize::from(NO_TAKE) })
+    }
+
+    fn variable(&self, name: &str) -> Result<u8, Mistake> {
+        let found = self.variables.iter().position(|known| *known == name);
+        let missing = || {
+            let names: Vec<String> = self.variables.iter().map(|&name| name.into()).collect();
+            Mistake::NoSuchVariable { found: name.into(), hint: known(names.iter()) }
+        };
+        // Too many are told at the end.
+        found.map(|at| at.min(255) as u8).ok_or_else(missing)
+    }
+
+    /// For a count inside `depth` others.
+    fn register(&mut self, depth: usize) -> u8 {
+        let at = self.variables.len() + depth;
+        self.deepest = self.deepest.max(at + 1);
+        at.min(255) as u8
+    }
+
+    fn jump_if(&self, condition: &Condition, to: u32) -> Result<Op, Mistake> {
+        let register = self.variable(&condition.variable)?;
+        Ok(Op::JumpIf { register, compare: condition.compare, value: condition.value, to })
+    }
+
+    fn begin_loop(&mut self, instruction: usize, times: &'a Times) -> Result<(), Mistake> {
+        self.closed = false;
+        let depth = self.loops.iter().filter(|open| open.register.is_some()).count();
+        let mut open = Open { instruction, body: self.code.ops.len() as u32, register: None, exit: None };
+        match times {
+            Times::Count(count) => {
+                let register = self.register(depth);
+                self.push(Op::Set { register, value: at_least_1("the count", *count)? });
+                open.body += 1;
+                open.register = Some(register);
+            }
+            Times::Until(condition) => {
+                open.exit = Some(self.code.ops.len());
+                let exit = self.jump_if(condition, 0)?;
+                self.push(exit);
+            }
+            Times::Forever => {}
+        }
+        self.loops.push(open);
+        Ok(())
+    }
+
+    fn end_loop(&mut self, i: usize) -> Result<(), Mistake> {
+        self.closed = false;
+        let open = self.loops.pop().ok_or(Mistake::EndWithoutLoop)?;
+        match open.register {
+            Some(register) => {
+                self.push(Op::Again { register, to: open.body });
+                self.counted.push((open.instruction, i));
+            }
+            None => self.push(Op::Jump { to: open.body }),
+        }
+        if let Some(exit) = open.exit {
+            let behind = self.code.ops.len() as u32;
+            self.code.ops[exit].set_target(behind);
+        }
+        Ok(())
+    }
+
+    fn serve(&mut self, status: u16, content_type: &str, body: u32) -> Result<(), Mistake> {
+        if !(200..=599).contains(&status) || status == 204 || status == 304 {
+            let expected = "200..=599, but 204 and 304, which have no body";
+            return Err(Mistake::OutOfRange { what: "the status", found: status.into(), expected });
+        }
+        let header = |connection: &str| {
+            format!(
+                "HTTP/1.1 {status} {}\r\nServer: squall\r\nContent-Type: {content_type}\r\nContent-Length: {body}\r\n\
+                 Connection: {connection}\r\n\r\n",
+                reason(status)
+            )
+        };
+        let mut answer = |text: String, body: u32| {
+            let len = text.len() as u32;
+            let mut message = Message::octets(text.into_bytes());
+            if body > 0 {
+                message = message.then(Message::repeat(*b"squall serves octets\n", body));
+            }
+            let ready = Ready::new(&message, 0)?;
+            let all = ready.fixed_len().unwrap_or(0);
+            let message = index(&mut self.code.messages, ready);
+            let piece = index(&mut self.code.pieces, PieceOf { message, from: 0, len: all, register: None });
+            Ok::<_, Mistake>((piece, len))
+        };
+        let refusal = "HTTP/1.1 400 Bad Request\r\nServer: squall\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+        let serve = Serve {
+            status,
+            keep: answer(header("keep-alive"), body)?,
+            close: answer(header("close"), body)?,
+            proceed: answer("HTTP/1.1 100 Continue\r\n\r\n".into(), 0)?.0,
+            refuse: answer(refusal.into(), 0)?.0,
+        };
+        let serve = index(&mut self.code.serves, serve);
+        self.within(None)?;
+        self.push(Op::HttpServe { serve });
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Code, ProgramError> {
+        let program = self.program;
+        if let Some(open) = self.loops.last() {
+            return Err(program.error(open.instruction + 1, Mistake::LoopWithoutEnd));
+        }
+        self.push(Op::Finish);
+        for &(op, instruction, label) in &self.jumps {
+            let Some(&to) = self.labels.get(label) else {
+                let names: Vec<String> = self.labels.keys().map(|&name| name.into()).collect();
+                let mistake = Mistake::NoSuchLabel { found: label.into(), hint: known(names.iter()) };
+                return Err(program.error(instruction + 1, mistake));
+            };
+            let inside = |at: usize, (from, end): (usize, usize)| (from..end).contains(&at);
+            if let Some(around) = self.counted.iter().find(|&&all| inside(to, all) && !inside(instruction, all)) {
+                return Err(program.error(instruction + 1, Mistake::IntoLoop { into: around.0 + 1 }));
+            }
+            self.code.ops[op].set_target(self.begins[to]);
+        }
+        if self.deepest > MOST_REGISTERS {
+            let mistake = Mistake::TooManyVariables { found: self.deepest, most: MOST_REGISTERS };
+            return Err(program.error(0, mistake));
+        }
+        if self.code.ops.len() > MOST_OPS {
+            let mistake = Mistake::TooLong { found: self.code.ops.len(), most: MOST_OPS };
+            return Err(program.error(0, mistake));
+        }
+        if let Some(op) = round_without_waiting(&self.code.ops, program.transport) {
+            let instruction = self.begins.partition_point(|begin| *begin as usize <= op);
+            return Err(program.error(instruction, Mistake::NeverWaits));
+        }
+        self.mark_answers();
+        let receives = |what: fn(&Op) -> bool| self.code.ops.iter().any(what);
+        let packets = receives(|op| matches!(op, Op::RecvPackets { .. }));
+        if packets && receives(|op| matches!(op, Op::RecvPacketOctets { .. })) {
+            return Err(program.error(0, Mistake::TwoCounts));
+        }
+        let http = receives(|op| matches!(op, Op::HttpResponse { .. } | Op::HttpServe { .. }));
+        let info = Info {
+            name: program.name.as_str().into(),
+            role: program.role,
+            transport: program.transport,
+            start: 0,
+            registers: self.deepest as u8,
+            http,
+            counts: !http && !receives(|op| matches!(op, Op::RecvUntil { .. } | Op::WaitPeerClose)),
+            packets,
+            takes: !self.code.takes.is_empty(),
+            keepalive: receives(|op| matches!(op, Op::Within { keepalive: true, .. })),
+        };
+        self.code.owner = vec![0; self.code.ops.len()];
+        self.code.programs.push(info);
+        Ok(self.code)
+    }
+
+    /// A request is answered when no more is received for it.
+    fn mark_answers(&mut self) {
+        let ops = &mut self.code.ops;
+        let mut receives_next = false;
+        for op in ops.iter_mut().rev() {
+            match op {
+                Op::Recv { answered, .. }
+                | Op::RecvUntil { answered, .. }
+                | Op::RecvPackets { answered, .. }
+                | Op::RecvPacketOctets { answered, .. }
+                | Op::HttpResponse { answered, .. } => {
+                    *answered = !receives_next;
+                    receives_next = true;
+                }
+                Op::Within { .. } | Op::Set { .. } | Op::SetRandom { .. } | Op::Add { .. } => {}
+                _ => receives_next = false,
+            }
+        }
+    }
+}
+
+/// An operation on a way round on which nothing waits.
+fn round_without_waiting(ops: &[Op], transport: Transport) -> Option<usize> {
+    #[derive(Clone, Copy, PartialEq)]
+    enum Mark {
+        New,
+        Entered,
+        Left,
+    }
+    let next = |at: usize| -> [Option<usize>; 2] {
+        let ahead = Some(at + 1);
+        match ops[at] {
+            // TCP holds back who sends more than the peer takes; UDP does not.
+            Op::Send { .. } | Op::SendSlice { .. } if transport == Transport::Udp => [ahead, None],
+            Op::Set { .. } | Op::SetRandom { .. } | Op::Add { .. } | Op::Close | Op::Within { .. } => [ahead, None],
+            Op::Jump { to } => [Some(to as usize), None],
+            Op::JumpIf { to, .. } | Op::Again { to, .. } | Op::NextSlice { to, .. } => [ahead, Some(to as usize)],
+            _ => [None, None],
+        }
+    };
+    let mut marks = vec![Mark::New; ops.len()];
+    for start in 0..ops.len() {
+        let mut path = vec![(start, 0)];
+        while let Some((at, branch)) = path.pop() {
+            if branch == 0 {
+                match marks[at] {
+                    Mark::Left => continue,
+                    Mark::Entered => return Some(at),
+                    Mark::New => marks[at] = Mark::Entered,
+                }
+            }
+            match next(at).get(branch) {
+                Some(to) => {
+                    path.push((at, branch + 1));
+                    path.extend(to.map(|to| (to, 0)));
+                }
+                None => marks[at] = Mark::Left,
+            }
+        }
+    }
+    None
+}
+
+fn index<T>(table: &mut Vec<T>, value: T) -> u32 {
+    table.push(value);
+    table.len() as u32 - 1
+}
+
+fn at_least_1(what: &'static str, found: u32) -> Result<u32, Mistake> {
+    if found == 0 { Err(Mistake::OutOfRange { what, found: 0, expected: "1 at least" }) } else { Ok(found) }
+}
+
+fn at_most_a_day(what: &'static str, time: Nanos) -> Result<(), Mistake> {
+    if time > MOST_DELAY { Err(Mistake::OutOfRange { what, found: time.0, expected: DAY }) } else { Ok(()) }
+}
+
+fn reason(status: u16) -> &'static str {
+    match status {
+        200 => "OK",
+        301 => "Moved Permanently",
+        302 => "Found",
+        400 => "Bad Request",
+        403 => "Forbidden",
+        404 => "Not Found",
+        500 => "Internal Server Error",
+        503 => "Service Unavailable",
+        _ => match status / 100 {
+            2 => "Success",
+            3 => "Redirection",
+            4 => "Client Error",
+            _ => "Server Error",
+        },
+    }
+}
+
+impl Delay {
+    fn longest(self) -> Nanos {
+        match self {
+            Self::Fixed(time) | Self::Uniform(_, time) | Self::Exponential(time) => time,
+        }
+    }
+}
+
+impl Pattern {
+    fn new(octets: &[u8]) -> Self {
+        let mut border = vec![0u8; octets.len()];
+        let mut have = 0;
+        for at in 1..octets.len() {
+            while have > 0 && octets[at] != octets[have] {
+                have = usize::from(border[have - 1]);
+            }
+            have += usize::from(octets[at] == octets[have]);
+            border[at] = have as u8;
+        }
+        Self { octets: octets.into(), border: border.into() }
+    }
+
+    /// Goes on with `have` octets matched. Octets of `input` used, octets matched now, and whether that is all.
+    #[inline]
+    pub fn find(&self, mut have: usize, input: &[u8]) -> (usize, usize, bool) {
+        let mut at = 0;
+        while at < input.len() {
+            if have == 0 {
+                match memchr::memchr(self.octets[0], &input[at..]) {
+                    Some(skip) => at += skip,
+                    None => return (input.len(), 0, false),
+                }
+            }
+            let octet = input[at];
+            while have > 0 && self.octets[have] != octet {
+                have = usize::from(self.border[have - 1]);
+            }
+            have += usize::from(self.octets[have] == octet);
+            at += 1;
+            if have == self.octets.len() {
+                return (at, 0, true);
+            }
+        }
+        (at, have, false)
+    }
+}
+
+impl Op {
+    fn set_target(&mut self, target: u32) {
+        match self {
+            Self::Jump { to } | Self::JumpIf { to, .. } | Self::Again { to, .. } | Self::NextSlice { to, .. } => {
+                *to = target
+            }
+            _ => unreachable!("only jumps have targets"),
+        }
+    }
+}
+
+impl Code {
+    /// Puts `other`, of one program, behind what is there; the program's number.
+    ///
+    /// # Errors
+    /// If there is no room.
+    pub fn append(&mut self, other: Code) -> Result<u16, Mistake> {
+        let found = self.ops.len() + other.ops.len();
+        let number = self.programs.len();
+        if found > MOST_OPS
+            || number > usize::from(u16::MAX)
+            || self.takes.len() + other.takes.len() >= usize::from(NO_TAKE)
+        {
+            return Err(Mistake::TooLong { found, most: MOST_OPS });
+        }
+        let at = |len: usize| len as u32;
+        let (ops, messages, pieces) = (at(self.ops.len()), at(self.messages.len()), at(self.pieces.len()));
+        let (patterns, delays, serves) = (at(self.patterns.len()), at(self.delays.len()), at(self.serves.len()));
+        let takes = self.takes.len() as u16;
+        self.ops.extend(other.ops.into_iter().map(|mut op| {
+            match &mut op {
+                Op::Send { piece } => *piece += pieces,
+                Op::SendSlice { first, .. } => *first += pieces,
+                Op::RecvUntil { pattern, .. } => *pattern += patterns,
+                Op::Delay { delay } => *delay += delays,
+                Op::HttpServe { serve } => *serve += serves,
+                Op::RecvPackets { take, .. } if *take != NO_TAKE => *take += takes,
+                Op::Jump { to } | Op::JumpIf { to, .. } | Op::Again { to, .. } | Op::NextSlice { to, .. } => *to += ops,
+                _ => {}
+            }
+            op
+        }));
+        self.owner.resize(self.ops.len(), number as u16);
+        self.programs.extend(other.programs.into_iter().map(|info| Info { start: ops, ..info }));
+        self.messages.extend(other.messages);
+        self.pieces
+            .extend(other.pieces.into_iter().map(|piece| PieceOf { message: piece.message + messages, ..piece }));
+        self.patterns.extend(other.patterns);
+        self.delays.extend(other.delays);
+        self.takes.extend(other.takes);
+        self.serves.extend(other.serves.into_iter().map(|serve| Serve {
+            status: serve.status,
+            keep: (serve.keep.0 + pieces, serve.keep.1),
+            close: (serve.close.0 + pieces, serve.close.1),
+            proceed: serve.proceed + pieces,
+            refuse: serve.refuse + pieces,
+        }));
+        Ok(number as u16)
+    }
+}

@@ -1,0 +1,733 @@
+//! Messages: octets that all flows share, and places in them that differ from flow to flow.
+//!
+//! What stands in a place is a function of the seed, the flow, which sending it is, and the place: a segment that is sent again
+//! has the same octets, though nobody has kept them.
+
+use std::{collections::BTreeMap, fmt, net::IpAddr, str::FromStr, sync::Arc};
+
+use squall_program::{below, mix};
+
+/// What a flow says in one piece. Its text form has `\r \n \t \0 \\ \" \$ \xHH`, and marks in `${...}`:
+///
+/// | mark | stands for |
+/// |---|---|
+/// | `${random:hex:8}` | 8 random hexadecimal digits, others for each sending; `alnum`, `digits`, `octets` likewise |
+/// | `${random:hex:8:flow}` | the same for all sendings of a flow; `${random:hex:8:flow:call}` shared by all marks of the name |
+/// | `${counter:6}` | which of the flow's sendings it is, from 0, in 6 digits; `${counter:6:START:STEP}` |
+/// | `${flow:6}` | the flow's number |
+/// | `${client}` `${client_port}` `${server}` `${server_port}` | address and port of either end, as long as they are |
+/// | `${variable:x}` | a variable of the program in decimal, as long as it is; `:be16`, `:be32`, `:hex8`, `:digits6` of fixed width |
+/// | `${choice:a\|b\|c}` | one of the list for each flow, filled up with spaces to the longest |
+/// | `${user_agent}` | one of some usual User-Agent lines, likewise |
+/// | `${repeat:1000:ab}` | `ababab...`, 1,000 octets; costs no memory |
+/// | `${template:name}` | what the template gives for `name` ([`crate::Program::with_values`]) |
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Message {
+    pub parts: Vec<Part>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Part {
+    /// The same for all flows.
+    Octets(Arc<[u8]>),
+    Mark(Mark),
+    /// `len` octets of `pattern`, again and again.
+    Repeat {
+        pattern: Arc<[u8]>,
+        len: u32,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Mark {
+    Random {
+        alphabet: Alphabet,
+        width: u32,
+        scope: Scope,
+        name: String,
+    },
+    /// `start + step * n` of sending `n`, zero-padded; the last `width` digits.
+    Counter {
+        width: u8,
+        start: u64,
+        step: u64,
+    },
+    Flow {
+        width: u8,
+    },
+    Client,
+    ClientPort,
+    Server,
+    ServerPort,
+    /// At most one variable a message; then no other mark in it differs from sending to sending but by the variable's value.
+    Variable {
+        name: String,
+        form: VariableForm,
+    },
+    /// One of these by the flow, filled up with spaces.
+    Choice(Vec<String>),
+    UserAgent,
+    Template(String),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Alphabet {
+    /// `0-9a-f`
+    Hex,
+    /// `0-9A-Za-z`
+    Alnum,
+    Digits,
+    /// Any octets.
+    Octets,
+}
+
+/// How often a mark changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scope {
+    #[default]
+    Sending,
+    Flow,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VariableForm {
+    Decimal,
+    Digits(u8),
+    Be16,
+    Be32,
+    Hex8,
+}
+
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum MessageError {
+    #[error("message: {found:?} is no escape; expected one of \\r \\n \\t \\0 \\\\ \\\" \\$ \\xHH")]
+    Escape { found: String },
+    #[error("message: \"${{\" is not closed; expected \"}}\", or \"\\$\" for a dollar")]
+    Open,
+    #[error("message: ${{{found}}} is no mark; expected {expected}")]
+    Mark { found: String, expected: &'static str },
+    #[error("message: {what} is {found}; expected {expected}")]
+    OutOfRange { what: &'static str, found: u64, expected: &'static str },
+    #[error(
+        "message: two variables, {first:?} and {second:?}; expected one at most, for sent octets are made again from it alone"
+    )]
+    TwoVariables { first: String, second: String },
+    #[error("message: ${{template:{name}}} has no value; {hint}")]
+    NoValue { name: String, hint: String },
+}
+
+/// What `${user_agent}` chooses from: the shapes of what browsers send, with made-up builds.
+const USER_AGENTS: &[&str] = &[
+    "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0",
+    "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/126.0.0.0 Safari/537.36",
+    "Mozilla/5.0 (Macintosh; Intel Mac OS X 14_5) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/17.5 Safari/605.1.15",
+    "Mozilla/5.0 (Linux; Android 14; Mobile) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/126.0.0.0 Mobile Safari/537.36",
+    "squall/0.1",
+];
+
+impl Message {
+    /// Octets as they are.
+    #[must_use]
+    pub fn octets(octets: impl Into<Arc<[u8]>>) -> Self {
+        Self { parts: vec![Part::Octets(octets.into())] }
+    }
+
+    /// `len` octets of `pattern`, without keeping them.
+    #[must_use]
+    pub fn repeat(pattern: impl Into<Arc<[u8]>>, len: u32) -> Self {
+        Self { parts: vec![Part::Repeat { pattern: pattern.into(), len }] }
+    }
+
+    /// This, then `other`.
+    #[must_use]
+    pub fn then(mut self, other: Self) -> Self {
+        self.parts.extend(other.parts);
+        self
+    }
+
+    /// With each `${template:NAME}` replaced.
+    ///
+    /// # Errors
+    /// If a name has no value.
+    pub fn with_values(&self, values: &BTreeMap<String, String>) -> Result<Self, MessageError> {
+        let parts = self.parts.iter().map(|part| match part {
+            Part::Mark(Mark::Template(name)) => match values.get(name) {
+                Some(value) => Ok(Part::Octets(value.as_bytes().into())),
+                None => Err(MessageError::NoValue { name: name.clone(), hint: known(values.keys()) }),
+            },
+            other => Ok(other.clone()),
+        });
+        Ok(Self { parts: parts.collect::<Result<_, _>>()? })
+    }
+
+    /// Octets of it, if that is the same for all flows.
+    #[must_use]
+    pub fn fixed_len(&self) -> Option<u64> {
+        self.parts.iter().map(|part| part_len(part).map(u64::from)).sum()
+    }
+
+    /// The variable that it has a mark of.
+    pub(crate) fn variable(&self) -> Result<Option<&str>, MessageError> {
+        let mut found: Option<&str> = None;
+        for part in &self.parts {
+            if let Part::Mark(Mark::Variable { name, .. }) = part {
+                match found {
+                    Some(first) if first != name => {
+                        return Err(MessageError::TwoVariables { first: first.into(), second: name.clone() });
+                    }
+                    _ => found = Some(name),
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+pub(crate) fn known<'a>(names: impl Iterator<Item = &'a String>) -> String {
+    const MOST: usize = 20;
+    let names: Vec<&str> = names.map(String::as_str).take(MOST + 1).collect();
+    match names.len() {
+        0 => "there are none".into(),
+        n if n > MOST => format!("there are {}, ...", names[..MOST].join(", ")),
+        _ => format!("there are {}", names.join(", ")),
+    }
+}
+
+/// `None` if it differs from flow to flow.
+fn part_len(part: &Part) -> Option<u32> {
+    Some(match part {
+        Part::Octets(octets) => octets.len() as u32,
+        Part::Repeat { len, .. } => *len,
+        Part::Mark(mark) => match mark {
+            Mark::Random { width, .. } => *width,
+            Mark::Counter { width, .. } | Mark::Flow { width } => u32::from(*width),
+            Mark::Choice(choices) => choices.iter().map(String::len).max().unwrap_or(0) as u32,
+            Mark::UserAgent => USER_AGENTS.iter().map(|line| line.len()).max().unwrap_or(0) as u32,
+            Mark::Variable { form, .. } => match form {
+                VariableForm::Decimal => return None,
+                VariableForm::Digits(width) => u32::from(*width),
+                VariableForm::Be16 => 2,
+                VariableForm::Be32 => 4,
+                VariableForm::Hex8 => 8,
+            },
+            Mark::Client | Mark::ClientPort | Mark::Server | Mark::ServerPort | Mark::Template(_) => return None,
+        },
+    })
+}
+
+/// Whose message it is, and which sending.
+#[derive(Clone, Copy, Debug)]
+pub struct Sending {
+    pub seed: u64,
+    pub flow: u32,
+    /// Which of the flow's sendings, or the value of the message's variable.
+    pub nth: u32,
+    pub client: (IpAddr, u16),
+    pub server: (IpAddr, u16),
+}
+
+/// A message that is ready to be written at any offset.
+#[derive(Clone, Debug)]
+pub struct Ready {
+    parts: Vec<ReadyPart>,
+    /// If it is the same for all flows.
+    len: Option<u32>,
+}
+
+#[derive(Clone, Debug)]
+struct ReadyPart {
+    len: Option<u32>,
+    what: What,
+}
+
+#[derive(Clone, Debug)]
+enum What {
+    Octets(Arc<[u8]>),
+    Repeat(Arc<[u8]>),
+    /// By this number, the place's own or its name's.
+    Random(Alphabet, Scope, u64),
+    Small(Small),
+    Choice(Vec<Box<[u8]>>, u64),
+}
+
+/// What has few octets.
+#[derive(Clone, Copy, Debug)]
+enum Small {
+    Counter { width: u8, start: u64, step: u64 },
+    Flow { width: u8 },
+    Client,
+    ClientPort,
+    Server,
+    ServerPort,
+    Variable(VariableForm),
+}
+
+/// A pattern is repeated up to so many octets, so that a segment is one copy or two.
+const UNROLLED: usize = 4096;
+
+impl Ready {
+    /// `salt` tells messages apart.
+    ///
+    /// # Errors
+    /// If it is too long or empty, or has marks of a template.
+    pub fn new(message: &Message, salt: u64) -> Result<Self, MessageError> {
+        let mut parts = vec![];
+        let mut places = 0;
+        for part in &message.parts {
+            places += 1;
+            let place = mix(salt, places);
+            let len = part_len(part);
+            if len == Some(0) {
+                continue;
+            }
+            let what = match part {
+                Part::Octets(octets) => What::Octets(octets.clone()),
+                Part::Repeat { pattern, .. } => What::Repeat(unroll(pattern)?),
+                Part::Mark(mark) => mark_of(mark, place)?,
+            };
+            parts.push(ReadyPart { len, what });
+        }
+        let len = parts.iter().map(|part| part.len.map(u64::from)).sum::<Option<u64>>();
+        if let Some(found) = len.filter(|len| *len > u64::from(MOST_OCTETS)) {
+            return Err(MessageError::OutOfRange {
+                what: "its length",
+                found,
+                expected: "at most 1,072,693,248; send the rest in a loop",
+            });
+        }
+        Ok(Self { parts, len: len.map(|len| len as u32) })
+    }
+
+    /// Octets of this sending.
+    #[inline]
+    pub fn len(&self, sending: impl FnOnce() -> Sending) -> u32 {
+        match self.len {
+            Some(len) => len,
+            None => {
+                let sending = sending();
+                self.parts.iter().map(|part| part.len(&sending)).fold(0, u32::saturating_add)
+            }
+        }
+    }
+
+    pub fn fixed_len(&self) -> Option<u32> {
+        self.len
+    }
+
+    /// Octets `offset..offset + out.len()`; what would be behind the end stays as it is.
+    #[inline]
+    pub fn copy(&self, sending: impl FnOnce() -> Sending, offset: u32, out: &mut [u8]) {
+        if let [ReadyPart { what: What::Octets(octets), .. }] = &self.parts[..]
+            && let Some(from) = octets.get(offset as usize..offset as usize + out.len())
+        {
+            out.copy_from_slice(from);
+            return;
+        }
+        self.copy_parts(&sending(), u64::from(offset), out);
+    }
+
+    fn copy_parts(&self, sending: &Sending, offset: u64, mut out: &mut [u8]) {
+        let mut at = 0;
+        for part in &self.parts {
+            if out.is_empty() {
+                return;
+            }
+            let end = at + u64::from(part.len(sending));
+            if end > offset {
+                // `at` may be before `offset` in the first of them only.
+                let skip = offset.saturating_sub(at);
+                let here = (end - at - skip).min(out.len() as u64) as usize;
+                let (now, rest) = out.split_at_mut(here);
+                part.write(sending, skip as u32, now);
+                out = rest;
+            }
+            at = end;
+        }
+    }
+}
+
+/// A flow has less than 1 GiB under way, and begins a message when less than 1 MiB of others is.
+const MOST_OCTETS: u32 = (1 << 30) - (1 << 20);
+
+fn unroll(pattern: &Arc<[u8]>) -> Result<Arc<[u8]>, MessageError> {
+    match pattern.len() {
+        0 => Err(MessageError::OutOfRange { what: "the pattern's length", found: 0, expected: "1 at least" }),
+        n if n >= UNROLLED => Ok(pattern.clone()),
+        n => Ok(pattern.repeat(UNROLLED.div_ceil(n)).into()),
+    }
+}
+
+fn mark_of(mark: &Mark, place: u64) -> Result<What, MessageError> {
+    let digits = |width: u8| match width {
+        1..=20 => Ok(width),
+        _ => Err(MessageError::OutOfRange { what: "a mark's digits", found: width.into(), expected: "1..=20" }),
+    };
+    Ok(match mark {
+        Mark::Random { alphabet, scope, name, .. } => {
+            let by = if name.is_empty() { place } else { name.bytes().fold(0x6e61_6d65, |h, b| mix(h, b.into())) };
+            What::Random(*alphabet, *scope, by)
+        }
+        Mark::Counter { width, start, step } => {
+            What::Small(Small::Counter { width: digits(*width)?, start: *start, step: *step })
+        }
+        Mark::Flow { width } => What::Small(Small::Flow { width: digits(*width)? }),
+        Mark::Client => What::Small(Small::Client),
+        Mark::ClientPort => What::Small(Small::ClientPort),
+        Mark::Server => What::Small(Small::Server),
+        Mark::ServerPort => What::Small(Small::ServerPort),
+        Mark::Variable { form, .. } => {
+            if let VariableForm::Digits(width) = form {
+                digits(*width)?;
+            }
+            What::Small(Small::Variable(*form))
+        }
+        Mark::Choice(choices) => What::Choice(padded(choices), place),
+        Mark::UserAgent => What::Choice(padded(USER_AGENTS), place),
+        Mark::Template(name) => {
+            return Err(MessageError::NoValue { name: name.clone(), hint: "give it one in the template".into() });
+        }
+    })
+}
+
+fn padded(choices: &[impl AsRef<str>]) -> Vec<Box<[u8]>> {
+    let longest = choices.iter().map(|choice| choice.as_ref().len()).max().unwrap_or(0);
+    let pad = |choice: &str| {
+        let mut octets = choice.as_bytes().to_vec();
+        octets.resize(longest, b' ');
+        octets.into()
+    };
+    choices.iter().map(|choice| pad(choice.as_ref())).collect()
+}
+
+impl ReadyPart {
+    #[inline]
+    fn len(&self, sending: &Sending) -> u32 {
+        match (self.len, &self.what) {
+            (Some(len), _) => len,
+            (None, What::Small(small)) => small.write(sending).len,
+            (None, _) => unreachable!("only small marks have a length by flow"),
+        }
+    }
+
+    /// Octets `skip..` of it.
+    fn write(&self, sending: &Sending, skip: u32, out: &mut [u8]) {
+        let from = skip as usize;
+        match &self.what {
+            What::Octets(octets) => out.copy_from_slice(&octets[from..from + out.len()]),
+            What::Repeat(pattern) => repeat(pattern, from, out),
+            What::Random(alphabet, scope, by) => {
+                let nth = match scope {
+                    Scope::Sending => u64::from(sending.nth) + 1,
+                    Scope::Flow => 0,
+                };
+                let key = mix(mix(mix(sending.seed, *by), sending.flow.into()), nth);
+                for (at, octet) in (from..).zip(out) {
+                    *octet = alphabet.letter((mix(key, at as u64 >> 2) >> (16 * (at & 3))) as u16);
+                }
+            }
+            What::Small(small) => {
+                let text = small.write(sending);
+                out.copy_from_slice(&text.octets[from..from + out.len()]);
+            }
+            What::Choice(choices, by) => {
+                let draw = mix(mix(sending.seed, *by), sending.flow.into());
+                let choice = &choices[below(draw, choices.len() as u64) as usize];
+                out.copy_from_slice(&choice[from..from + out.len()]);
+            }
+        }
+    }
+}
+
+fn repeat(pattern: &[u8], from: usize, mut out: &mut [u8]) {
+    let mut at = from % pattern.len();
+    while !out.is_empty() {
+        let now = out.len().min(pattern.len() - at);
+        out[..now].copy_from_slice(&pattern[at..at + now]);
+        out = &mut out[now..];
+        at = 0;
+    }
+}
+
+impl Alphabet {
+    fn letter(self, random: u16) -> u8 {
+        let of = |letters: &[u8]| letters[(usize::from(random) * letters.len()) >> 16];
+        match self {
+            Self::Hex => of(b"0123456789abcdef"),
+            Self::Alnum => of(b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"),
+            Self::Digits => of(b"0123456789"),
+            Self::Octets => random as u8,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Hex => "hex",
+            Self::Alnum => "alnum",
+            Self::Digits => "digits",
+            Self::Octets => "octets",
+        }
+    }
+}
+
+/// The longest of them is an IPv6 address.
+struct Text {
+    octets: [u8; 48],
+    len: u32,
+}
+
+impl Small {
+    fn write(self, sending: &Sending) -> Text {
+        let mut text = Text { octets: [0; 48], len: 0 };
+        let ten_to = |width: u8| 10u64.checked_pow(width.into());
+        let mut number = |value: u64, width: u8| {
+            let value = ten_to(width).map_or(value, |limit| value % limit);
+            text.say(format_args!("{value:0width$}", width = width.into()));
+        };
+        match self {
+            Self::Counter { width, start, step } => {
+                number(start.wrapping_add(step.wrapping_mul(sending.nth.into())), width);
+            }
+            Self::Flow { width } => number(sending.flow.into(), width),
+            Self::Variable(VariableForm::Digits(width)) => number(sending.nth.into(), width),
+            Self::Client => text.say(format_args!("{}", sending.client.0)),
+            Self::ClientPort => text.say(format_args!("{}", sending.client.1)),
+            Self::Server => text.say(format_args!("{}", sending.server.0)),
+            Self::ServerPort => text.say(format_args!("{}", sending.server.1)),
+            Self::Variable(VariableForm::Decimal) => text.say(format_args!("{}", sending.nth)),
+            Self::Variable(VariableForm::Be16) => text.push(&(sending.nth as u16).to_be_bytes()),
+            Self::Variable(VariableForm::Be32) => text.push(&sending.nth.to_be_bytes()),
+            Self::Variable(VariableForm::Hex8) => text.say(format_args!("{:08x}", sending.nth)),
+        }
+        text
+    }
+}
+
+impl Text {
+    fn push(&mut self, octets: &[u8]) {
+        let at = self.len as usize;
+        self.octets[at..at + octets.len()].copy_from_slice(octets);
+        self.len += octets.len() as u32;
+    }
+
+    fn say(&mut self, text: fmt::Arguments<'_>) {
+        fmt::Write::write_fmt(self, text).expect("every small mark fits");
+    }
+}
+
+impl fmt::Write for Text {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.push(text.as_bytes());
+        Ok(())
+    }
+}
+
+impl FromStr for Message {
+    type Err = MessageError;
+
+    fn from_str(text: &str) -> Result<Self, MessageError> {
+        let (mut parts, mut octets) = (vec![], vec![]);
+        let mut rest = text;
+        while let Some(at) = rest.find(['\\', '$']) {
+            octets.extend_from_slice(&rest.as_bytes()[..at]);
+            rest = &rest[at..];
+            if let Some(behind) = rest.strip_prefix("${") {
+                let end = behind.find('}').ok_or(MessageError::Open)?;
+                if !octets.is_empty() {
+                    parts.push(Part::Octets(std::mem::take(&mut octets).into()));
+                }
+                parts.push(mark(&behind[..end])?);
+                rest = &behind[end + 1..];
+            } else if rest.starts_with('$') {
+                octets.push(b'$');
+                rest = &rest[1..];
+            } else {
+                let (octet, behind) = escape(rest)?;
+                octets.push(octet);
+                rest = behind;
+            }
+        }
+        octets.extend_from_slice(rest.as_bytes());
+        if !octets.is_empty() {
+            parts.push(Part::Octets(octets.into()));
+        }
+        Ok(Self { parts })
+    }
+}
+
+/// `text` begins with a backslash.
+fn escape(text: &str) -> Result<(u8, &str), MessageError> {
+    let wrong = || MessageError::Escape { found: text.chars().take(4).collect() };
+    let mut chars = text[1..].chars();
+    let octet = match chars.next().ok_or_else(wrong)? {
+        'r' => b'\r',
+        'n' => b'\n',
+        't' => b'\t',
+        '0' => 0,
+        c @ ('\\' | '"' | '$') => c as u8,
+        'x' => {
+            let digits = text.get(2..4).filter(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()));
+            let octet = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()).ok_or_else(wrong)?;
+            return Ok((octet, &text[4..]));
+        }
+        _ => return Err(wrong()),
+    };
+    Ok((octet, chars.as_str()))
+}
+
+/// Octets without marks, as in a pattern.
+pub(crate) fn unescape(text: &str) -> Result<Vec<u8>, MessageError> {
+    let mut octets = vec![];
+    let mut rest = text;
+    while let Some(at) = rest.find('\\') {
+        octets.extend_from_slice(&rest.as_bytes()[..at]);
+        let (octet, behind) = escape(&rest[at..])?;
+        octets.push(octet);
+        rest = behind;
+    }
+    octets.extend_from_slice(rest.as_bytes());
+    Ok(octets)
+}
+
+const MARKS: &str = "random:ALPHABET:WIDTH, counter:WIDTH, flow:WIDTH, client, client_port, server, server_port, variable:NAME, \
+                     choice:A|B, user_agent, repeat:LEN:PATTERN or template:NAME";
+
+/// What stands between the braces.
+fn mark(text: &str) -> Result<Part, MessageError> {
+    let wrong = |expected| MessageError::Mark { found: text.into(), expected };
+    let (word, rest) = text.split_once(':').unwrap_or((text, ""));
+    let fields: Vec<&str> = if rest.is_empty() { vec![] } else { rest.split(':').collect() };
+    let number = |field: &str| field.parse::<u64>().map_err(|_| wrong("a whole number"));
+    let width = |field: &str| match number(field)? {
+        width @ 1..=20 => Ok(width as u8),
+        found => Err(MessageError::OutOfRange { what: "a mark's digits", found, expected: "1..=20" }),
+    };
+    let mark = match (word, &fields[..]) {
+        ("random", [alphabet, width, scope @ ..]) if scope.len() <= 2 => {
+            let alphabet = [Alphabet::Hex, Alphabet::Alnum, Alphabet::Digits, Alphabet::Octets]
+                .into_iter()
+                .find(|known| known.name() == *alphabet)
+                .ok_or_else(|| wrong("one of hex, alnum, digits, octets behind random"))?;
+            let width = match number(width)? {
+                width @ 1..=1_000_000 => width as u32,
+                found => {
+                    return Err(MessageError::OutOfRange { what: "a mark's width", found, expected: "1..=1,000,000" });
+                }
+            };
+            let scope_of = match scope.first() {
+                None | Some(&"sending") => Scope::Sending,
+                Some(&"flow") => Scope::Flow,
+                Some(_) => return Err(wrong("flow or sending behind the width")),
+            };
+            Mark::Random { alphabet, width, scope: scope_of, name: scope.get(1).copied().unwrap_or("").into() }
+        }
+        ("counter", [digits]) => Mark::Counter { width: width(digits)?, start: 0, step: 1 },
+        ("counter", [digits, start, step]) => {
+            Mark::Counter { width: width(digits)?, start: number(start)?, step: number(step)? }
+        }
+        ("flow", [digits]) => Mark::Flow { width: width(digits)? },
+        ("client", []) => Mark::Client,
+        ("client_port", []) => Mark::ClientPort,
+        ("server", []) => Mark::Server,
+        ("server_port", []) => Mark::ServerPort,
+        ("user_agent", []) => Mark::UserAgent,
+        ("variable", [name]) => Mark::Variable { name: (*name).into(), form: VariableForm::Decimal },
+        ("variable", [name, form]) => {
+            let form = match *form {
+                "be16" => VariableForm::Be16,
+                "be32" => VariableForm::Be32,
+                "hex8" => VariableForm::Hex8,
+                other => match other.strip_prefix("digits") {
+                    Some(digits) => VariableForm::Digits(width(digits)?),
+                    None => return Err(wrong("be16, be32, hex8 or digitsN behind the variable")),
+                },
+            };
+            Mark::Variable { name: (*name).into(), form }
+        }
+        ("choice", [_, ..]) => Mark::Choice(rest.split('|').map(String::from).collect()),
+        ("template", [name]) => Mark::Template((*name).into()),
+        ("repeat", [len, _, ..]) => {
+            let found = number(len)?;
+            let len = u32::try_from(found).ok().filter(|len| (1..=MOST_OCTETS).contains(len));
+            let len = len.ok_or(MessageError::OutOfRange {
+                what: "its length",
+                found,
+                expected: "1..=1,072,693,248; send the rest in a loop",
+            })?;
+            let pattern = unescape(rest.split_once(':').map_or("", |(_, pattern)| pattern))?;
+            if pattern.is_empty() {
+                return Err(wrong("a pattern behind the length"));
+            }
+            return Ok(Part::Repeat { pattern: pattern.into(), len });
+        }
+        _ => return Err(wrong(MARKS)),
+    };
+    Ok(Part::Mark(mark))
+}
+
+/// Reads back as itself, but for parts that could be one.
+impl fmt::Display for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for part in &self.parts {
+            match part {
+                Part::Octets(octets) => write_escaped(f, octets, b"")?,
+                Part::Repeat { pattern, len } => {
+                    write!(f, "${{repeat:{len}:")?;
+                    write_escaped(f, pattern, b"}")?;
+                    f.write_str("}")?;
+                }
+                Part::Mark(mark) => write!(f, "${{{mark}}}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Mark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Random { alphabet, width, scope, name } => {
+                write!(f, "random:{}:{width}", alphabet.name())?;
+                match (scope, name.as_str()) {
+                    (Scope::Sending, "") => Ok(()),
+                    (Scope::Flow, "") => f.write_str(":flow"),
+                    (Scope::Sending, name) => write!(f, ":sending:{name}"),
+                    (Scope::Flow, name) => write!(f, ":flow:{name}"),
+                }
+            }
+            Self::Counter { width, start: 0, step: 1 } => write!(f, "counter:{width}"),
+            Self::Counter { width, start, step } => write!(f, "counter:{width}:{start}:{step}"),
+            Self::Flow { width } => write!(f, "flow:{width}"),
+            Self::Client => f.write_str("client"),
+            Self::ClientPort => f.write_str("client_port"),
+            Self::Server => f.write_str("server"),
+            Self::ServerPort => f.write_str("server_port"),
+            Self::UserAgent => f.write_str("user_agent"),
+            Self::Variable { name, form } => match form {
+                VariableForm::Decimal => write!(f, "variable:{name}"),
+                VariableForm::Be16 => write!(f, "variable:{name}:be16"),
+                VariableForm::Be32 => write!(f, "variable:{name}:be32"),
+                VariableForm::Hex8 => write!(f, "variable:{name}:hex8"),
+                VariableForm::Digits(width) => write!(f, "variable:{name}:digits{width}"),
+            },
+            Self::Choice(choices) => write!(f, "choice:{}", choices.join("|")),
+            Self::Template(name) => write!(f, "template:{name}"),
+        }
+    }
+}
+
+/// Printable ASCII as it is; `besides` as numbers.
+pub(crate) fn write_escaped(f: &mut impl fmt::Write, octets: &[u8], besides: &[u8]) -> fmt::Result {
+    for &octet in octets {
+        match octet {
+            b'\r' => f.write_str("\\r")?,
+            b'\n' => f.write_str("\\n")?,
+            b'\t' => f.write_str("\\t")?,
+            b'\\' => f.write_str("\\\\")?,
+            b'"' => f.write_str("\\\"")?,
+            b'$' => f.write_str("\\$")?,
+            b' '..=b'~' if !besides.contains(&octet) => f.write_char(octet.into())?,
+            _ => write!(f, "\\x{octet:02x}")?,
+        }
+    }
+    Ok(())
+}

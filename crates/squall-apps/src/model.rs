@@ -1,0 +1,318 @@
+//! Programs as plain values. [`crate::Apps::add`] checks them.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use squall_units::Nanos;
+
+use crate::{Message, MessageError};
+
+/// What one side of a flow does, from its first octet to its last.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Program {
+    pub name: String,
+    pub role: Role,
+    pub transport: Transport,
+    pub instructions: Vec<Instruction>,
+    /// Those that instructions name; others stand in the instructions themselves.
+    pub messages: BTreeMap<String, Message>,
+}
+
+/// Who begins the flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Role {
+    Client,
+    Server,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Transport {
+    Tcp,
+    Udp,
+}
+
+/// A step of a program. Its text form (in brackets) is that of `FromStr` and `Display`.
+///
+/// A message is text in quotes (`send "hello\r\n"`) or a name of [`Program::messages`] (`send hello`). A flow that reaches the
+/// end of its instructions closes.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Instruction {
+    /// Begins the flow (`connect`). Clients may have it as their first instruction; it is so without it too.
+    Connect,
+    /// Waits for a flow (`accept`). Servers may have it as their first instruction; it is so without it too.
+    Accept,
+    /// Sends a message and goes on at once (`send "..."`), or as fast as [`Instruction::Rate`] lets it.
+    Send(MessageRef),
+    /// Waits until so many octets have come, at least 1 (`recv 1460`, `recv 1460 within 2 s`).
+    Recv { octets: u32, within: Option<Nanos> },
+    /// Waits until these octets have come, at most 255 of them (`recv_until "\r\n\r\n"`). What came before them is passed over.
+    RecvUntil { pattern: Arc<[u8]>, within: Option<Nanos> },
+    /// Waits (`delay 10 ms`, `delay uniform 1 ms 5 ms`, `delay exponential 10 ms`).
+    Delay(Delay),
+    /// Gives a variable a value (`set x 5`, `set x random 1 10`). Variables are numbers of 32 bits and begin as 0.
+    Set { variable: String, value: Value },
+    /// Adds to a variable, which stays in 0..=4,294,967,295 (`add x 1`, `add x -1`).
+    Add { variable: String, value: i64 },
+    /// A place to jump to (`label again`).
+    Label(String),
+    /// Goes to a label (`jump again`, `jump again if x < 5`).
+    Jump { label: String, condition: Option<Condition> },
+    /// Repeats what stands up to its [`Instruction::End`] (`loop 3`, `loop until x >= 5`, `loop forever`).
+    Loop(Times),
+    /// Ends a loop (`end`).
+    End,
+    /// Says that no more is sent (`close`). What stands behind it can still receive.
+    Close,
+    /// Ends the flow at once, by a RST over TCP (`reset`).
+    Reset,
+    /// Waits until the peer sends no more, and passes over what it still sends (`wait_peer_close`).
+    WaitPeerClose,
+    /// Sends what follows in the text of the program at this rate at most: each `tick` as many octets as the rate allows
+    /// (`rate 125000 every 10 ms`: octets a second). Rate 0 takes the limit away (`rate 0`).
+    Rate { octets_per_second: u64, tick: Nanos },
+    /// Sends a message as one datagram (`send_packet "..."`).
+    SendPacket(MessageRef),
+    /// Waits for so many datagrams, at least 1 (`recv_packets 3 within 2 s`); `take` copies octets of each into a variable.
+    RecvPackets { packets: u32, take: Option<Take>, within: Option<Nanos> },
+    /// Waits for datagrams that have so many octets in all (`recv_packet_octets 3000 within 2 s`). The last may bring more.
+    RecvPacketOctets { octets: u32, within: Option<Nanos> },
+    /// What stands behind it in the text and receives without a `within` ends the flow when nothing came for so long
+    /// (`keepalive 30 s`); 0 takes that away. The probes of TCP are a tunable of the flow's class instead.
+    Keepalive(Nanos),
+    /// Waits for an HTTP/1 response, of any length, framed by Content-Length, chunks or the end of the flow
+    /// (`http_response`). A response that closes the connection ends the program as if it had reached its end.
+    HttpResponse {
+        /// It answers a HEAD: no body follows (`http_response head`).
+        head: bool,
+        within: Option<Nanos>,
+    },
+    /// Answers HTTP/1 requests until the client closes (`http_serve 200 text/html 1024`): GET, POST and others with a body of so
+    /// many octets, HEAD without one. Keeps the connection as the request wishes; refuses what is no request with 400.
+    HttpServe { status: u16, content_type: String, body: u32 },
+}
+
+/// A message in an instruction.
+#[derive(Clone, Debug, PartialEq)]
+pub enum MessageRef {
+    Named(String),
+    Given(Message),
+}
+
+/// How long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delay {
+    Fixed(Nanos),
+    /// From the first to the last, both included.
+    Uniform(Nanos, Nanos),
+    /// With this mean; at most a hundred times it.
+    Exponential(Nanos),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Value {
+    Constant(u32),
+    /// Uniform, both ends included; drawn by the seed and the flow.
+    Random(u32, u32),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Times {
+    Count(u32),
+    /// Looked at before each pass.
+    Until(Condition),
+    Forever,
+}
+
+/// `x < 5`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    pub variable: String,
+    pub compare: Compare,
+    pub value: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compare {
+    Equal,
+    Unequal,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+}
+
+/// Octets of a datagram into a variable: `id = be16 at 0`, `call = hex8 at 57`. A datagram that is too short is an error of the
+/// flow ([`crate::ProtocolError::TooShort`]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Take {
+    pub variable: String,
+    pub form: TakeForm,
+    /// Octets from the datagram's begin.
+    pub offset: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TakeForm {
+    /// Big-endian numbers of 8, 16 and 32 bits.
+    Be8,
+    Be16,
+    Be32,
+    /// Eight hexadecimal digits.
+    Hex8,
+}
+
+/// What is wrong with a program.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("program {program:?}{}: {mistake}", place(*.instruction))]
+pub struct ProgramError {
+    pub program: String,
+    /// From 1; 0 if it is of the program as a whole.
+    pub instruction: usize,
+    pub mistake: Mistake,
+}
+
+fn place(instruction: usize) -> String {
+    if instruction == 0 { String::new() } else { format!(", instruction {instruction}") }
+}
+
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Mistake {
+    #[error("{found:?} is no instruction; expected {expected}; try {hint}")]
+    Syntax { found: String, expected: &'static str, hint: &'static str },
+    #[error("`{found}` can only be the first instruction")]
+    NotFirst { found: &'static str },
+    #[error("`{found}` is of a {expected}'s program")]
+    WrongRole { found: &'static str, expected: &'static str },
+    #[error("`{found}` is for {expected} flows; try `{hint}`")]
+    WrongTransport { found: &'static str, expected: &'static str, hint: &'static str },
+    #[error("no message is named {found:?}; {hint}")]
+    NoSuchMessage { found: String, hint: String },
+    #[error("the message has no octets; expected 1 at least")]
+    EmptyMessage,
+    #[error("the message has {found} octets; expected {most} at most")]
+    LongMessage { found: u64, most: u64 },
+    #[error("{what} is {found}; expected {expected}")]
+    OutOfRange { what: &'static str, found: u64, expected: &'static str },
+    #[error("label {found:?} is nowhere; {hint}")]
+    NoSuchLabel { found: String, hint: String },
+    #[error("label {found:?} stands at instruction {first} already")]
+    LabelTwice { found: String, first: usize },
+    #[error("a jump into the loop of instruction {into}: its count would not be known; expected a label outside of it")]
+    IntoLoop { into: usize },
+    #[error("`end` without `loop`")]
+    EndWithoutLoop,
+    #[error("the loop has no `end`")]
+    LoopWithoutEnd,
+    #[error(
+        "variable {found:?} is never given a value; expected one of `set`, `add` or `recv_packets ... take` before; {hint}"
+    )]
+    NoSuchVariable { found: String, hint: String },
+    #[error("{found} variables and counted loops inside each other; expected {most} at most")]
+    TooManyVariables { found: usize, most: usize },
+    #[error("this goes round without ever waiting; put a `delay`, a `recv` or a `send` inside")]
+    NeverWaits,
+    #[error("{found} instructions in all programs together; expected {most} at most")]
+    TooLong { found: usize, most: usize },
+    #[error("a message behind `close`, which says that no more is sent; expected only what receives")]
+    SendAfterClose,
+    #[error(
+        "under a rate each message needs one length for all flows; expected no mark of address, port or variable in decimal"
+    )]
+    RateNeedsLength,
+    #[error("datagrams are counted by `recv_packets` and by `recv_packet_octets`; expected one of them in a program")]
+    TwoCounts,
+    #[error("the program has no instruction")]
+    NoInstructions,
+    #[error(transparent)]
+    Message(#[from] MessageError),
+}
+
+impl Program {
+    /// Begins a client's program over TCP.
+    pub fn client(name: impl Into<String>) -> crate::ProgramBuilder {
+        crate::ProgramBuilder::new(name, Role::Client, Transport::Tcp)
+    }
+
+    /// Begins a server's program over TCP.
+    pub fn server(name: impl Into<String>) -> crate::ProgramBuilder {
+        crate::ProgramBuilder::new(name, Role::Server, Transport::Tcp)
+    }
+
+    pub fn udp_client(name: impl Into<String>) -> crate::ProgramBuilder {
+        crate::ProgramBuilder::new(name, Role::Client, Transport::Udp)
+    }
+
+    pub fn udp_server(name: impl Into<String>) -> crate::ProgramBuilder {
+        crate::ProgramBuilder::new(name, Role::Server, Transport::Udp)
+    }
+
+    /// From the text form of its instructions, one each. Names in `messages` are those that instructions may say.
+    ///
+    /// # Errors
+    /// The first instruction that is none, with its number; or what [`check`](Self::check) finds.
+    pub fn parse<'a>(
+        name: impl Into<String>,
+        role: Role,
+        transport: Transport,
+        instructions: impl IntoIterator<Item = &'a str>,
+        messages: BTreeMap<String, Message>,
+    ) -> Result<Self, ProgramError> {
+        let name = name.into();
+        let mut program = Self { name, role, transport, instructions: vec![], messages };
+        for (i, text) in instructions.into_iter().enumerate() {
+            let instruction = text.parse().map_err(|mistake| program.error(i + 1, mistake))?;
+            program.instructions.push(instruction);
+        }
+        program.check()?;
+        Ok(program)
+    }
+
+    /// # Errors
+    /// The first mistake, by the number of its instruction.
+    pub fn check(&self) -> Result<(), ProgramError> {
+        crate::code::compile(self).map(|_| ())
+    }
+
+    /// With `${template:NAME}` in all messages replaced by what `values` has for NAME.
+    ///
+    /// # Errors
+    /// If a name has no value.
+    pub fn with_values(mut self, values: &BTreeMap<String, String>) -> Result<Self, ProgramError> {
+        for (i, instruction) in self.instructions.iter_mut().enumerate() {
+            if let Instruction::Send(MessageRef::Given(message)) | Instruction::SendPacket(MessageRef::Given(message)) =
+                instruction
+            {
+                *message = message.with_values(values).map_err(|e| ProgramError {
+                    program: self.name.clone(),
+                    instruction: i + 1,
+                    mistake: e.into(),
+                })?;
+            }
+        }
+        for message in self.messages.values_mut() {
+            *message = message.with_values(values).map_err(|e| ProgramError {
+                program: self.name.clone(),
+                instruction: 0,
+                mistake: e.into(),
+            })?;
+        }
+        Ok(self)
+    }
+
+    pub(crate) fn error(&self, instruction: usize, mistake: Mistake) -> ProgramError {
+        ProgramError { program: self.name.clone(), instruction, mistake }
+    }
+}
+
+impl Compare {
+    #[inline]
+    pub(crate) fn holds(self, left: u32, right: u32) -> bool {
+        match self {
+            Self::Equal => left == right,
+            Self::Unequal => left != right,
+            Self::Less => left < right,
+            Self::LessOrEqual => left <= right,
+            Self::Greater => left > right,
+            Self::GreaterOrEqual => left >= right,
+        }
+    }
+}

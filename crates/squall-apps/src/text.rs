@@ -1,0 +1,372 @@
+//! Instructions as lines of text, as a profile has them.
+
+use std::{fmt, str::FromStr};
+
+use squall_units::{Nanos, parse_octets};
+
+use crate::{
+    Compare, Condition, Delay, Instruction, Message, MessageRef, Mistake, Take, TakeForm, Times, Value,
+    message::{unescape, write_escaped},
+};
+
+impl Instruction {
+    /// The word that its text begins with.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::Accept => "accept",
+            Self::Send(_) => "send",
+            Self::Recv { .. } => "recv",
+            Self::RecvUntil { .. } => "recv_until",
+            Self::Delay(_) => "delay",
+            Self::Set { .. } => "set",
+            Self::Add { .. } => "add",
+            Self::Label(_) => "label",
+            Self::Jump { .. } => "jump",
+            Self::Loop(_) => "loop",
+            Self::End => "end",
+            Self::Close => "close",
+            Self::Reset => "reset",
+            Self::WaitPeerClose => "wait_peer_close",
+            Self::Rate { .. } => "rate",
+            Self::SendPacket(_) => "send_packet",
+            Self::RecvPackets { .. } => "recv_packets",
+            Self::RecvPacketOctets { .. } => "recv_packet_octets",
+            Self::Keepalive(_) => "keepalive",
+            Self::HttpResponse { .. } => "http_response",
+            Self::HttpServe { .. } => "http_serve",
+        }
+    }
+}
+
+const WORDS: &str = "connect, accept, send, recv, recv_until, delay, set, add, label, jump, loop, end, close, reset, \
+                     wait_peer_close, rate, send_packet, recv_packets, recv_packet_octets, keepalive, http_response or http_serve";
+
+impl FromStr for Instruction {
+    type Err = Mistake;
+
+    fn from_str(text: &str) -> Result<Self, Mistake> {
+        let text = text.trim();
+        let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+        let rest = rest.trim();
+        let line = Line { text };
+        match word {
+            "connect" => line.alone(rest, Self::Connect, "connect"),
+            "accept" => line.alone(rest, Self::Accept, "accept"),
+            "end" => line.alone(rest, Self::End, "end"),
+            "close" => line.alone(rest, Self::Close, "close"),
+            "reset" => line.alone(rest, Self::Reset, "reset"),
+            "wait_peer_close" => line.alone(rest, Self::WaitPeerClose, "wait_peer_close"),
+            "send" => Ok(Self::Send(line.message(rest)?)),
+            "send_packet" => Ok(Self::SendPacket(line.message(rest)?)),
+            "recv" => {
+                let (octets, within) = line.within(rest)?;
+                Ok(Self::Recv { octets: line.octets(octets, "recv 1460, recv 64 KiB within 2 s")?, within })
+            }
+            "recv_until" => {
+                let (pattern, within) = match rest.rfind('"').filter(|at| *at > 0) {
+                    Some(at) => {
+                        let (pattern, behind) = rest.split_at(at + 1);
+                        (pattern, line.within(behind)?.1)
+                    }
+                    None => (rest, None),
+                };
+                let pattern = line.quoted(pattern).ok_or_else(|| {
+                    line.wrong("octets in quotes", r#"recv_until "\r\n\r\n", recv_until "OK" within 2 s"#)
+                })?;
+                Ok(Self::RecvUntil { pattern: unescape(pattern)?.into(), within })
+            }
+            "delay" => Ok(Self::Delay(line.delay(rest)?)),
+            "set" => {
+                const HINT: &str = "set x 5, set x random 1 10";
+                match rest.split_whitespace().collect::<Vec<_>>()[..] {
+                    [variable, "random", low, high] => Ok(Self::Set {
+                        variable: line.name(variable, HINT)?,
+                        value: Value::Random(line.number(low, HINT)?, line.number(high, HINT)?),
+                    }),
+                    [variable, value] => Ok(Self::Set {
+                        variable: line.name(variable, HINT)?,
+                        value: Value::Constant(line.number(value, HINT)?),
+                    }),
+                    _ => Err(line.wrong("a variable and its value", HINT)),
+                }
+            }
+            "add" => {
+                const HINT: &str = "add x 1, add x -1";
+                match rest.split_whitespace().collect::<Vec<_>>()[..] {
+                    [variable, value] => Ok(Self::Add {
+                        variable: line.name(variable, HINT)?,
+                        value: value.parse().map_err(|_| line.wrong("a whole number", HINT))?,
+                    }),
+                    _ => Err(line.wrong("a variable and what to add", HINT)),
+                }
+            }
+            "label" => Ok(Self::Label(line.name(rest, "label again")?)),
+            "jump" => {
+                const HINT: &str = "jump again, jump again if x < 5";
+                let (label, condition) = match rest.split_once(char::is_whitespace) {
+                    None => (rest, None),
+                    Some((label, condition)) => {
+                        let condition = condition.trim().strip_prefix("if ");
+                        let condition = condition.ok_or_else(|| line.wrong("`if` behind the label", HINT))?;
+                        (label, Some(line.condition(condition, HINT)?))
+                    }
+                };
+                Ok(Self::Jump { label: line.name(label, HINT)?, condition })
+            }
+            "loop" => {
+                const HINT: &str = "loop 3, loop until x >= 5, loop forever";
+                let times = match rest.split_once(char::is_whitespace) {
+                    None if rest == "forever" => Times::Forever,
+                    None => Times::Count(line.number(rest, HINT)?),
+                    Some(("until", condition)) => Times::Until(line.condition(condition, HINT)?),
+                    Some(_) => return Err(line.wrong("how often", HINT)),
+                };
+                Ok(Self::Loop(times))
+            }
+            "rate" => {
+                const HINT: &str = "rate 125 kB every 10 ms (octets a second), rate 0";
+                let (rate, tick) = match rest.split_once(" every ") {
+                    Some((rate, tick)) => (rate, line.time(tick, HINT)?),
+                    None => (rest, DEFAULT_TICK),
+                };
+                let octets_per_second = parse_octets(rate.trim()).map_err(|_| line.wrong("octets a second", HINT))?;
+                Ok(Self::Rate { octets_per_second, tick })
+            }
+            "recv_packets" => {
+                const HINT: &str = "recv_packets 1, recv_packets 1 take id = be16 at 0 within 2 s";
+                let (rest, within) = line.within(rest)?;
+                let (packets, take) = match rest.split_once(char::is_whitespace) {
+                    None => (rest, None),
+                    Some((packets, take)) => (packets, Some(line.take(take.trim(), HINT)?)),
+                };
+                Ok(Self::RecvPackets { packets: line.number(packets, HINT)?, take, within })
+            }
+            "recv_packet_octets" => {
+                let (octets, within) = line.within(rest)?;
+                Ok(Self::RecvPacketOctets {
+                    octets: line.octets(octets, "recv_packet_octets 3000 within 2 s")?,
+                    within,
+                })
+            }
+            "keepalive" => Ok(Self::Keepalive(line.time(rest, "keepalive 30 s")?)),
+            "http_response" => {
+                let (rest, within) = line.within(rest)?;
+                match rest {
+                    "" => Ok(Self::HttpResponse { head: false, within }),
+                    "head" => Ok(Self::HttpResponse { head: true, within }),
+                    _ => Err(line.wrong("nothing or `head`", "http_response, http_response head within 2 s")),
+                }
+            }
+            "http_serve" => {
+                const HINT: &str = "http_serve 200 text/html 1024";
+                match rest.split_whitespace().collect::<Vec<_>>()[..] {
+                    [status, content_type, ref body @ ..] if !body.is_empty() => Ok(Self::HttpServe {
+                        status: status.parse().map_err(|_| line.wrong("a status", HINT))?,
+                        content_type: content_type.into(),
+                        body: line.octets(&body.join(" "), HINT)?,
+                    }),
+                    _ => Err(line.wrong("status, content type and octets of the body", HINT)),
+                }
+            }
+            _ => Err(line.wrong(WORDS, r#"send "hello\r\n""#)),
+        }
+    }
+}
+
+const DEFAULT_TICK: Nanos = Nanos(10_000_000);
+
+#[derive(Clone, Copy)]
+struct Line<'a> {
+    text: &'a str,
+}
+
+impl<'a> Line<'a> {
+    fn wrong(self, expected: &'static str, hint: &'static str) -> Mistake {
+        // A message may be long.
+        let mut found: String = self.text.chars().take(80).collect();
+        if found.len() < self.text.len() {
+            found.push_str("...");
+        }
+        Mistake::Syntax { found, expected, hint }
+    }
+
+    fn alone(self, rest: &str, instruction: Instruction, hint: &'static str) -> Result<Instruction, Mistake> {
+        if rest.is_empty() { Ok(instruction) } else { Err(self.wrong("nothing behind the word", hint)) }
+    }
+
+    fn quoted(self, text: &'a str) -> Option<&'a str> {
+        text.strip_prefix('"')?.strip_suffix('"')
+    }
+
+    fn message(self, text: &'a str) -> Result<MessageRef, Mistake> {
+        const HINT: &str = r#"send "hello\r\n", send hello"#;
+        match self.quoted(text) {
+            Some(text) => Ok(MessageRef::Given(text.parse::<Message>()?)),
+            None if text.starts_with('"') => Err(self.wrong("a closing quote", HINT)),
+            None => Ok(MessageRef::Named(self.name(text, HINT)?)),
+        }
+    }
+
+    fn name(self, text: &str, hint: &'static str) -> Result<String, Mistake> {
+        let letter = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.');
+        if text.is_empty() || !text.chars().all(letter) {
+            return Err(self.wrong("a name of letters, digits, _, - and .", hint));
+        }
+        Ok(text.into())
+    }
+
+    fn number(self, text: &str, hint: &'static str) -> Result<u32, Mistake> {
+        text.parse().map_err(|_| self.wrong("a whole number up to 4,294,967,295", hint))
+    }
+
+    fn octets(self, text: &str, hint: &'static str) -> Result<u32, Mistake> {
+        let octets = parse_octets(text).ok().and_then(|octets| u32::try_from(octets).ok());
+        octets.ok_or_else(|| self.wrong("octets, less than 4 GiB", hint))
+    }
+
+    fn time(self, text: &str, hint: &'static str) -> Result<Nanos, Mistake> {
+        text.trim().parse().map_err(|_| self.wrong("a duration", hint))
+    }
+
+    /// What stands before `within`, and the time behind it.
+    fn within(self, text: &'a str) -> Result<(&'a str, Option<Nanos>), Mistake> {
+        let text = text.trim();
+        let at = if text.starts_with("within ") { Some(0) } else { text.find(" within ").map(|at| at + 1) };
+        match at {
+            None => Ok((text, None)),
+            Some(at) => {
+                let time = self.time(&text[at + "within ".len()..], "within 2 s")?;
+                Ok((text[..at].trim(), Some(time)))
+            }
+        }
+    }
+
+    fn delay(self, text: &str) -> Result<Delay, Mistake> {
+        const HINT: &str = "delay 10 ms, delay uniform 1 ms 5 ms, delay exponential 10 ms";
+        if let Some(mean) = text.strip_prefix("exponential ") {
+            return Ok(Delay::Exponential(self.time(mean, HINT)?));
+        }
+        let Some(both) = text.strip_prefix("uniform ") else {
+            return Ok(Delay::Fixed(self.time(text, HINT)?));
+        };
+        // Each of the two may be a number and its unit, or one word.
+        let words: Vec<&str> = both.split_whitespace().collect();
+        (1..words.len())
+            .find_map(|at| {
+                let (low, high) = words.split_at(at);
+                let low: Nanos = low.join(" ").parse().ok()?;
+                let bare =
+                    |words: &[&str]| words.last().is_some_and(|word| word.ends_with(|c: char| c.is_ascii_digit()));
+                let high_text = high.join(" ");
+                if high.first().is_some_and(|word| word.starts_with(char::is_alphabetic)) || bare(high) {
+                    return None;
+                }
+                Some(Delay::Uniform(low, high_text.parse().ok()?))
+            })
+            .ok_or_else(|| self.wrong("two durations", HINT))
+    }
+
+    fn condition(self, text: &str, hint: &'static str) -> Result<Condition, Mistake> {
+        let [variable, compare, value] = text.split_whitespace().collect::<Vec<_>>()[..] else {
+            return Err(self.wrong("a variable, a comparison and a number", hint));
+        };
+        let compare = COMPARES.iter().find(|(_, word)| *word == compare);
+        let (compare, _) = *compare.ok_or_else(|| self.wrong("one of == != < <= > >=", hint))?;
+        Ok(Condition { variable: self.name(variable, hint)?, compare, value: self.number(value, hint)? })
+    }
+
+    fn take(self, text: &str, hint: &'static str) -> Result<Take, Mistake> {
+        let ["take", variable, "=", form, "at", offset] = text.split_whitespace().collect::<Vec<_>>()[..] else {
+            return Err(self.wrong("`take VARIABLE = FORM at OFFSET`", hint));
+        };
+        let form = FORMS.iter().find(|(_, word)| *word == form);
+        let (form, _) = *form.ok_or_else(|| self.wrong("one of be8, be16, be32, hex8", hint))?;
+        Ok(Take { variable: self.name(variable, hint)?, form, offset: self.number(offset, hint)? })
+    }
+}
+
+const COMPARES: &[(Compare, &str)] = &[
+    (Compare::Equal, "=="),
+    (Compare::Unequal, "!="),
+    (Compare::Less, "<"),
+    (Compare::LessOrEqual, "<="),
+    (Compare::Greater, ">"),
+    (Compare::GreaterOrEqual, ">="),
+];
+
+const FORMS: &[(TakeForm, &str)] =
+    &[(TakeForm::Be8, "be8"), (TakeForm::Be16, "be16"), (TakeForm::Be32, "be32"), (TakeForm::Hex8, "hex8")];
+
+/// Reads back as itself.
+impl fmt::Display for Instruction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())?;
+        match self {
+            Self::Connect | Self::Accept | Self::End | Self::Close | Self::Reset | Self::WaitPeerClose => Ok(()),
+            Self::Send(message) | Self::SendPacket(message) => write!(f, " {message}"),
+            Self::Recv { octets, within } | Self::RecvPacketOctets { octets, within } => {
+                write!(f, " {octets}{}", Within(*within))
+            }
+            Self::RecvUntil { pattern, within } => {
+                f.write_str(" \"")?;
+                write_escaped(f, pattern, b"")?;
+                write!(f, "\"{}", Within(*within))
+            }
+            Self::Delay(Delay::Fixed(time)) | Self::Keepalive(time) => write!(f, " {time}"),
+            Self::Delay(Delay::Uniform(low, high)) => write!(f, " uniform {low} {high}"),
+            Self::Delay(Delay::Exponential(mean)) => write!(f, " exponential {mean}"),
+            Self::Set { variable, value: Value::Constant(value) } => write!(f, " {variable} {value}"),
+            Self::Set { variable, value: Value::Random(low, high) } => write!(f, " {variable} random {low} {high}"),
+            Self::Add { variable, value } => write!(f, " {variable} {value}"),
+            Self::Label(name) => write!(f, " {name}"),
+            Self::Jump { label, condition: None } => write!(f, " {label}"),
+            Self::Jump { label, condition: Some(condition) } => write!(f, " {label} if {condition}"),
+            Self::Loop(Times::Count(count)) => write!(f, " {count}"),
+            Self::Loop(Times::Until(condition)) => write!(f, " until {condition}"),
+            Self::Loop(Times::Forever) => f.write_str(" forever"),
+            Self::Rate { octets_per_second: 0, .. } => f.write_str(" 0"),
+            Self::Rate { octets_per_second, tick } => write!(f, " {octets_per_second} every {tick}"),
+            Self::RecvPackets { packets, take, within } => {
+                write!(f, " {packets}")?;
+                if let Some(Take { variable, form, offset }) = take {
+                    let word = FORMS.iter().find(|(known, _)| known == form).map_or("", |(_, word)| word);
+                    write!(f, " take {variable} = {word} at {offset}")?;
+                }
+                write!(f, "{}", Within(*within))
+            }
+            Self::HttpResponse { head, within } => {
+                write!(f, "{}{}", if *head { " head" } else { "" }, Within(*within))
+            }
+            Self::HttpServe { status, content_type, body } => write!(f, " {status} {content_type} {body}"),
+        }
+    }
+}
+
+impl fmt::Display for MessageRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Named(name) => f.write_str(name),
+            Self::Given(message) => write!(f, "\"{message}\""),
+        }
+    }
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = COMPARES.iter().find(|(known, _)| *known == self.compare).map_or("", |(_, word)| word);
+        write!(f, "{} {word} {}", self.variable, self.value)
+    }
+}
+
+struct Within(Option<Nanos>);
+
+impl fmt::Display for Within {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(time) => write!(f, " within {time}"),
+            None => Ok(()),
+        }
+    }
+}
