@@ -4,13 +4,20 @@ use std::net::IpAddr;
 
 use squall_units::{Cut, Nanos};
 
-/// A flow of a stack, until it is told [`Event::Gone`]; then the number is given to another.
+use crate::Socket;
+
+/// A flow of a stack, until it is told [`Event::Gone`]; later the number is given to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FlowId(pub u32);
 
-/// Flows that share [`Tunables`], counters and an output: a side of a template.
+/// Flows that share [`crate::Tunables`], counters and an output: a side of a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClassId(pub u16);
+
+impl ClassId {
+    /// Of answers to packets that belong to no flow: resets, port unreachable.
+    pub const STRAY: Self = Self(u16::MAX);
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FlowKind {
@@ -29,13 +36,13 @@ pub struct Tuple {
 }
 
 /// What an application has said: the octets are its own affair ([`Application::copy`]).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Piece {
     /// Which of the application's messages.
     pub message: u32,
     /// Which of the flow's sendings of it, for messages that differ from time to time.
     pub nth: u32,
-    /// Octets, at least 1.
+    /// Octets, at least 1. Over UDP a datagram.
     pub len: u32,
 }
 
@@ -59,39 +66,72 @@ pub trait Application {
 /// What happens to a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// The handshake is done.
+    /// The handshake is done; of a UDP flow, it begins.
     Established,
     /// The next octets of the peer's stream, in order; a datagram as a whole.
     Received(&'a [u8]),
-    /// So many more octets of what was sent are acknowledged; all of it: `true`.
+    /// So many more octets of what was sent are acknowledged; all of it: `true`. TCP only.
     Acknowledged { octets: u32, all: bool },
     /// The peer sends no more.
     PeerClosed,
     /// The time that [`Socket::wake_at`] named has come.
     Timer,
-    /// The flow has ended and its number is free. The last event.
+    /// The flow has ended: the last event. What TCP still owes its peer (TIME-WAIT) it does by itself.
     Gone(Reason),
 }
 
 /// How a flow ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
 pub enum Reason {
-    /// Both sides closed, and all was acknowledged.
+    /// Both sides closed, and all was acknowledged; of UDP, we closed.
     Closed,
     /// By us.
     Aborted,
     /// By the peer, after the handshake.
     Reset,
-    /// By the peer, before.
+    /// By the peer, before; of UDP, nobody listens there (ICMP port unreachable).
     Refused,
-    /// An ICMP error said that nobody is there.
+    /// An ICMP error said that the way or the host is not there.
     Unreachable,
-    /// No answer to the SYN.
+    /// No answer to the SYN, or to ours that answered one.
     ConnectTimeout,
-    /// No answer to what was sent again and again.
+    /// No answer to what was sent again and again, or no end from a peer whom we had told ours.
     Timeout,
     /// No answer to keepalive probes.
     KeepaliveTimeout,
+    /// UDP: nothing went either way for [`crate::Tunables::udp_idle`].
+    Idle,
+}
+
+impl Reason {
+    pub const COUNT: usize = 9;
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::Closed,
+        Self::Aborted,
+        Self::Reset,
+        Self::Refused,
+        Self::Unreachable,
+        Self::ConnectTimeout,
+        Self::Timeout,
+        Self::KeepaliveTimeout,
+        Self::Idle,
+    ];
+
+    /// As counters are named.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Aborted => "aborted",
+            Self::Reset => "reset",
+            Self::Refused => "refused",
+            Self::Unreachable => "unreachable",
+            Self::ConnectTimeout => "connect_timeout",
+            Self::Timeout => "timeout",
+            Self::KeepaliveTimeout => "keepalive_timeout",
+            Self::Idle => "idle",
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -100,23 +140,26 @@ pub enum ConnectError {
     InUse,
     #[error("the stack has no room for more flows")]
     Full,
+    #[error("one end is IPv4, the other IPv6")]
+    Family,
 }
 
-/// A flow in the hands of the application.
-pub struct Socket<'a, S> {
-    pub(crate) state: &'a mut S,
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SendError {
+    #[error("the flow was closed or aborted before")]
+    Closed,
+    #[error("a piece has at least one octet")]
+    Empty,
+    #[error("more than 1 GiB would be outstanding")]
+    Full,
+    #[error("the datagram is longer than a packet may be")]
+    TooLong,
 }
 
 /// Room for what leaves.
 pub trait Output {
-    /// Room for one IP packet of `len` octets; more than one segment's where `cut` says how it is to be cut. `None`: full,
-    /// ask again later.
+    /// Room for one IP packet of `len` octets, all of which the stack then writes; more than one segment's where `cut` says
+    /// how it is to be cut (offsets from the start of the IP packet). `None`: full, ask again later. `class` is
+    /// [`ClassId::STRAY`] for what belongs to no flow.
     fn packet(&mut self, class: ClassId, flow: &Tuple, len: usize, cut: Cut) -> Option<&mut [u8]>;
-}
-
-/// How the flows of a class behave; TRex's names in brackets.
-#[derive(Clone, Debug)]
-pub struct Tunables {
-    /// Octets of payload a segment, before options (tcp.mss). 536..=65,495
-    pub mss: u16,
 }

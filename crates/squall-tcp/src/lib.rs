@@ -8,7 +8,26 @@
 #![forbid(unsafe_code)]
 
 mod api;
+mod arrives;
+mod congestion;
+mod core;
+mod counters;
+mod datagrams;
+mod extra;
+mod flow;
+mod hash;
+mod packet;
+mod recovery;
+mod seq;
+mod stack;
+mod table;
+mod tunables;
+mod wheel;
+mod write;
 
-pub use api::{
-    Application, ClassId, ConnectError, Event, FlowId, FlowKind, Output, Piece, Reason, Socket, Tunables, Tuple,
-};
+pub use api::{Application, ClassId, ConnectError, Event, FlowId, FlowKind, Output, Piece, Reason, SendError, Tuple};
+pub use core::Socket;
+pub use counters::{Counters, Strays};
+pub use flow::State;
+pub use stack::Stack;
+pub use tunables::{Congestion, Settings, TunableError, Tunables};

@@ -1,0 +1,750 @@
+//! SEGMENT ARRIVES: RFC 9293 §3.10.7, in its order, with the checks that RFC 5961 and 7323 add.
+
+use std::ops::ControlFlow;
+
+use squall_units::Nanos;
+
+use crate::{
+    Application, ClassId, Event, Reason, congestion,
+    flow::{Bits, Duration, State},
+    packet::{ACK, Bad, CWR, ECE, FIN, Ip, Key, RST, SYN, Segment},
+    seq::{distance, le, lt, max},
+    stack::Stack,
+    wheel::{tick, ticks},
+};
+
+/// MSS of a peer that names none (RFC 9293 §3.7.1).
+const DEFAULT_MSS4: u16 = 536;
+const DEFAULT_MSS6: u16 = 1220;
+
+/// Less leaves no room for options and data.
+pub(crate) const LEAST_MSS: u16 = 88;
+
+const DONE: ControlFlow<()> = ControlFlow::Break(());
+const GO_ON: ControlFlow<()> = ControlFlow::Continue(());
+
+impl<A: Application> Stack<A> {
+    pub(crate) fn receive_tcp(&mut self, now: Nanos, ip: &Ip<'_>, verify: bool) -> Result<(), Bad> {
+        let (remote_port, local_port, segment) = Segment::read(ip)?;
+        if verify && !ip.checksum_is_good() {
+            return Err(Bad::TcpChecksum);
+        }
+        let key = Key { addresses: ip.addresses, local_port, remote_port, udp: false };
+        let hash = self.core.hash(&key);
+        let mut found = self.core.find(hash, &key);
+        if let Some(flow) = found {
+            self.count_in(flow, ip);
+            if self.core.flows[flow].tcp_state() == State::TimeWait && self.is_new_incarnation(flow, &segment) {
+                self.core.counters(flow).time_wait_reused += 1;
+                self.core.release(flow);
+                found = None;
+            }
+        }
+        match found {
+            Some(flow) => {
+                let _ = self.segment_arrives(now, flow, &segment);
+                self.settle(now, flow);
+            }
+            None => self.listen(now, &key, hash, ip, &segment),
+        }
+        Ok(())
+    }
+
+    pub(crate) fn count_in(&mut self, flow: u32, ip: &Ip<'_>) {
+        let counters = self.core.counters(flow);
+        counters.segments_in += 1;
+        counters.octets_in += (ip.payload.len() + crate::packet::ip_len(ip.addresses)) as u64;
+    }
+
+    /// A SYN in TIME-WAIT that begins something new (RFC 9293 §3.10.7.4, RFC 6191).
+    fn is_new_incarnation(&self, flow: u32, segment: &Segment<'_>) -> bool {
+        let f = &self.core.flows[flow];
+        let is_syn = segment.flags & (SYN | ACK | RST | FIN) == SYN;
+        let newer = match segment.options.timestamps {
+            Some((value, _)) if f.bits.has(Bits::TIMESTAMPS) => {
+                lt(f.ts_recent, value) || value == f.ts_recent && lt(f.rcv_nxt, segment.seq)
+            }
+            _ => lt(f.rcv_nxt, segment.seq),
+        };
+        is_syn && newer
+    }
+
+    /// §3.10.1 OPEN: the SYN counts as sent, and is then to be sent.
+    pub(crate) fn open(&mut self, now: Nanos, flow: u32, key: &Key) {
+        let isn = self.isn(now, key);
+        let tunables = &self.core.class(flow).tunables;
+        let (timestamps, sack, ecn) = (tunables.timestamps, tunables.sack, tunables.ecn);
+        let f = &mut self.core.flows[flow];
+        (f.snd_una, f.snd_nxt) = (isn, isn.wrapping_add(1));
+        f.bits.put(Bits::TIMESTAMPS, timestamps);
+        f.bits.put(Bits::SACK, sack);
+        f.bits.put(Bits::ECN, ecn);
+        f.bits.set(Bits::HEAD);
+        f.bits.set_wscale(None);
+        self.core.enqueue(flow);
+    }
+
+    // §3.10.7.1 CLOSED, §3.10.7.2 LISTEN.
+    fn listen(&mut self, now: Nanos, key: &Key, hash: u32, ip: &Ip<'_>, segment: &Segment<'_>) {
+        // First, a RST.
+        if segment.has(RST) {
+            self.core.strays.unknown_flow += 1;
+            return;
+        }
+        // Second, an ACK: whatever it is about, it is not of ours. Fourth, anything that is no SYN.
+        let taken = if segment.flags & (ACK | SYN | FIN) == SYN {
+            let taken = self.app.accept(now, &key.tuple());
+            self.core.strays.not_accepted += u64::from(taken.is_none());
+            taken
+        } else {
+            self.core.strays.unknown_flow += 1;
+            None
+        };
+        let Some((class, state)) = taken else {
+            return self.refuse(key, segment);
+        };
+        // Third, a SYN.
+        let Some(flow) = self.core.allocate(class, key, hash, State::SynReceived, state) else {
+            // As a full backlog: the peer tries again.
+            self.core.strays.table_full += 1;
+            return;
+        };
+        self.core.counters(flow).accepts += 1;
+        self.count_in(flow, ip);
+        self.open(now, flow, key);
+        self.core.flows[flow].bits.set(Bits::PASSIVE);
+        self.take_syn(flow, segment, segment.flags & (ECE | CWR) == ECE | CWR);
+        self.settle(now, flow);
+    }
+
+    /// A reset for what belongs to no flow (§3.5.2, group 1).
+    fn refuse(&mut self, key: &Key, segment: &Segment<'_>) {
+        if segment.has(ACK) {
+            self.core.answer_tcp(ClassId::STRAY, key, segment.ack, None, RST);
+        } else {
+            self.core.answer_tcp(ClassId::STRAY, key, 0, Some(segment.seq.wrapping_add(segment.seq_len())), RST);
+        }
+    }
+
+    /// What a SYN brings: numbers, windows, options. `ecn`: the peer can do it.
+    fn take_syn(&mut self, flow: u32, segment: &Segment<'_>, ecn: bool) {
+        let class = &self.core.classes[usize::from(self.core.flows[flow].class)];
+        let window = class.window.min(u16::MAX.into());
+        let offers_scale = class.tunables.wscale.is_some();
+        let f = &mut self.core.flows.0[flow as usize];
+        f.rcv_nxt = segment.seq.wrapping_add(1);
+        f.rcv_adv = f.rcv_nxt.wrapping_add(window);
+        f.snd_wnd = segment.window.into();
+        let options = &segment.options;
+        let default = if f.bits.has(Bits::V6) { DEFAULT_MSS6 } else { DEFAULT_MSS4 };
+        f.mss = f.mss.min(options.mss.unwrap_or(default).max(LEAST_MSS));
+        f.bits.set_wscale(options.wscale.filter(|_| offers_scale));
+        let both = |f: &crate::flow::Flow<A::State>, flag, theirs| f.bits.has(flag) && theirs;
+        let (sack, stamps) =
+            (both(f, Bits::SACK, options.sack_permitted), both(f, Bits::TIMESTAMPS, options.timestamps.is_some()));
+        f.bits.put(Bits::SACK, sack);
+        f.bits.put(Bits::TIMESTAMPS, stamps);
+        f.bits.put(Bits::ECN, ecn && f.bits.has(Bits::ECN));
+        if let Some((value, _)) = options.timestamps
+            && stamps
+        {
+            f.ts_recent = value;
+        }
+    }
+
+    /// Breaks when the segment is through: the flow may be gone.
+    fn segment_arrives(&mut self, now: Nanos, flow: u32, segment: &Segment<'_>) -> ControlFlow<()> {
+        match self.core.flows[flow].tcp_state() {
+            State::SynSent => self.arrives_syn_sent(now, flow, segment),
+            _ => self.arrives_otherwise(now, flow, segment, segment.seq, segment.payload, segment.flags),
+        }
+    }
+
+    // §3.10.7.3 SYN-SENT.
+    fn arrives_syn_sent(&mut self, now: Nanos, flow: u32, segment: &Segment<'_>) -> ControlFlow<()> {
+        let f = &self.core.flows[flow];
+        // First, the ACK: of our SYN, or of nothing.
+        let acked = segment.has(ACK);
+        if acked && segment.ack != f.snd_nxt {
+            if !segment.has(RST) {
+                let (class, key) = (ClassId(f.class), self.core.key(flow));
+                self.core.answer_tcp(class, &key, segment.ack, None, RST);
+            }
+            self.core.counters(flow).unexpected += 1;
+            return GO_ON;
+        }
+        // Second, the RST.
+        if segment.has(RST) {
+            self.core.counters(flow).resets_in += 1;
+            if acked {
+                self.finish(now, flow, Reason::Refused);
+                return DONE;
+            }
+            self.core.counters(flow).resets_ignored += 1;
+            return GO_ON;
+        }
+        // Fourth, the SYN.
+        if !segment.has(SYN) {
+            self.core.counters(flow).unexpected += 1;
+            return GO_ON;
+        }
+        let ecn = segment.flags & (ECE | CWR) == if acked { ECE } else { ECE | CWR };
+        self.sample_syn(now, flow, acked);
+        self.take_syn(flow, segment, ecn);
+        if !acked {
+            // Both began (RFC 9293 §3.5, figure 8): our SYN goes again, with an ACK.
+            let f = &mut self.core.flows[flow];
+            f.bits.set_state(State::SynReceived);
+            f.bits.set(Bits::HEAD);
+            self.core.enqueue(flow);
+            return GO_ON;
+        }
+        self.core.flows[flow].snd_una = segment.ack;
+        self.core.flows[flow].bits.set(Bits::ACK_NOW);
+        self.core.enqueue(flow);
+        self.establish(now, flow)?;
+        if segment.payload.is_empty() && !segment.has(FIN) {
+            return GO_ON;
+        }
+        // Sixth and following, behind the SYN.
+        self.text(now, flow, segment.seq.wrapping_add(1), segment.payload, segment.has(FIN))
+    }
+
+    /// The time that a SYN took that was sent once.
+    fn sample_syn(&mut self, now: Nanos, flow: u32, acked: bool) {
+        let f = &mut self.core.flows[flow];
+        if acked && f.bits.has(Bits::TIMING) && f.bits.retries() == 0 {
+            let ms = stamp(now) as u16;
+            let us = u32::from(ms.wrapping_sub(f.rtt_sent)) * 1049;
+            self.sample(flow, us.max(524));
+        }
+        self.core.flows[flow].bits.clear(Bits::TIMING);
+    }
+
+    /// SYN-SENT or SYN-RECEIVED becomes ESTABLISHED.
+    fn establish(&mut self, now: Nanos, flow: u32) -> ControlFlow<()> {
+        let initwnd = u32::from(self.core.class(flow).tunables.initwnd);
+        let f = &mut self.core.flows[flow];
+        let mss = u32::from(f.mss);
+        // RFC 6928; one segment if the SYN was lost (RFC 5681 §3.1).
+        f.cwnd = if f.bits.retries() > 0 { mss } else { (initwnd * mss).min((initwnd * 1460).max(2 * mss)) };
+        f.bits.set_retries(0);
+        f.bits.clear(Bits::RTX | Bits::HEAD | Bits::TIMING);
+        f.bits.set_state(State::Established);
+        self.core.counters(flow).established += 1;
+        self.start_idle(now, flow);
+        self.core.enqueue(flow);
+        self.tell(now, flow, Event::Established);
+        self.aborted(now, flow)
+    }
+
+    /// Breaks if the application has aborted: the flow is gone then.
+    #[inline]
+    fn aborted(&mut self, now: Nanos, flow: u32) -> ControlFlow<()> {
+        if self.core.flows[flow].bits.has(Bits::ABORT) {
+            self.finish(now, flow, Reason::Aborted);
+            return DONE;
+        }
+        GO_ON
+    }
+
+    // §3.10.7.4, other states.
+    fn arrives_otherwise(
+        &mut self,
+        now: Nanos,
+        flow: u32,
+        segment: &Segment<'_>,
+        mut seq: u32,
+        payload: &[u8],
+        mut flags: u8,
+    ) -> ControlFlow<()> {
+        let state = self.core.flows[flow].tcp_state();
+        let f = &mut self.core.flows[flow];
+        // A SYN that was answered (SYN-RECEIVED): the peer's own SYN-ACK of a simultaneous open brings its ACK; our answer to
+        // a repeated one was lost.
+        if state == State::SynReceived && flags & SYN != 0 && seq.wrapping_add(1) == f.rcv_nxt {
+            if flags & ACK != 0 {
+                (seq, flags) = (f.rcv_nxt, flags & !SYN);
+            } else if flags & RST == 0 {
+                f.bits.set(Bits::HEAD);
+                self.core.counters(flow).duplicate_segments += 1;
+                self.core.enqueue(flow);
+                return GO_ON;
+            }
+        }
+        // RFC 7323 §5.3: R1 before all else.
+        if f.bits.has(Bits::TIMESTAMPS) {
+            let rst = flags & RST != 0;
+            match segment.options.timestamps {
+                Some((value, _)) if lt(value, f.ts_recent) && !rst => {
+                    self.core.counters(flow).paws_drops += 1;
+                    self.answer_with_ack(now, flow, !payload.is_empty());
+                    return GO_ON;
+                }
+                // Where they are agreed, each segment has them (§3.2); a RST need not.
+                None if !rst => {
+                    self.core.counters(flow).unexpected += 1;
+                    return GO_ON;
+                }
+                _ => (),
+            }
+        }
+        // First, the sequence number.
+        let f = &self.core.flows[flow];
+        let len = payload.len() as u32 + u32::from(flags & SYN != 0) + u32::from(flags & FIN != 0);
+        let window = f.rcv_adv.wrapping_sub(f.rcv_nxt);
+        let inside = |at: u32| at.wrapping_sub(f.rcv_nxt) < window;
+        let acceptable = match (len, window) {
+            (0, 0) => seq == f.rcv_nxt,
+            (0, _) => inside(seq),
+            // What begins inside of it or reaches into it; octets of a window that is closed were taken if they are next.
+            (_, 0) => false,
+            _ => {
+                inside(seq)
+                    || inside(seq.wrapping_add(len - 1))
+                    || (le(seq, f.rcv_nxt) && lt(f.rcv_nxt, seq.wrapping_add(len)))
+            }
+        };
+        if !acceptable {
+            let old = le(seq.wrapping_add(len), f.rcv_nxt);
+            // With its window closed, all ACKs, URGs and RSTs count (§3.10.7.4, "special allowance").
+            let only_window = window == 0 && seq == f.rcv_nxt;
+            if !only_window {
+                let counters = self.core.counters(flow);
+                *(if old { &mut counters.duplicate_segments } else { &mut counters.out_of_window }) += 1;
+                if flags & RST == 0 {
+                    self.answer_with_ack(now, flow, !payload.is_empty());
+                    if state == State::TimeWait && flags & FIN != 0 {
+                        self.start_time_wait(now, flow);
+                    }
+                } else {
+                    self.core.counters(flow).resets_in += 1;
+                    self.core.counters(flow).resets_ignored += 1;
+                }
+                return GO_ON;
+            }
+        }
+        // TS.Recent (RFC 7323 §4.3, R3): of what is at Last.ACK.sent or before it, and nothing between is unanswered.
+        if let Some((value, _)) = segment.options.timestamps {
+            let f = &mut self.core.flows[flow];
+            if f.bits.has(Bits::TIMESTAMPS)
+                && le(seq, f.rcv_nxt)
+                && !f.bits.has(Bits::ACK_NOW | Bits::ACK_LATER)
+                && le(f.ts_recent, value)
+            {
+                f.ts_recent = value;
+            }
+        }
+        // Second, the RST (RFC 5961 §3.2).
+        if flags & RST != 0 {
+            self.core.counters(flow).resets_in += 1;
+            if seq != self.core.flows[flow].rcv_nxt {
+                self.core.counters(flow).resets_ignored += 1;
+                self.challenge(now, flow);
+                return GO_ON;
+            }
+            match state {
+                State::SynReceived => self.finish(now, flow, Reason::Refused),
+                // TIME-WAIT assassination (RFC 1337): it stays.
+                State::TimeWait => return GO_ON,
+                // Both have sent their FIN: it ended, if not as it should.
+                _ => self.finish(now, flow, Reason::Reset),
+            }
+            return DONE;
+        }
+        // Fourth, the SYN (RFC 5961 §4.2).
+        if flags & SYN != 0 {
+            self.core.counters(flow).unexpected += 1;
+            self.challenge(now, flow);
+            return GO_ON;
+        }
+        // Fifth, the ACK.
+        if flags & ACK == 0 {
+            self.core.counters(flow).unexpected += 1;
+            return GO_ON;
+        }
+        if state == State::SynReceived {
+            let f = &mut self.core.flows[flow];
+            if segment.ack != f.snd_nxt {
+                let (class, key) = (ClassId(f.class), self.core.key(flow));
+                self.core.counters(flow).acks_too_far += 1;
+                self.core.answer_tcp(class, &key, segment.ack, None, RST);
+                return GO_ON;
+            }
+            f.snd_una = segment.ack;
+            let shift = f.bits.wscale().unwrap_or(0);
+            f.snd_wnd = u32::from(segment.window) << shift;
+            self.sample_syn(now, flow, true);
+            self.establish(now, flow)?;
+        } else {
+            self.ack(now, flow, segment, seq)?;
+        }
+        if segment.marked && self.core.flows[flow].bits.has(Bits::ECN) {
+            self.core.flows[flow].bits.set(Bits::ECE);
+            self.core.counters(flow).ecn_marks += 1;
+        }
+        if flags & CWR != 0 && !segment.marked {
+            self.core.flows[flow].bits.clear(Bits::ECE);
+        }
+        // A peer that is alive: keepalive, FIN-WAIT-2 and the like begin anew.
+        self.restart_idle_tcp(now, flow);
+        // Seventh, the segment's text; eighth, the FIN. (Sixth, URG: what is urgent is text like any other.)
+        if payload.is_empty() && flags & FIN == 0 {
+            return GO_ON;
+        }
+        // What does not fit the window when that is closed.
+        if !acceptable {
+            self.core.counters(flow).out_of_window += 1;
+            self.answer_with_ack(now, flow, true);
+            return GO_ON;
+        }
+        self.text(now, flow, seq, payload, flags & FIN != 0)
+    }
+
+    /// Fifth: ACK in the states behind SYN-RECEIVED.
+    fn ack(&mut self, now: Nanos, flow: u32, segment: &Segment<'_>, seq: u32) -> ControlFlow<()> {
+        let f = &mut self.core.flows[flow];
+        let ack = segment.ack;
+        // RFC 5961 §5.2: what acknowledges more than was sent, or is far too old.
+        let far = lt(f.snd_nxt, ack);
+        if far || lt(ack, f.snd_una.wrapping_sub(f.snd_wnd.max(1 << 16))) {
+            self.core.counters(flow).acks_too_far += 1;
+            self.challenge(now, flow);
+            return DONE;
+        }
+        let shift = f.bits.wscale().unwrap_or(0);
+        let window = u32::from(segment.window) << shift;
+        let advances = lt(f.snd_una, ack);
+        let flight = f.flight();
+        // RFC 5681 §2: it says nothing new.
+        let duplicate = ack == f.snd_una
+            && flight > 0
+            && segment.payload.is_empty()
+            && !segment.has(FIN)
+            && window == f.snd_wnd
+            && !f.bits.has(Bits::PERSIST);
+        // A newer segment's window; without SND.WL1: one that acknowledges more, is not old, or opens it.
+        let was = f.snd_wnd;
+        if advances || (ack == f.snd_una && (le(f.rcv_nxt, seq) || window > f.snd_wnd)) {
+            f.snd_wnd = window;
+            if window == 0 && was > 0 {
+                self.core.counters(flow).zero_windows_in += 1;
+            }
+        }
+        let f = &mut self.core.flows[flow];
+        if f.bits.has(Bits::PERSIST) {
+            // It answers: that may go on for ever.
+            f.bits.set_dupacks(0);
+            if f.snd_wnd > 0 {
+                f.bits.clear(Bits::PERSIST | Bits::RTX);
+                f.bits.set_retries(0);
+            }
+        }
+        if f.snd_wnd > was || f.snd_wnd > 0 && flight == 0 {
+            self.core.enqueue(flow);
+        }
+        let told = if self.core.flows[flow].bits.has(Bits::SACK) && segment.options.sacks > 0 {
+            self.note_sack(flow, segment)
+        } else {
+            false
+        };
+        if segment.has(ECE) && advances {
+            self.ecn_reduce(now, flow);
+        }
+        if advances {
+            self.advance_una(now, flow, segment, flight)?;
+        } else if duplicate {
+            self.core.counters(flow).duplicate_acks += 1;
+            if !self.core.flows[flow].bits.has(Bits::SACK) || told {
+                self.duplicate_ack(now, flow);
+            }
+        }
+        GO_ON
+    }
+
+    fn advance_una(&mut self, now: Nanos, flow: u32, segment: &Segment<'_>, flight: u32) -> ControlFlow<()> {
+        let ack = segment.ack;
+        let f = &mut self.core.flows[flow];
+        let acked = ack.wrapping_sub(f.snd_una);
+        f.snd_una = ack;
+        let state = f.tcp_state();
+        let fin_sent = matches!(state, State::FinWait1 | State::Closing | State::LastAck);
+        let fin_acked = fin_sent && ack == f.snd_nxt;
+        let octets = acked - u32::from(fin_acked);
+        f.bits.set_retries(0);
+        // Round-trip time: by timestamps (RFC 7323 §4.1), or of the one segment that is timed (Karn).
+        let sample = if f.bits.has(Bits::TIMESTAMPS) {
+            segment.options.timestamps.filter(|(_, echo)| *echo != 0).map(|(_, echo)| stamp(now).wrapping_sub(echo))
+        } else if f.bits.has(Bits::TIMING) && le(f.ts_recent, ack) {
+            f.bits.clear(Bits::TIMING);
+            Some(u32::from((stamp(now) as u16).wrapping_sub(f.rtt_sent)))
+        } else {
+            None
+        };
+        // A clock that ran back is no clock.
+        if let Some(ms) = sample.filter(|ms| *ms < 1 << 20) {
+            self.sample(flow, (ms * 1049).max(524));
+        }
+        self.core.drop_pieces(flow, ack);
+        self.congestion_ack(now, flow, acked, flight);
+        let rto = self.core.rto(flow);
+        let f = &mut self.core.flows[flow];
+        if f.flight() == 0 {
+            f.bits.clear(Bits::RTX);
+            self.start_idle(now, flow);
+        } else {
+            // RFC 6298 §5.3.
+            self.core.start_rtx(now, flow, rto);
+        }
+        if self.core.stream_end(flow) != self.core.flows[flow].snd_nxt || self.core.flows[flow].flight() > 0 {
+            self.core.enqueue(flow);
+        }
+        if octets > 0 {
+            let counters = self.core.counters(flow);
+            counters.acked += u64::from(octets);
+            let all = self.core.flows[flow].piece.len == 0;
+            self.tell(now, flow, Event::Acknowledged { octets, all });
+            self.aborted(now, flow)?;
+        }
+        if fin_acked {
+            match state {
+                State::FinWait1 => {
+                    self.core.flows[flow].bits.set_state(State::FinWait2);
+                    self.start_idle(now, flow);
+                }
+                State::Closing => return self.time_wait_begins(now, flow),
+                State::LastAck => {
+                    self.finish(now, flow, Reason::Closed);
+                    return DONE;
+                }
+                _ => unreachable!("a FIN is sent in these states"),
+            }
+        }
+        GO_ON
+    }
+
+    /// Seventh and eighth: `payload` at `seq`, perhaps with a FIN behind it. At least one of its numbers is in the window.
+    fn text(&mut self, now: Nanos, flow: u32, seq: u32, payload: &[u8], fin: bool) -> ControlFlow<()> {
+        let f = &self.core.flows[flow];
+        if matches!(f.tcp_state(), State::CloseWait | State::Closing | State::LastAck | State::TimeWait) {
+            // The peer had said that there is no more.
+            self.core.counters(flow).duplicate_segments += 1;
+            self.answer_with_ack(now, flow, true);
+            return GO_ON;
+        }
+        let (rcv_nxt, edge) = (f.rcv_nxt, f.rcv_adv);
+        // The part that is new and in the window.
+        let old = (distance(seq, rcv_nxt) as usize).min(payload.len());
+        let room = distance(max(seq, rcv_nxt), edge) as usize;
+        let new = &payload[old..];
+        let fits = new.len() <= room;
+        let new = &new[..new.len().min(room)];
+        let at = seq.wrapping_add(old as u32);
+        let fin_at = (fin && fits).then(|| seq.wrapping_add(payload.len() as u32));
+        if lt(rcv_nxt, at) {
+            self.out_of_order(flow, at, new, fin_at);
+            return GO_ON;
+        }
+        if new.is_empty() && fin_at.is_none() {
+            self.core.counters(flow).duplicate_segments += 1;
+            self.ack_now(flow);
+            return GO_ON;
+        }
+        if !new.is_empty() {
+            self.deliver(now, flow, new)?;
+        }
+        let mut fin_at = fin_at;
+        let fills = self.core.extra_ref(flow).is_some_and(|e| !e.ahead.is_empty());
+        if fills {
+            while let Some((old, octets)) = self.take_ahead(flow) {
+                self.deliver(now, flow, &octets[old..])?;
+            }
+            fin_at = fin_at.or(self.core.extra_ref(flow).and_then(|e| e.ahead.fin()));
+        }
+        // Two segments (RFC 9293 §3.8.6.3), or one that fills a gap, are acknowledged at once.
+        let class = self.core.class(flow);
+        let (delay, f) = (class.delayed_ack, &self.core.flows[flow]);
+        if fills || delay == 0 || f.bits.has(Bits::ACK_LATER) || payload.len() >= 2 * usize::from(f.mss) {
+            self.ack_now(flow);
+        } else if !f.bits.has(Bits::ACK_NOW) {
+            let f = &mut self.core.flows[flow];
+            f.ack_at = (tick(now).wrapping_add(delay + 1)) as u16;
+            f.bits.set(Bits::ACK_LATER);
+        }
+        if fin_at == Some(self.core.flows[flow].rcv_nxt) {
+            return self.fin(now, flow);
+        }
+        GO_ON
+    }
+
+    #[inline]
+    fn deliver(&mut self, now: Nanos, flow: u32, octets: &[u8]) -> ControlFlow<()> {
+        let f = &mut self.core.flows[flow];
+        f.rcv_nxt = f.rcv_nxt.wrapping_add(octets.len() as u32);
+        self.core.counters(flow).delivered += octets.len() as u64;
+        self.tell(now, flow, Event::Received(octets));
+        self.aborted(now, flow)
+    }
+
+    fn out_of_order(&mut self, flow: u32, at: u32, octets: &[u8], fin_at: Option<u32>) {
+        let class = self.core.class(flow);
+        let limit = u64::from(class.tunables.reassembly);
+        // Of the stack's room this flow may have what it has and what is left.
+        let left = self.core.settings.reassembly.saturating_sub(self.core.ahead);
+        let ahead = &mut self.core.make_extra(flow).ahead;
+        let before = ahead.cost();
+        let dropped = ahead.insert(at, octets, limit.min(u64::from(before) + left) as u32);
+        let after = ahead.cost();
+        // Behind what was dropped a FIN is of no use.
+        if let Some(fin_at) = fin_at
+            && dropped == 0
+        {
+            ahead.note_fin(fin_at);
+        }
+        self.core.ahead += u64::from(after - before);
+        let counters = self.core.counters(flow);
+        counters.out_of_order += 1;
+        counters.out_of_order_octets += octets.len() as u64;
+        counters.reassembly_drops += dropped as u64;
+        // RFC 5681 §4.2: at once.
+        self.ack_now(flow);
+    }
+
+    fn take_ahead(&mut self, flow: u32) -> Option<(usize, Vec<u8>)> {
+        let rcv_nxt = self.core.flows[flow].rcv_nxt;
+        let extra = self.core.extra(flow)?;
+        let before = extra.ahead.cost();
+        let taken = extra.ahead.take(rcv_nxt);
+        let freed = before - extra.ahead.cost();
+        self.core.ahead -= u64::from(freed);
+        taken
+    }
+
+    // Eighth, the FIN.
+    fn fin(&mut self, now: Nanos, flow: u32) -> ControlFlow<()> {
+        let f = &mut self.core.flows[flow];
+        f.rcv_nxt = f.rcv_nxt.wrapping_add(1);
+        // It needs no room: where the window was full, it grows by the one.
+        f.rcv_adv = max(f.rcv_adv, f.rcv_nxt);
+        let state = f.tcp_state();
+        let all_acked = f.flight() == 0;
+        let next = match state {
+            State::Established | State::SynReceived => State::CloseWait,
+            State::FinWait1 => State::Closing,
+            state => state,
+        };
+        f.bits.set_state(next);
+        self.ack_now(flow);
+        self.tell(now, flow, Event::PeerClosed);
+        self.aborted(now, flow)?;
+        match state {
+            State::FinWait2 => self.time_wait_begins(now, flow),
+            State::FinWait1 if all_acked => self.time_wait_begins(now, flow),
+            _ => GO_ON,
+        }
+    }
+
+    /// Both have closed: for the application the flow is gone, its record waits.
+    fn time_wait_begins(&mut self, now: Nanos, flow: u32) -> ControlFlow<()> {
+        let time_wait = self.core.class(flow).tunables.time_wait;
+        self.tell_gone(now, flow, Reason::Closed);
+        if time_wait == Nanos::ZERO {
+            if self.core.flows[flow].bits.has(Bits::ACK_NOW | Bits::ACK_LATER) {
+                let f = &self.core.flows[flow];
+                let (class, seq, ack) = (ClassId(f.class), f.snd_nxt, f.rcv_nxt);
+                self.core.last_ack(flow, class, seq, ack);
+            }
+            self.core.release(flow);
+            return DONE;
+        }
+        self.core.release_extra(flow);
+        let f = &mut self.core.flows[flow];
+        f.bits.set_state(State::TimeWait);
+        f.bits.clear(Bits::APP | Bits::HEAD | Bits::PROBE | Bits::PERSIST);
+        self.core.active -= 1;
+        self.core.time_wait += 1;
+        let counters = self.core.counters(flow);
+        counters.active -= 1;
+        counters.time_wait += 1;
+        self.start_time_wait(now, flow);
+        GO_ON
+    }
+
+    fn start_time_wait(&mut self, now: Nanos, flow: u32) {
+        let wait = ticks(self.core.class(flow).tunables.time_wait);
+        self.core.start_rtx(now, flow, wait);
+    }
+
+    /// The timer that runs while nothing is under way.
+    pub(crate) fn start_idle(&mut self, now: Nanos, flow: u32) {
+        let tunables = &self.core.class(flow).tunables;
+        let wait = match self.core.flows[flow].tcp_state() {
+            State::FinWait2 => tunables.fin_wait,
+            _ => tunables.keepidle,
+        };
+        if wait > Nanos::ZERO {
+            let wait = ticks(wait);
+            self.core.start_rtx(now, flow, wait);
+        }
+    }
+
+    #[inline]
+    fn restart_idle_tcp(&mut self, now: Nanos, flow: u32) {
+        let f = &mut self.core.flows[flow];
+        if f.flight() == 0 && f.bits.has(Bits::RTX) && !f.bits.has(Bits::PERSIST) && f.tcp_state() != State::TimeWait {
+            f.bits.set_retries(0);
+            self.start_idle(now, flow);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn ack_now(&mut self, flow: u32) {
+        self.core.flows[flow].bits.set(Bits::ACK_NOW);
+        self.core.enqueue(flow);
+    }
+
+    /// An ACK for what was not acceptable: at once for octets, else as often as is allowed.
+    fn answer_with_ack(&mut self, now: Nanos, flow: u32, octets: bool) {
+        if octets || self.core.may_challenge(now) {
+            self.ack_now(flow);
+        } else {
+            self.core.counters(flow).acks_limited += 1;
+        }
+    }
+
+    fn challenge(&mut self, now: Nanos, flow: u32) {
+        if self.core.may_challenge(now) {
+            self.core.counters(flow).challenge_acks += 1;
+            self.ack_now(flow);
+        } else {
+            self.core.counters(flow).acks_limited += 1;
+        }
+    }
+
+    /// A round-trip time, microseconds.
+    fn sample(&mut self, flow: u32, us: u32) {
+        let f = &mut self.core.flows[flow];
+        let (srtt, rttvar) = congestion::smooth(f.srtt.micros(), f.rttvar.micros(), us);
+        (f.srtt, f.rttvar) = (Duration::from_micros(srtt), Duration::from_micros(rttvar));
+    }
+
+    /// Blocks of the option that can be; whether they say something new.
+    fn note_sack(&mut self, flow: u32, segment: &Segment<'_>) -> bool {
+        let f = &self.core.flows[flow];
+        let (una, nxt) = (max(f.snd_una, segment.ack), f.snd_nxt);
+        let mut told = false;
+        for &(left, right) in &segment.options.sack[..usize::from(segment.options.sacks)] {
+            // Below SND.UNA it is a D-SACK (RFC 2883) or old.
+            if lt(left, right) && lt(una, left) && le(right, nxt) {
+                told |= self.core.make_extra(flow).sacked.insert(left, right);
+            }
+        }
+        told
+    }
+}
+
+/// The clock of timestamps: 2^20 ns, 1.05 ms. Not 0, which says that there is none.
+#[inline]
+pub(crate) fn stamp(now: Nanos) -> u32 {
+    ((now.0 >> 20) as u32).max(1)
+}

@@ -1,0 +1,116 @@
+//! How fast: congestion windows (RFC 5681, 9438) and round-trip times (RFC 6298).
+
+use squall_units::Nanos;
+
+/// RFC 9438 §4.1.2: octets of a cubic curve, in segments and seconds.
+const C: f64 = 0.4;
+const BETA: f64 = 0.7;
+
+/// State of CUBIC (RFC 9438 §4.1), windows in octets.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Cubic {
+    w_max: f64,
+    /// Window at the last reduction.
+    prior: f64,
+    /// When this epoch of congestion avoidance began; its K, seconds.
+    epoch: Option<(Nanos, f64)>,
+    w_est: f64,
+}
+
+impl Cubic {
+    /// The new threshold after a loss or a mark at `flight` octets under way (RFC 9438 §4.6, 4.7).
+    pub fn reduce(&mut self, cwnd: u32, flight: u32, mss: u32) -> u32 {
+        let cwnd = f64::from(cwnd);
+        // Fast convergence: it was less than last time, somebody else wants some.
+        self.w_max = if cwnd < self.w_max { cwnd * (1.0 + BETA) / 2.0 } else { cwnd };
+        self.prior = cwnd;
+        self.epoch = None;
+        ((f64::from(flight) * BETA) as u32).max(2 * mss)
+    }
+
+    /// The window after `acked` more octets in congestion avoidance (RFC 9438 §4.2 to 4.5).
+    pub fn grow(&mut self, now: Nanos, cwnd: u32, acked: u32, mss: u32, rtt: Nanos) -> u32 {
+        let (window, segment) = (f64::from(cwnd), f64::from(mss));
+        let (begun, k) = *self.epoch.get_or_insert_with(|| {
+            self.w_est = window;
+            self.w_max = self.w_max.max(window);
+            (now, ((self.w_max - window) / segment / C).cbrt())
+        });
+        let t = now.saturating_sub(begun).as_secs_f64();
+        let curve = |t: f64| (C * (t - k).powi(3)) * segment + self.w_max;
+        let alpha = if self.w_est >= self.prior { 1.0 } else { 3.0 * (1.0 - BETA) / (1.0 + BETA) };
+        self.w_est += alpha * f64::from(acked) * segment / window;
+        let target = curve(t + rtt.as_secs_f64()).clamp(window, 1.5 * window);
+        let grown = window + (target - window) * f64::from(acked) / window;
+        // Never behind what Reno would have.
+        (if curve(t) < self.w_est { self.w_est.max(window) } else { grown }) as u32
+    }
+}
+
+/// Half of what is under way (RFC 5681 §3.1, equation 4).
+pub(crate) fn reno_reduce(flight: u32, mss: u32) -> u32 {
+    (flight / 2).max(2 * mss)
+}
+
+/// A segment a round trip (RFC 5681 §3.1), by octets acknowledged.
+pub(crate) fn reno_grow(cwnd: u32, acked: u32, mss: u32) -> u32 {
+    let more = (u64::from(acked.min(cwnd)) * u64::from(mss) / u64::from(cwnd.max(1))) as u32;
+    cwnd.saturating_add(more.max(1))
+}
+
+/// Smoothed round-trip time and its variation, microseconds (RFC 6298 §2); `srtt` 0: none yet.
+pub(crate) fn smooth(srtt: u32, rttvar: u32, sample: u32) -> (u32, u32) {
+    let sample = sample.max(1);
+    if srtt == 0 {
+        return (sample, sample / 2);
+    }
+    let rttvar = rttvar - rttvar / 4 + srtt.abs_diff(sample) / 4;
+    let srtt = srtt - srtt / 8 + sample / 8;
+    (srtt.max(1), rttvar)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cubic_comes_back_to_where_it_was_after_k_seconds() {
+        let mss = 1000;
+        let mut cubic = Cubic::default();
+        let mut cwnd = 100_000;
+        cwnd = cubic.reduce(cwnd, cwnd, mss);
+        assert_eq!(cwnd, 70_000);
+        // K = cbrt(30 / 0.4) = 4.217 s. A window is acknowledged each 100 ms.
+        let rtt = Nanos(100_000_000);
+        let mut at = Nanos::ZERO;
+        let mut first_over = None;
+        for _ in 0..60 {
+            for _ in 0..cwnd / mss {
+                cwnd = cubic.grow(at, cwnd, mss, mss, rtt);
+            }
+            at = at + rtt;
+            if cwnd >= 99_500 && first_over.is_none() {
+                first_over = Some(at);
+            }
+        }
+        let reached = first_over.unwrap().as_secs_f64();
+        assert!((3.0..4.6).contains(&reached), "{reached}");
+        assert!(cwnd > 100_000);
+    }
+
+    #[test]
+    fn reno_grows_by_a_segment_a_round_trip() {
+        let mut cwnd = 10_000;
+        for _ in 0..10 {
+            cwnd = reno_grow(cwnd, 1000, 1000);
+        }
+        assert!((10_900..=11_000).contains(&cwnd), "{cwnd}");
+        assert_eq!((reno_reduce(10_000, 1000), reno_reduce(3000, 1000)), (5000, 2000));
+    }
+
+    #[test]
+    fn the_first_sample_is_the_round_trip_time_and_later_ones_move_it() {
+        assert_eq!(smooth(0, 0, 800), (800, 400));
+        assert_eq!(smooth(800, 400, 1600), (900, 500));
+    }
+}

@@ -1,0 +1,653 @@
+//! What the stack keeps: flows and how they are found, timers, classes, what waits to leave.
+
+use std::collections::VecDeque;
+
+use squall_units::Nanos;
+
+use crate::{
+    ClassId, Counters, FlowId, Piece, SendError, Settings, Strays, Tunables, Tuple,
+    extra::Extra,
+    flow::{Bits, Flow, NO_EXTRA, State},
+    hash,
+    packet::{
+        ACK, Addresses, ICMP, ICMP6, IPV4, IPV6, Key, RST, TCP, TCP_HEADER, TcpHeader, UDP_HEADER, ip_len, put16,
+        write_ip, write_tcp,
+    },
+    seq::{self, le, lt},
+    table::Table,
+    wheel::{Link, Links, Wheel, tick, ticks},
+};
+
+/// Answers to packets of no flow that may wait.
+const MAX_ANSWERS: usize = 4096;
+
+/// Outstanding octets at most: a quarter of the sequence space.
+const MAX_OUTSTANDING: u32 = 1 << 30;
+
+pub(crate) struct Core<S> {
+    pub flows: Slab<S>,
+    /// First of the list of free records.
+    free: u32,
+    pub table: Table,
+    pub wheel: Wheel,
+    pub extras: Vec<Extra>,
+    spare_extras: Vec<u32>,
+    pub addresses6: Vec<(u128, u128)>,
+    spare_addresses6: Vec<u32>,
+    /// Flows that have something to send, in their order. A flow that went may still stand here: [`Bits::QUEUED`] tells.
+    pub queue: VecDeque<u32>,
+    pub answers: VecDeque<Answer>,
+    pub classes: Vec<Class>,
+    pub strays: Strays,
+    pub settings: Settings,
+    /// Octets that wait out of order, of all flows.
+    pub ahead: u64,
+    pub ip_id: u16,
+    /// Since when challenge ACKs are counted, and how many.
+    challenges: (Nanos, u32),
+    /// Flows not in TIME-WAIT.
+    pub active: u32,
+    pub time_wait: u32,
+}
+
+pub(crate) struct Slab<S>(pub Vec<Flow<S>>);
+
+impl<S> std::ops::Index<u32> for Slab<S> {
+    type Output = Flow<S>;
+    #[inline]
+    fn index(&self, flow: u32) -> &Flow<S> {
+        &self.0[flow as usize]
+    }
+}
+
+impl<S> std::ops::IndexMut<u32> for Slab<S> {
+    #[inline]
+    fn index_mut(&mut self, flow: u32) -> &mut Flow<S> {
+        &mut self.0[flow as usize]
+    }
+}
+
+impl<S> Links for Slab<S> {
+    #[inline]
+    fn link(&mut self, flow: u32) -> &mut Link {
+        &mut self.0[flow as usize].link
+    }
+}
+
+/// A class of flows: how they behave, in ticks where that is time, and what they did.
+pub(crate) struct Class {
+    pub tunables: Tunables,
+    pub counters: Counters,
+    /// Receive window, octets that the window field can say.
+    pub window: u32,
+    pub rto_initial: u32,
+    pub rto_min: u32,
+    pub rto_max: u32,
+    pub delayed_ack: u32,
+}
+
+impl Class {
+    pub fn new(tunables: Tunables) -> Self {
+        let scale = tunables.wscale.unwrap_or(0);
+        Self {
+            // What is not a multiple of the scale would shrink by rounding (RFC 7323 §2.4).
+            window: (tunables.window >> scale).max(1) << scale,
+            rto_initial: ticks(tunables.rto_initial),
+            rto_min: ticks(tunables.rto_min),
+            rto_max: ticks(tunables.rto_max),
+            delayed_ack: ticks(tunables.delayed_ack),
+            tunables,
+            counters: Counters::default(),
+        }
+    }
+}
+
+/// A packet that needs no flow to be sent.
+pub(crate) struct Answer {
+    pub class: ClassId,
+    pub tuple: Tuple,
+    pub len: u8,
+    pub octets: [u8; 104],
+}
+
+const NONE: u32 = u32::MAX;
+
+impl<S: Copy + Default> Core<S> {
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            flows: Slab(Vec::with_capacity(settings.flows as usize)),
+            free: NONE,
+            table: Table::new(settings.flows),
+            wheel: Wheel::new(),
+            extras: Vec::new(),
+            spare_extras: Vec::new(),
+            addresses6: Vec::new(),
+            spare_addresses6: Vec::new(),
+            queue: VecDeque::new(),
+            answers: VecDeque::new(),
+            classes: Vec::new(),
+            strays: Strays::default(),
+            settings,
+            ahead: 0,
+            ip_id: 0,
+            challenges: (Nanos::ZERO, 0),
+            active: 0,
+            time_wait: 0,
+        }
+    }
+
+    #[inline]
+    pub fn class_mut(&mut self, flow: u32) -> &mut Class {
+        &mut self.classes[usize::from(self.flows[flow].class)]
+    }
+
+    #[inline]
+    pub fn class(&self, flow: u32) -> &Class {
+        &self.classes[usize::from(self.flows[flow].class)]
+    }
+
+    #[inline]
+    pub fn counters(&mut self, flow: u32) -> &mut Counters {
+        &mut self.class_mut(flow).counters
+    }
+
+    pub fn memory(&self) -> usize {
+        let extras: usize = self.extras.iter().map(|e| size_of::<Extra>() + e.capacity()).sum();
+        self.flows.0.len() * size_of::<Flow<S>>()
+            + self.table.memory()
+            + extras
+            + self.addresses6.capacity() * size_of::<(u128, u128)>()
+            + (self.queue.capacity() + self.spare_extras.capacity() + self.spare_addresses6.capacity()) * 4
+    }
+
+    // Finding flows.
+
+    #[inline]
+    pub fn hash(&self, key: &Key) -> u32 {
+        let ports = u64::from(key.local_port) << 32 | u64::from(key.remote_port) << 16 | u64::from(key.udp);
+        let fast = |a, b| hash::fast(self.settings.key, a, b);
+        match key.addresses {
+            Addresses::V4 { local, remote } => fast(u64::from(local) << 32 | u64::from(remote), ports),
+            Addresses::V6 { local, remote } => {
+                let half = |a: u128| u64::from(fast((a >> 64) as u64, a as u64));
+                fast(half(local) << 32 | half(remote), ports | 1 << 63)
+            }
+        }
+    }
+
+    #[inline]
+    pub fn find(&self, hash: u32, key: &Key) -> Option<u32> {
+        self.table.find(hash, |flow| self.is(flow, key))
+    }
+
+    #[inline]
+    fn is(&self, flow: u32, key: &Key) -> bool {
+        let f = &self.flows[flow];
+        if (f.local_port, f.remote_port) != (key.local_port, key.remote_port)
+            || (f.tcp_state() == State::Udp) != key.udp
+        {
+            return false;
+        }
+        match key.addresses {
+            Addresses::V4 { local, remote } => !f.bits.has(Bits::V6) && (f.local, f.remote) == (local, remote),
+            Addresses::V6 { .. } => f.bits.has(Bits::V6) && self.addresses(flow) == key.addresses,
+        }
+    }
+
+    #[inline]
+    pub fn addresses(&self, flow: u32) -> Addresses {
+        let f = &self.flows[flow];
+        if f.bits.has(Bits::V6) {
+            let (local, remote) = self.addresses6[f.remote as usize];
+            Addresses::V6 { local, remote }
+        } else {
+            Addresses::V4 { local: f.local, remote: f.remote }
+        }
+    }
+
+    #[inline]
+    pub fn key(&self, flow: u32) -> Key {
+        let f = &self.flows[flow];
+        Key {
+            addresses: self.addresses(flow),
+            local_port: f.local_port,
+            remote_port: f.remote_port,
+            udp: f.tcp_state() == State::Udp,
+        }
+    }
+
+    // Making and ending them.
+
+    /// A record for a flow that is not in the table yet; `None`: full.
+    pub fn allocate(&mut self, class: ClassId, key: &Key, hash: u32, tcp_state: State, state: S) -> Option<u32> {
+        let flow = if self.free != NONE {
+            let flow = self.free;
+            self.free = self.flows[flow].link.next;
+            self.flows[flow] = Flow::new();
+            flow
+        } else if self.flows.0.len() < self.settings.flows as usize {
+            self.flows.0.push(Flow::new());
+            self.flows.0.len() as u32 - 1
+        } else {
+            return None;
+        };
+        let mss = self.classes[usize::from(class.0)].tunables.mss;
+        let f = &mut self.flows.0[flow as usize];
+        (f.local_port, f.remote_port, f.class, f.state) = (key.local_port, key.remote_port, class.0, state);
+        f.bits.set_state(tcp_state);
+        match key.addresses {
+            Addresses::V4 { local, remote } => (f.local, f.remote, f.mss) = (local, remote, mss),
+            Addresses::V6 { local, remote } => {
+                f.bits.set(Bits::V6);
+                f.mss = mss - (IPV6 - IPV4) as u16;
+                f.remote = match self.spare_addresses6.pop() {
+                    Some(place) => {
+                        self.addresses6[place as usize] = (local, remote);
+                        place
+                    }
+                    None => {
+                        self.addresses6.push((local, remote));
+                        self.addresses6.len() as u32 - 1
+                    }
+                };
+            }
+        }
+        self.table.insert(hash, flow);
+        self.active += 1;
+        self.classes[usize::from(class.0)].counters.active += 1;
+        Some(flow)
+    }
+
+    /// Takes the flow out of everything; its record is free.
+    pub fn release(&mut self, flow: u32) {
+        let hash = self.hash(&self.key(flow));
+        self.table.remove(hash, flow);
+        self.wheel.remove(&mut self.flows, flow);
+        self.release_extra(flow);
+        let f = &mut self.flows[flow];
+        if f.bits.has(Bits::V6) {
+            self.spare_addresses6.push(f.remote);
+        }
+        let waits = f.tcp_state() == State::TimeWait;
+        f.bits = Bits::default();
+        f.link.next = std::mem::replace(&mut self.free, flow);
+        if waits {
+            self.time_wait -= 1;
+            self.counters(flow).time_wait -= 1;
+        } else {
+            self.active -= 1;
+            self.counters(flow).active -= 1;
+        }
+    }
+
+    #[inline]
+    pub fn extra(&mut self, flow: u32) -> Option<&mut Extra> {
+        let place = self.flows[flow].extra;
+        (place != NO_EXTRA).then(|| &mut self.extras[place as usize])
+    }
+
+    #[inline]
+    pub fn extra_ref(&self, flow: u32) -> Option<&Extra> {
+        let place = self.flows[flow].extra;
+        (place != NO_EXTRA).then(|| &self.extras[place as usize])
+    }
+
+    pub fn make_extra(&mut self, flow: u32) -> &mut Extra {
+        if self.flows[flow].extra == NO_EXTRA {
+            self.flows[flow].extra = self.spare_extras.pop().unwrap_or_else(|| {
+                self.extras.push(Extra::default());
+                self.extras.len() as u32 - 1
+            });
+        }
+        &mut self.extras[self.flows[flow].extra as usize]
+    }
+
+    pub fn release_extra(&mut self, flow: u32) {
+        let place = std::mem::replace(&mut self.flows[flow].extra, NO_EXTRA);
+        if place != NO_EXTRA {
+            self.ahead -= u64::from(self.extras[place as usize].ahead.cost());
+            self.extras[place as usize].clear();
+            self.spare_extras.push(place);
+        }
+    }
+
+    // What a flow has to send.
+
+    #[inline]
+    pub fn enqueue(&mut self, flow: u32) {
+        let bits = &mut self.flows[flow].bits;
+        if !bits.has(Bits::QUEUED) {
+            bits.set(Bits::QUEUED);
+            self.queue.push_back(flow);
+        }
+    }
+
+    /// One behind the last octet that the application has given.
+    #[inline]
+    pub fn stream_end(&self, flow: u32) -> u32 {
+        let f = &self.flows[flow];
+        if f.piece.len == 0 {
+            return match f.tcp_state() {
+                // Behind a FIN there is nothing.
+                State::FinWait1 | State::Closing | State::LastAck => f.snd_nxt.wrapping_sub(1),
+                _ => f.snd_nxt,
+            };
+        }
+        self.extra_ref(flow).and_then(Extra::end).unwrap_or(f.piece_at.wrapping_add(f.piece.len))
+    }
+
+    pub fn send(&mut self, flow: u32, piece: Piece) -> Result<(), SendError> {
+        let f = &self.flows[flow];
+        let udp = f.tcp_state() == State::Udp;
+        if piece.len == 0 {
+            return Err(SendError::Empty);
+        }
+        if f.bits.has(Bits::CLOSE | Bits::ABORT) || f.tcp_state() == State::Closed {
+            return Err(SendError::Closed);
+        }
+        if udp && piece.len as usize > self.datagram_max(flow) {
+            return Err(SendError::TooLong);
+        }
+        let end = self.stream_end(flow);
+        if end.wrapping_sub(f.snd_una).saturating_add(piece.len) > MAX_OUTSTANDING {
+            return Err(SendError::Full);
+        }
+        let f = &mut self.flows[flow];
+        if f.piece.len == 0 {
+            (f.piece_at, f.piece) = (end, piece);
+        } else {
+            self.make_extra(flow).pieces.push_back((end, piece));
+        }
+        self.enqueue(flow);
+        Ok(())
+    }
+
+    /// Octets of a datagram at most.
+    pub fn datagram_max(&self, flow: u32) -> usize {
+        usize::from(self.flows[flow].mss) + TCP_HEADER - UDP_HEADER
+    }
+
+    /// All pieces that end at `una` or before are done with.
+    #[inline]
+    pub fn drop_pieces(&mut self, flow: u32, una: u32) {
+        let f = &mut self.flows[flow];
+        while f.piece.len > 0 && le(f.piece_at.wrapping_add(f.piece.len), una) {
+            let extra = if f.extra == NO_EXTRA { None } else { Some(&mut self.extras[f.extra as usize]) };
+            match extra.and_then(|e| e.pieces.pop_front()) {
+                Some((at, piece)) => (f.piece_at, f.piece) = (at, piece),
+                None => f.piece.len = 0,
+            }
+        }
+    }
+
+    // Time.
+
+    /// Ticks until a retransmission (RFC 6298).
+    pub fn rto(&self, flow: u32) -> u32 {
+        let (f, class) = (&self.flows[flow], self.class(flow));
+        let srtt = f.srtt.micros();
+        let base = if srtt == 0 {
+            match f.tcp_state() {
+                State::SynSent | State::SynReceived => class.rto_initial,
+                // The SYN was lost, there is no sample (RFC 6298 §5.7).
+                _ => ticks(Nanos(3_000_000_000)).clamp(class.rto_initial, class.rto_max.max(class.rto_initial)),
+            }
+        } else {
+            let us = u64::from(srtt) + u64::from(f.rttvar.micros() * 4).max(1000);
+            ticks(Nanos(us * 1000)).max(class.rto_min)
+        };
+        (u64::from(base) << f.bits.retries()).min(u64::from(class.rto_max)) as u32
+    }
+
+    /// Starts the one of retransmission, persist, keepalive, TIME-WAIT timers that runs, `wait` ticks from now on.
+    #[inline]
+    pub fn start_rtx(&mut self, now: Nanos, flow: u32, wait: u32) {
+        let f = &mut self.flows[flow];
+        // One more: the tick that runs is partly over.
+        f.rtx_at = tick(now).wrapping_add(wait + 1);
+        f.bits.set(Bits::RTX);
+    }
+
+    /// The tick at which the flow's delayed acknowledgement is due.
+    #[inline]
+    fn ack_due(f: &Flow<S>, now: u32) -> u32 {
+        now.wrapping_add(i32::from(f.ack_at.wrapping_sub(now as u16) as i16) as u32)
+    }
+
+    /// Sees to it that the wheel wakes the flow at its next deadline; perhaps earlier.
+    #[inline]
+    pub fn arm(&mut self, now: Nanos, flow: u32) {
+        let f = &self.flows[flow];
+        let clock = tick(now);
+        let mut next = None;
+        let mut earlier = |at: u32| next = Some(next.map_or(at, |n| seq::min(n, at)));
+        if f.bits.has(Bits::RTX) {
+            earlier(f.rtx_at);
+        }
+        if f.bits.has(Bits::APP) {
+            earlier(f.app_at);
+        }
+        if f.bits.has(Bits::ACK_LATER) {
+            earlier(Self::ack_due(f, clock));
+        }
+        let Some(next) = next else { return };
+        if !f.link.is_in() || lt(next, f.link.at) {
+            self.wheel.remove(&mut self.flows, flow);
+            self.wheel.insert(&mut self.flows, flow, next, now);
+        }
+    }
+
+    /// Which of the flow's deadlines are over: retransmission, application, acknowledgement.
+    pub fn due(&self, now: Nanos, flow: u32) -> (bool, bool, bool) {
+        let (f, clock) = (&self.flows[flow], tick(now));
+        (
+            f.bits.has(Bits::RTX) && le(f.rtx_at, clock),
+            f.bits.has(Bits::APP) && le(f.app_at, clock),
+            f.bits.has(Bits::ACK_LATER) && le(Self::ack_due(f, clock), clock),
+        )
+    }
+
+    // Answers.
+
+    /// Whether one more challenge ACK may be sent (RFC 5961 §7).
+    pub fn may_challenge(&mut self, now: Nanos) -> bool {
+        if now.saturating_sub(self.challenges.0) >= Nanos::SECOND || self.challenges.1 == 0 {
+            self.challenges = (now, 0);
+        }
+        let may = self.challenges.1 < self.settings.challenges;
+        self.challenges.1 += u32::from(may);
+        may
+    }
+
+    /// Queues a segment without payload. `class`: whose time to live it has, and who counts it.
+    pub fn answer_tcp(&mut self, class: ClassId, key: &Key, seq: u32, ack: Option<u32>, flags: u8) {
+        let (tos, ttl) = self.ip_fields(class);
+        let ip = ip_len(key.addresses);
+        let mut octets = [0; 104];
+        let packet = &mut octets[..ip + TCP_HEADER];
+        let header = TcpHeader {
+            local_port: key.local_port,
+            remote_port: key.remote_port,
+            seq,
+            ack: ack.unwrap_or(0),
+            flags: flags | if ack.is_some() { ACK } else { 0 },
+            window: 0,
+            options: &[],
+        };
+        write_tcp(&mut packet[ip..], key.addresses, &header, false);
+        self.ip_id = self.ip_id.wrapping_add(1);
+        write_ip(packet, key.addresses, TCP, tos, ttl, self.ip_id);
+        if self.answer(class, key, packet.len(), octets) && flags & RST != 0 {
+            match self.classes.get_mut(usize::from(class.0)) {
+                Some(class) => class.counters.resets_out += 1,
+                None => self.strays.resets_out += 1,
+            }
+        }
+    }
+
+    /// Queues an ICMP port unreachable about `packet`, of which as much is quoted as is needed to know it.
+    pub fn answer_unreachable(&mut self, key: &Key, packet: &[u8]) {
+        let (tos, ttl) = self.ip_fields(ClassId::STRAY);
+        let ip = ip_len(key.addresses);
+        let quote = packet.len().min(ip + 8);
+        let mut octets = [0; 104];
+        let len = ip + 8 + quote;
+        let (protocol, kind, code) = match key.addresses {
+            Addresses::V4 { .. } => (ICMP, 3, 3),
+            Addresses::V6 { .. } => (ICMP6, 1, 4),
+        };
+        let message = &mut octets[ip..len];
+        (message[0], message[1]) = (kind, code);
+        message[8..].copy_from_slice(&packet[..quote]);
+        let pseudo = match key.addresses {
+            Addresses::V4 { .. } => 0,
+            Addresses::V6 { .. } => key.addresses.sum() + u64::from(ICMP6) + message.len() as u64,
+        };
+        let sum = !squall_wire::checksum::fold(pseudo + squall_wire::checksum::sum(message));
+        put16(message, 2, sum);
+        self.ip_id = self.ip_id.wrapping_add(1);
+        write_ip(&mut octets[..len], key.addresses, protocol, tos, ttl, self.ip_id);
+        if self.answer(ClassId::STRAY, key, len, octets) {
+            self.strays.icmp_out += 1;
+        }
+    }
+
+    fn answer(&mut self, class: ClassId, key: &Key, len: usize, octets: [u8; 104]) -> bool {
+        if self.answers.len() >= MAX_ANSWERS {
+            self.strays.answers_dropped += 1;
+            return false;
+        }
+        self.answers.push_back(Answer { class, tuple: key.tuple(), len: len as u8, octets });
+        true
+    }
+
+    fn ip_fields(&self, class: ClassId) -> (u8, u8) {
+        self.classes.get(usize::from(class.0)).map_or((0, 64), |c| (c.tunables.tos, c.tunables.ttl))
+    }
+
+    /// The acknowledgement of a FIN, of a flow that does not wait for its being lost.
+    pub fn last_ack(&mut self, flow: u32, class: ClassId, seq: u32, ack: u32) {
+        let key = self.key(flow);
+        self.answer_tcp(class, &key, seq, Some(ack), 0);
+    }
+
+    /// A reset for a flow that is synchronized (RFC 9293 §3.10.5).
+    pub fn reset(&mut self, flow: u32) {
+        let f = &self.flows[flow];
+        let (class, seq, ack) = (ClassId(f.class), f.snd_nxt, f.rcv_nxt);
+        let key = self.key(flow);
+        self.answer_tcp(class, &key, seq, Some(ack), RST);
+    }
+}
+
+/// A flow in the hands of the application.
+pub struct Socket<'a, S> {
+    pub(crate) core: &'a mut Core<S>,
+    pub(crate) flow: u32,
+    pub(crate) now: Nanos,
+}
+
+impl<S: Copy + Default> Socket<'_, S> {
+    pub fn now(&self) -> Nanos {
+        self.now
+    }
+
+    pub fn id(&self) -> FlowId {
+        FlowId(self.flow)
+    }
+
+    pub fn class(&self) -> ClassId {
+        ClassId(self.core.flows[self.flow].class)
+    }
+
+    pub fn tuple(&self) -> Tuple {
+        self.core.key(self.flow).tuple()
+    }
+
+    /// The application's own.
+    pub fn state(&mut self) -> &mut S {
+        &mut self.core.flows[self.flow].state
+    }
+
+    pub fn tcp_state(&self) -> State {
+        self.core.flows[self.flow].tcp_state()
+    }
+
+    /// The peer began the flow.
+    pub fn is_passive(&self) -> bool {
+        self.core.flows[self.flow].bits.has(Bits::PASSIVE)
+    }
+
+    /// Adds `piece` to what is sent. Before the handshake is done it waits.
+    pub fn send(&mut self, piece: Piece) -> Result<(), SendError> {
+        self.core.send(self.flow, piece)
+    }
+
+    /// Nothing more is sent; what was given before is. The peer's octets still come, until it closes, too.
+    /// A flow whose handshake has not been answered ends at once ([`crate::Reason::Aborted`]).
+    pub fn close(&mut self) {
+        let bits = &mut self.core.flows[self.flow].bits;
+        bits.set(Bits::CLOSE);
+        if bits.state() == State::SynSent {
+            bits.set(Bits::ABORT);
+        }
+        self.core.enqueue(self.flow);
+    }
+
+    /// Ends the flow with a reset; nothing that waits is sent.
+    pub fn abort(&mut self) {
+        if !self.core.flows[self.flow].bits.has(Bits::ABORT) {
+            if !matches!(self.tcp_state(), State::SynSent | State::Udp | State::Closed | State::TimeWait) {
+                self.core.reset(self.flow);
+            }
+            self.core.flows[self.flow].bits.set(Bits::CLOSE | Bits::ABORT);
+        }
+    }
+
+    /// [`crate::Event::Timer`] comes at `at`, up to 66 us later; at most 39 h ahead. The last one that was asked for holds.
+    pub fn wake_at(&mut self, at: Nanos) {
+        let wait = at.saturating_sub(self.now);
+        let f = &mut self.core.flows[self.flow];
+        // Rounded up from the instant itself, not from now.
+        f.app_at = crate::wheel::tick_after(self.now + Nanos(wait.0.min(1 << 46)));
+        f.bits.set(Bits::APP);
+    }
+
+    pub fn no_wake(&mut self) {
+        self.core.flows[self.flow].bits.clear(Bits::APP);
+    }
+
+    /// Octets that were given to [`Socket::send`] and are not acknowledged; over UDP, not sent.
+    pub fn unacknowledged(&self) -> u32 {
+        let f = &self.core.flows[self.flow];
+        if f.piece.len == 0 {
+            return 0;
+        }
+        self.core.stream_end(self.flow).wrapping_sub(seq::max(f.snd_una, f.piece_at))
+    }
+
+    /// The peer may fill the window that it was told of, and then has to wait (a zero window) until
+    /// [`Socket::resume`]: what a slow reader does.
+    pub fn pause(&mut self) {
+        if self.tcp_state() != State::Udp {
+            self.core.make_extra(self.flow).paused = true;
+        }
+    }
+
+    pub fn resume(&mut self) {
+        if let Some(extra) = self.core.extra(self.flow)
+            && std::mem::take(&mut extra.paused)
+        {
+            self.core.flows[self.flow].bits.set(Bits::ACK_NOW);
+            self.core.enqueue(self.flow);
+        }
+    }
+
+    /// Smoothed round-trip time; `None`: no sample yet. With timestamps in steps of a millisecond.
+    pub fn rtt(&self) -> Option<Nanos> {
+        match self.core.flows[self.flow].srtt.micros() {
+            0 => None,
+            us => Some(Nanos(u64::from(us) * 1000)),
+        }
+    }
+}

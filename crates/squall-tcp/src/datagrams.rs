@@ -1,0 +1,164 @@
+//! UDP flows, and ICMP errors about flows of either kind.
+
+use squall_units::Nanos;
+
+use crate::{
+    Application, Event, Reason,
+    arrives::LEAST_MSS,
+    extra::Recovery,
+    flow::{Bits, State},
+    packet::{Addresses, Bad, ICMP, ICMP6, IPV4, IPV6, Ip, Key, TCP, TCP_HEADER, UDP, UDP_HEADER, be16, be32},
+    seq::{le, lt},
+    stack::Stack,
+};
+
+impl<A: Application> Stack<A> {
+    pub(crate) fn begin_udp(&mut self, now: Nanos, flow: u32) {
+        self.core.counters(flow).established += 1;
+        self.restart_idle(now, flow);
+        self.tell(now, flow, Event::Established);
+    }
+
+    /// `ip`'s payload ends with the datagram.
+    pub(crate) fn receive_udp(&mut self, now: Nanos, packet: &[u8], ip: &Ip<'_>) {
+        let key = Key {
+            addresses: ip.addresses,
+            local_port: be16(ip.payload, 2),
+            remote_port: be16(ip.payload, 0),
+            udp: true,
+        };
+        let hash = self.core.hash(&key);
+        let flow = match self.core.find(hash, &key) {
+            Some(flow) => flow,
+            None => {
+                let Some((class, state)) = self.app.accept(now, &key.tuple()) else {
+                    self.core.strays.not_accepted += 1;
+                    return self.core.answer_unreachable(&key, packet);
+                };
+                let Some(flow) = self.core.allocate(class, &key, hash, State::Udp, state) else {
+                    self.core.strays.table_full += 1;
+                    return;
+                };
+                self.core.counters(flow).accepts += 1;
+                self.core.flows[flow].bits.set(Bits::PASSIVE);
+                self.begin_udp(now, flow);
+                flow
+            }
+        };
+        self.count_in(flow, ip);
+        let payload = &ip.payload[UDP_HEADER..];
+        self.restart_idle(now, flow);
+        if self.core.flows[flow].bits.has(Bits::ABORT) {
+            self.core.counters(flow).unread += payload.len() as u64;
+        } else {
+            self.core.counters(flow).delivered += payload.len() as u64;
+            self.tell(now, flow, Event::Received(payload));
+        }
+        self.settle(now, flow);
+    }
+
+    pub(crate) fn receive_icmp(&mut self, now: Nanos, ip: &Ip<'_>, verify: bool) -> Result<(), Bad> {
+        let message = ip.payload;
+        let header = message.first_chunk::<8>().ok_or(Bad::Malformed)?;
+        if verify {
+            let good = match ip.protocol {
+                ICMP => squall_wire::checksum::fold(squall_wire::checksum::sum(message)) == 0xffff,
+                _ => ip.checksum_is_good(),
+            };
+            if !good {
+                return Err(Bad::IcmpChecksum);
+            }
+        }
+        let error = match (ip.protocol, header[0], header[1]) {
+            (ICMP, 3, 4) => Error::TooBig(u32::from(be16(header, 6)), IPV4),
+            (ICMP, 3, 2 | 3) => Error::Port,
+            (ICMP, 3, _) => Error::Way,
+            (ICMP6, 2, _) => Error::TooBig(be32(header, 4), IPV6),
+            (ICMP6, 1, 4) => Error::Port,
+            (ICMP6, 1, _) => Error::Way,
+            _ => return Err(Bad::Protocol),
+        };
+        let Some((key, seq)) = quoted(&message[8..]) else {
+            self.core.strays.icmp_unknown += 1;
+            return Ok(());
+        };
+        let hash = self.core.hash(&key);
+        let Some(flow) = self.core.find(hash, &key) else {
+            self.core.strays.icmp_unknown += 1;
+            return Ok(());
+        };
+        self.core.counters(flow).icmp_in += 1;
+        let f = &self.core.flows[flow];
+        let state = f.tcp_state();
+        // RFC 5927 §4.1: about something that is under way, or it is old or made up.
+        let current = key.udp || le(f.snd_una, seq) && lt(seq, f.snd_nxt);
+        if !current {
+            self.core.counters(flow).unexpected += 1;
+            return Ok(());
+        }
+        match (error, state) {
+            (Error::TooBig(mtu, ip_header), _) if !key.udp => self.lower_mss(flow, mtu, ip_header),
+            (Error::Port, State::SynSent | State::Udp) => self.finish(now, flow, Reason::Refused),
+            (Error::Way, State::SynSent | State::Udp) => self.finish(now, flow, Reason::Unreachable),
+            // Of a connection that stands, errors are soft (RFC 5927 §5.2): it goes on or times out.
+            _ => (),
+        }
+        self.settle(now, flow);
+        Ok(())
+    }
+
+    /// RFC 1191, 8201: what was too long is sent again, shorter.
+    fn lower_mss(&mut self, flow: u32, mtu: u32, ip_header: usize) {
+        // Routers that do not say how long it may be: what all take.
+        let mtu = if mtu < 68 { 576 } else { mtu };
+        let mss = (mtu.saturating_sub((ip_header + TCP_HEADER) as u32)).clamp(LEAST_MSS.into(), u16::MAX.into()) as u16;
+        let f = &mut self.core.flows[flow];
+        if mss >= f.mss {
+            return;
+        }
+        f.mss = mss;
+        let (una, nxt, connecting) =
+            (f.snd_una, f.snd_nxt, matches!(f.tcp_state(), State::SynSent | State::SynReceived));
+        f.bits.set(Bits::HEAD);
+        self.core.counters(flow).mss_lowered += 1;
+        if !connecting {
+            let extra = self.core.make_extra(flow);
+            // No sign of congestion: the window stays.
+            if extra.recovery != Recovery::Loss {
+                (extra.recovery, extra.recover, extra.high_rxt) = (Recovery::Loss, nxt, una);
+            }
+        }
+        self.core.enqueue(flow);
+    }
+}
+
+enum Error {
+    /// The MTU of the way; what of it the IP header takes.
+    TooBig(u32, usize),
+    Port,
+    Way,
+}
+
+/// Whose packet an ICMP error quotes, and the sequence number if that is TCP.
+fn quoted(packet: &[u8]) -> Option<(Key, u32)> {
+    let version = packet.first()? >> 4;
+    let (addresses, protocol, rest) = match version {
+        4 => {
+            let header = packet.first_chunk::<IPV4>()?;
+            let rest = packet.get(usize::from(header[0] & 15) * 4..)?;
+            (Addresses::V4 { local: be32(header, 12), remote: be32(header, 16) }, header[9], rest)
+        }
+        6 => {
+            let header = packet.first_chunk::<IPV6>()?;
+            let address = |at: usize| u128::from_be_bytes(header[at..at + 16].try_into().expect("16 octets"));
+            (Addresses::V6 { local: address(8), remote: address(24) }, header[6], &packet[IPV6..])
+        }
+        _ => return None,
+    };
+    let transport = rest.first_chunk::<8>()?;
+    if !matches!(protocol, TCP | UDP) {
+        return None;
+    }
+    let key = Key { addresses, local_port: be16(transport, 0), remote_port: be16(transport, 2), udp: protocol == UDP };
+    Some((key, be32(transport, 4)))
+}

@@ -1,0 +1,377 @@
+//! What only some flows need: more than one piece under way, octets out of order, and what a loss brings with it.
+
+use std::collections::VecDeque;
+
+use crate::{
+    Piece,
+    congestion::Cubic,
+    seq::{self, distance, le, lt},
+};
+
+/// Ranges of the scoreboard at most; what more are told is not noted, and sent again if need be.
+const MAX_RANGES: usize = 128;
+
+/// What the memory of a run of octets out of order counts above them.
+const RUN_COST: u32 = 64;
+
+#[derive(Debug, Default)]
+pub(crate) struct Extra {
+    /// Pieces behind the first, where each begins in the stream.
+    pub pieces: VecDeque<(u32, Piece)>,
+    pub ahead: Ahead,
+    pub sacked: Scoreboard,
+    pub recovery: Recovery,
+    /// Recovery ends when this is acknowledged (RecoveryPoint, "recover").
+    pub recover: u32,
+    /// One behind the highest that was sent again in this recovery (HighRxt).
+    pub high_rxt: u32,
+    /// The one rescue of this recovery was sent (RFC 6675 §5.1, rule 4).
+    pub rescued: bool,
+    /// The receive window's right edge stays where it is.
+    pub paused: bool,
+    /// `None`: nothing was lost yet.
+    pub ssthresh: Option<u32>,
+    pub cubic: Cubic,
+}
+
+/// What is done about a loss.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Recovery {
+    #[default]
+    None,
+    /// RFC 6582: without selective acknowledgements.
+    NewReno,
+    /// RFC 6675.
+    Sack,
+    /// After a time-out: all that is not acknowledged is sent again, in slow start.
+    Loss,
+    /// ECN: the window was reduced, nothing is lost (RFC 3168 §6.1.2).
+    Reduced,
+}
+
+impl Extra {
+    /// Nothing in it that has to be kept.
+    pub fn is_spare(&self) -> bool {
+        self.pieces.is_empty()
+            && self.ahead.is_empty()
+            && self.sacked.is_empty()
+            && self.recovery == Recovery::None
+            && self.ssthresh.is_none()
+            && !self.paused
+    }
+
+    /// As new; what memory it has, it keeps.
+    pub fn clear(&mut self) {
+        let Self { pieces, sacked, .. } = std::mem::take(self);
+        (self.pieces, self.sacked) = (pieces, sacked);
+        self.pieces.clear();
+        self.sacked.clear();
+    }
+
+    /// Octets that its parts have allocated.
+    pub fn capacity(&self) -> usize {
+        self.pieces.capacity() * size_of::<(u32, Piece)>()
+            + self.sacked.ranges.capacity() * 8
+            + self.ahead.runs.iter().map(|r| size_of::<Run>() + r.octets.capacity()).sum::<usize>()
+    }
+
+    /// One behind the last octet of the last piece, if there are any here.
+    pub fn end(&self) -> Option<u32> {
+        self.pieces.back().map(|(at, piece)| at.wrapping_add(piece.len))
+    }
+
+    /// The piece that has the octet `at` of the stream; it is in one of them.
+    pub fn piece(&self, at: u32) -> (u32, Piece) {
+        self.pieces[self.pieces.partition_point(|(begin, _)| le(*begin, at)) - 1]
+    }
+}
+
+/// Octets of the peer's stream that came before those in front of them.
+#[derive(Debug, Default)]
+pub(crate) struct Ahead {
+    /// In order, with gaps between them.
+    runs: Vec<Run>,
+    /// Where the peer's FIN stands.
+    fin: Option<u32>,
+    arrivals: u32,
+}
+
+#[derive(Debug)]
+struct Run {
+    at: u32,
+    octets: Vec<u8>,
+    /// The later, the later something was added.
+    arrival: u32,
+}
+
+impl Run {
+    fn end(&self) -> u32 {
+        self.at.wrapping_add(self.octets.len() as u32)
+    }
+}
+
+impl Ahead {
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty() && self.fin.is_none()
+    }
+
+    /// Memory that it counts.
+    pub fn cost(&self) -> u32 {
+        self.runs.iter().map(|r| r.octets.len() as u32 + RUN_COST).sum()
+    }
+
+    pub fn note_fin(&mut self, at: u32) {
+        self.fin = Some(at);
+    }
+
+    pub fn fin(&self) -> Option<u32> {
+        self.fin
+    }
+
+    /// Takes what is new of `octets` at `at`, as far as the whole stays within `limit`; how many octets found no room.
+    pub fn insert(&mut self, mut at: u32, mut octets: &[u8], limit: u32) -> usize {
+        let mut dropped = 0;
+        self.arrivals = self.arrivals.wrapping_add(1);
+        while !octets.is_empty() {
+            // The run that begins behind `at`, and the one before.
+            let next = self.runs.partition_point(|r| le(r.at, at));
+            if let Some(before) = next.checked_sub(1) {
+                let known = distance(at, self.runs[before].end()) as usize;
+                if known > 0 {
+                    self.runs[before].arrival = self.arrivals;
+                    let skip = known.min(octets.len());
+                    (at, octets) = (at.wrapping_add(skip as u32), &octets[skip..]);
+                    continue;
+                }
+            }
+            let room = self.runs.get(next).map_or(octets.len(), |r| (distance(at, r.at) as usize).min(octets.len()));
+            let (new, rest) = octets.split_at(room);
+            if self.cost() + new.len() as u32 + RUN_COST > limit {
+                dropped += new.len();
+            } else {
+                self.add(next, at, new);
+            }
+            (at, octets) = (at.wrapping_add(room as u32), rest);
+        }
+        dropped
+    }
+
+    /// `new` lies in the gap before run `next`.
+    fn add(&mut self, next: usize, at: u32, new: &[u8]) {
+        let mut here = next;
+        match next.checked_sub(1).map(|before| &mut self.runs[before]) {
+            Some(before) if before.end() == at => {
+                before.octets.extend_from_slice(new);
+                before.arrival = self.arrivals;
+                here -= 1;
+            }
+            _ => self.runs.insert(here, Run { at, octets: new.to_vec(), arrival: self.arrivals }),
+        }
+        if self.runs.get(here + 1).is_some_and(|after| after.at == self.runs[here].end()) {
+            let after = self.runs.remove(here + 1);
+            self.runs[here].octets.extend_from_slice(&after.octets);
+        }
+    }
+
+    /// The octets that are next after `at`, of which some may be old: the first of them that count, and all.
+    pub fn take(&mut self, at: u32) -> Option<(usize, Vec<u8>)> {
+        while let Some(first) = self.runs.first()
+            && le(first.at, at)
+        {
+            let run = self.runs.remove(0);
+            let old = distance(run.at, at) as usize;
+            if old < run.octets.len() {
+                return Some((old, run.octets));
+            }
+        }
+        None
+    }
+
+    /// For the option: the run that changed last first (RFC 2018 §4).
+    pub fn blocks(&self, blocks: &mut [(u32, u32)]) -> usize {
+        let mut taken = 0;
+        let mut below = None;
+        while taken < blocks.len() {
+            // Few blocks, few runs: finding the next by looking at all is less than keeping an order.
+            let next = self
+                .runs
+                .iter()
+                .filter(|r| below.is_none_or(|b| lt(r.arrival, b)))
+                .reduce(|best, r| if lt(best.arrival, r.arrival) { r } else { best });
+            let Some(run) = next else { break };
+            blocks[taken] = (run.at, run.end());
+            below = Some(run.arrival);
+            taken += 1;
+        }
+        taken
+    }
+}
+
+/// What the peer says it has beyond what it acknowledges (RFC 6675 §4).
+#[derive(Debug, Default)]
+pub(crate) struct Scoreboard {
+    /// In order, disjoint, none touching the next.
+    ranges: Vec<(u32, u32)>,
+}
+
+impl Scoreboard {
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    pub fn clear(&mut self) {
+        self.ranges.clear();
+    }
+
+    /// Notes a block, which lies between SND.UNA and SND.NXT; whether it says something new.
+    pub fn insert(&mut self, left: u32, right: u32) -> bool {
+        let from = self.ranges.partition_point(|r| lt(r.1, left));
+        let to = self.ranges.partition_point(|r| le(r.0, right));
+        if from == to {
+            if self.ranges.len() == MAX_RANGES {
+                return false;
+            }
+            self.ranges.insert(from, (left, right));
+            return true;
+        }
+        let old = (self.ranges[from].0, self.ranges[to - 1].1);
+        if to - from == 1 && le(old.0, left) && le(right, old.1) {
+            return false;
+        }
+        self.ranges[from] = (seq::min(old.0, left), seq::max(old.1, right));
+        self.ranges.drain(from + 1..to);
+        true
+    }
+
+    /// `una` is acknowledged. A range that begins there was given up by the peer (RFC 2018 §8).
+    pub fn acknowledge(&mut self, una: u32) {
+        let gone = self.ranges.partition_point(|r| le(r.0, una));
+        self.ranges.drain(..gone);
+    }
+
+    /// One behind the highest octet that is told.
+    pub fn highest(&self) -> Option<u32> {
+        self.ranges.last().map(|r| r.1)
+    }
+
+    /// IsLost (RFC 6675 §4) is true of what is not told below this: three ranges or more than two segments are told above.
+    pub fn lost_below(&self, mss: u32) -> Option<u32> {
+        let (mut octets, mut ranges) = (0u32, 0);
+        for range in self.ranges.iter().rev() {
+            octets = octets.saturating_add(distance(range.0, range.1));
+            ranges += 1;
+            if ranges >= 3 || octets > 2 * mss {
+                return Some(range.0);
+            }
+        }
+        None
+    }
+
+    /// Octets between `from` and `to` that are not told.
+    pub fn holes(&self, from: u32, to: u32) -> u32 {
+        let told: u32 = self.ranges.iter().map(|r| distance(seq::max(r.0, from), seq::min(r.1, to))).sum();
+        distance(from, to) - told
+    }
+
+    /// The first hole at `from` or behind it and before `to`.
+    pub fn hole(&self, from: u32, to: u32) -> Option<(u32, u32)> {
+        let mut at = from;
+        for range in &self.ranges {
+            if lt(at, range.0) {
+                break;
+            }
+            at = seq::max(at, range.1);
+        }
+        let end = self.ranges.iter().find(|r| lt(at, r.0)).map_or(to, |r| seq::min(r.0, to));
+        lt(at, end).then_some((at, end))
+    }
+
+    #[cfg(test)]
+    pub fn ranges(&self) -> &[(u32, u32)] {
+        &self.ranges
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const BASE: u32 = u32::MAX - 50;
+
+    proptest! {
+        /// Against one flag an octet, over the end of the number space.
+        #[test]
+        fn the_scoreboard_is_a_set_of_octets(blocks in proptest::collection::vec((0u32..200, 1u32..40), 0..30), una in 0u32..100) {
+            let mut board = Scoreboard::default();
+            let mut model = [false; 240];
+            for (at, len) in blocks {
+                let new = (at..at + len).any(|i| !model[i as usize]);
+                model[at as usize..(at + len) as usize].fill(true);
+                prop_assert_eq!(board.insert(BASE.wrapping_add(at), BASE.wrapping_add(at + len)), new);
+            }
+            for pair in board.ranges().windows(2) {
+                prop_assert!(lt(pair[0].1, pair[1].0));
+            }
+            let holes = model[una as usize..].iter().filter(|told| !**told).count() as u32;
+            prop_assert_eq!(board.holes(BASE.wrapping_add(una), BASE.wrapping_add(240)), holes);
+            let first = (una..240).find(|&i| !model[i as usize]);
+            let end = first.map(|f| (f..240).find(|&i| model[i as usize]).unwrap_or(240));
+            let expected = first.zip(end).map(|(a, b)| (BASE.wrapping_add(a), BASE.wrapping_add(b)));
+            prop_assert_eq!(board.hole(BASE.wrapping_add(una), BASE.wrapping_add(240)), expected);
+        }
+
+        #[test]
+        fn octets_out_of_order_come_back_in_order(pieces in proptest::collection::vec((0u32..200, 1u32..40), 1..30)) {
+            let mut ahead = Ahead::default();
+            let octet = |i: u32| (i * 7) as u8;
+            let mut model = [false; 240];
+            for (at, len) in pieces {
+                let octets: Vec<u8> = (at..at + len).map(octet).collect();
+                prop_assert_eq!(ahead.insert(BASE.wrapping_add(at), &octets, u32::MAX), 0);
+                model[at as usize..(at + len) as usize].fill(true);
+                let mut blocks = [(0, 0); 4];
+                let n = ahead.blocks(&mut blocks);
+                prop_assert!(n > 0);
+                let newest = blocks[0].0.wrapping_sub(BASE)..blocks[0].1.wrapping_sub(BASE);
+                prop_assert!(newest.start <= at && at + len <= newest.end);
+            }
+            let mut at = 0;
+            while at < 240 {
+                match ahead.take(BASE.wrapping_add(at)) {
+                    Some((old, octets)) => for o in &octets[old..] {
+                        prop_assert!(model[at as usize]);
+                        prop_assert_eq!(*o, octet(at));
+                        at += 1;
+                    },
+                    None => {
+                        prop_assert!(!model[at as usize]);
+                        at += 1;
+                    }
+                }
+            }
+            prop_assert!(ahead.is_empty());
+        }
+    }
+
+    #[test]
+    fn what_waits_out_of_order_is_bounded() {
+        let mut ahead = Ahead::default();
+        let dropped: usize = (0..1000).map(|i| ahead.insert(i * 10, &[0; 5], 2000)).sum();
+        assert!(ahead.cost() <= 2000);
+        assert_eq!(dropped, 5 * 1000 - 5 * (2000 / 69));
+    }
+
+    #[test]
+    fn three_ranges_or_two_segments_above_say_that_it_is_lost() {
+        let mut board = Scoreboard::default();
+        board.insert(1000, 1100);
+        board.insert(1200, 1300);
+        assert_eq!(board.lost_below(1000), None);
+        board.insert(1400, 1500);
+        assert_eq!(board.lost_below(1000), Some(1000));
+        board.insert(2000, 4001);
+        assert_eq!(board.lost_below(1000), Some(2000));
+    }
+}

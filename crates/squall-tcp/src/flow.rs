@@ -1,0 +1,298 @@
+//! The record of a flow: all that is kept of each of millions.
+
+use crate::{Piece, wheel::Link};
+
+/// 96 octets and the application's state.
+///
+/// Two cache lines: what every segment needs stands in the first.
+#[derive(Clone, Debug)]
+#[repr(C)]
+pub(crate) struct Flow<S> {
+    /// IPv4 addresses; of IPv6, `remote` is the place in the table of addresses.
+    pub local: u32,
+    pub remote: u32,
+    pub local_port: u16,
+    pub remote_port: u16,
+    pub class: u16,
+    /// The longest payload with options of a segment to the peer.
+    pub mss: u16,
+    pub bits: Bits,
+    /// SND.UNA.
+    pub snd_una: u32,
+    /// SND.NXT: one behind the highest that was sent. A SYN counts as sent from the start, and is then [`Bits::HEAD`].
+    pub snd_nxt: u32,
+    /// SND.WND, octets.
+    pub snd_wnd: u32,
+    /// RCV.NXT.
+    pub rcv_nxt: u32,
+    /// RCV.NXT + RCV.WND as the peer was told.
+    pub rcv_adv: u32,
+    pub cwnd: u32,
+    /// With timestamps TS.Recent; without, the sequence number whose acknowledgement gives the round-trip time.
+    pub ts_recent: u32,
+    /// When that was sent, in the milliseconds of timestamps.
+    pub rtt_sent: u16,
+    /// When a delayed acknowledgement is due: lower half of the tick.
+    pub ack_at: u16,
+    pub srtt: Duration,
+    pub rttvar: Duration,
+    /// Tick at which the one of these is due that runs: retransmission; persist, keepalive, TIME-WAIT, FIN-WAIT-2, idle.
+    pub rtx_at: u32,
+    /// Tick at which the application is woken.
+    pub app_at: u32,
+    /// The oldest piece that is not all acknowledged, where its first octet lies in the stream; `len` 0: none.
+    pub piece_at: u32,
+    pub piece: Piece,
+    /// What only some flows need ([`crate::extra::Extra`]); `NO_EXTRA`: nothing.
+    pub extra: u32,
+    pub link: Link,
+    pub state: S,
+}
+
+pub(crate) const NO_EXTRA: u32 = u32::MAX;
+
+/// States of RFC 9293 §3.3.2. LISTEN is no flow's: the application listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum State {
+    Closed,
+    SynSent,
+    SynReceived,
+    Established,
+    FinWait1,
+    FinWait2,
+    CloseWait,
+    Closing,
+    LastAck,
+    TimeWait,
+    /// Not TCP.
+    Udp,
+}
+
+const STATES: [State; 16] = {
+    use State::*;
+    [
+        Closed,
+        SynSent,
+        SynReceived,
+        Established,
+        FinWait1,
+        FinWait2,
+        CloseWait,
+        Closing,
+        LastAck,
+        TimeWait,
+        Udp,
+        Closed,
+        Closed,
+        Closed,
+        Closed,
+        Closed,
+    ]
+};
+
+/// Flags, state and small numbers of a flow in one word.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Bits(pub u32);
+
+impl Bits {
+    /// In the list of flows that have something to send.
+    pub const QUEUED: u32 = 1 << 0;
+    /// An acknowledgement is to be sent now.
+    pub const ACK_NOW: u32 = 1 << 1;
+    /// An acknowledgement is to be sent at `ack_at`.
+    pub const ACK_LATER: u32 = 1 << 2;
+    /// `rtx_at` holds.
+    pub const RTX: u32 = 1 << 3;
+    /// `app_at` holds.
+    pub const APP: u32 = 1 << 4;
+    /// The application has closed.
+    pub const CLOSE: u32 = 1 << 5;
+    /// Timestamps are agreed; while connecting, offered.
+    pub const TIMESTAMPS: u32 = 1 << 6;
+    pub const SACK: u32 = 1 << 7;
+    pub const ECN: u32 = 1 << 8;
+    /// ECE is set in what is sent, until the peer's CWR.
+    pub const ECE: u32 = 1 << 9;
+    /// CWR is to be set in the next new data.
+    pub const CWR: u32 = 1 << 10;
+    pub const V6: u32 = 1 << 11;
+    /// The peer began the flow.
+    pub const PASSIVE: u32 = 1 << 12;
+    /// `ts_recent` and `rtt_sent` time a segment (without timestamps).
+    pub const TIMING: u32 = 1 << 13;
+    /// The timer of `rtx_at` is the persist timer.
+    pub const PERSIST: u32 = 1 << 14;
+    /// The segment at SND.UNA is to be sent (again).
+    pub const HEAD: u32 = 1 << 15;
+    /// A probe is to be sent: an old octet's number, without it.
+    pub const PROBE: u32 = 1 << 16;
+    /// The application has aborted, or is told nothing any more.
+    pub const ABORT: u32 = 1 << 17;
+
+    const STATE_AT: u32 = 18;
+    const WSCALE_AT: u32 = 22;
+    const RETRIES_AT: u32 = 26;
+    const DUPACKS_AT: u32 = 30;
+
+    #[inline]
+    pub fn has(self, flag: u32) -> bool {
+        self.0 & flag != 0
+    }
+
+    #[inline]
+    pub fn set(&mut self, flag: u32) {
+        self.0 |= flag;
+    }
+
+    #[inline]
+    pub fn clear(&mut self, flag: u32) {
+        self.0 &= !flag;
+    }
+
+    #[inline]
+    pub fn put(&mut self, flag: u32, on: bool) {
+        if on { self.set(flag) } else { self.clear(flag) }
+    }
+
+    #[inline]
+    pub fn state(self) -> State {
+        STATES[(self.0 >> Self::STATE_AT) as usize & 15]
+    }
+
+    #[inline]
+    pub fn set_state(&mut self, state: State) {
+        self.write(Self::STATE_AT, 15, state as u32);
+    }
+
+    /// How far the peer's windows are shifted; `None`: windows are not scaled, either way.
+    #[inline]
+    pub fn wscale(self) -> Option<u32> {
+        let shift = self.0 >> Self::WSCALE_AT & 15;
+        (shift < 15).then_some(shift)
+    }
+
+    /// `shift` at most 14.
+    pub fn set_wscale(&mut self, shift: Option<u8>) {
+        self.write(Self::WSCALE_AT, 15, shift.map_or(15, u32::from));
+    }
+
+    /// Time-outs in a row, at most 15.
+    #[inline]
+    pub fn retries(self) -> u8 {
+        (self.0 >> Self::RETRIES_AT & 15) as u8
+    }
+
+    pub fn set_retries(&mut self, n: u8) {
+        self.write(Self::RETRIES_AT, 15, u32::from(n.min(15)));
+    }
+
+    /// Duplicate acknowledgements in a row, counted to 3. Of a flow that persists: probes without answer.
+    #[inline]
+    pub fn dupacks(self) -> u8 {
+        (self.0 >> Self::DUPACKS_AT) as u8
+    }
+
+    pub fn set_dupacks(&mut self, n: u8) {
+        self.write(Self::DUPACKS_AT, 3, u32::from(n.min(3)));
+    }
+
+    #[inline]
+    fn write(&mut self, at: u32, mask: u32, value: u32) {
+        self.0 = self.0 & !(mask << at) | value << at;
+    }
+}
+
+/// Microseconds in 16 bits: 11 of mantissa, 5 of exponent; good to one part in two thousand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Duration(u16);
+
+impl Duration {
+    pub fn from_micros(us: u32) -> Self {
+        let exponent = (32 - us.leading_zeros()).saturating_sub(11);
+        Self((exponent << 11 | us >> exponent) as u16)
+    }
+
+    pub fn micros(self) -> u32 {
+        u32::from(self.0 & 0x7ff) << (self.0 >> 11)
+    }
+}
+
+impl<S: Default> Flow<S> {
+    pub fn new() -> Self {
+        Self {
+            local: 0,
+            remote: 0,
+            local_port: 0,
+            remote_port: 0,
+            class: 0,
+            mss: 0,
+            bits: Bits::default(),
+            snd_una: 0,
+            snd_nxt: 0,
+            snd_wnd: 0,
+            rcv_nxt: 0,
+            rcv_adv: 0,
+            cwnd: 0,
+            ts_recent: 0,
+            rtt_sent: 0,
+            ack_at: 0,
+            srtt: Duration::default(),
+            rttvar: Duration::default(),
+            rtx_at: 0,
+            app_at: 0,
+            piece_at: 0,
+            piece: Piece::default(),
+            extra: NO_EXTRA,
+            link: Link::OUT,
+            state: S::default(),
+        }
+    }
+}
+
+impl<S> Flow<S> {
+    #[inline]
+    pub fn tcp_state(&self) -> State {
+        self.bits.state()
+    }
+
+    /// Octets (and SYN, FIN) that are sent and not acknowledged.
+    #[inline]
+    pub fn flight(&self) -> u32 {
+        self.snd_nxt.wrapping_sub(self.snd_una)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_with_32_octets_of_state_is_two_cache_lines() {
+        assert_eq!(size_of::<Flow<[u32; 8]>>(), 128);
+        assert_eq!(size_of::<Flow<[u64; 4]>>(), 128);
+    }
+
+    #[test]
+    fn fields_of_the_word_do_not_touch_each_other() {
+        let mut bits = Bits(0x3ffff);
+        bits.set_state(State::TimeWait);
+        bits.set_wscale(Some(14));
+        bits.set_retries(9);
+        bits.set_dupacks(2);
+        assert_eq!((bits.state(), bits.wscale(), bits.retries(), bits.dupacks()), (State::TimeWait, Some(14), 9, 2));
+        assert_eq!(bits.0 & 0x3ffff, 0x3ffff);
+        bits.set_wscale(None);
+        bits.set_state(State::Udp);
+        bits.set_dupacks(9);
+        assert_eq!((bits.state(), bits.wscale(), bits.retries(), bits.dupacks()), (State::Udp, None, 9, 3));
+    }
+
+    #[test]
+    fn short_durations_are_near_what_they_were() {
+        for us in [0, 1, 2047, 2048, 5000, 1_000_000, u32::MAX] {
+            let back = Duration::from_micros(us).micros();
+            assert!(back <= us && us - back <= us / 1024, "{us} {back}");
+        }
+    }
+}

@@ -1,0 +1,477 @@
+//! IP packets: read once, then trusted; and written.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use squall_wire::checksum;
+
+use crate::{FlowKind, Tuple};
+
+pub(crate) const TCP: u8 = 6;
+pub(crate) const UDP: u8 = 17;
+pub(crate) const ICMP: u8 = 1;
+pub(crate) const ICMP6: u8 = 58;
+
+pub(crate) const IPV4: usize = 20;
+pub(crate) const IPV6: usize = 40;
+pub(crate) const TCP_HEADER: usize = 20;
+pub(crate) const UDP_HEADER: usize = 8;
+
+pub(crate) const FIN: u8 = 0x01;
+pub(crate) const SYN: u8 = 0x02;
+pub(crate) const RST: u8 = 0x04;
+pub(crate) const PSH: u8 = 0x08;
+pub(crate) const ACK: u8 = 0x10;
+pub(crate) const ECE: u8 = 0x40;
+pub(crate) const CWR: u8 = 0x80;
+
+/// Congestion experienced (RFC 3168 §5).
+pub(crate) const CE: u8 = 3;
+
+/// Why a packet is not read further. Each is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bad {
+    NotIp,
+    Malformed,
+    IpChecksum,
+    Fragment,
+    TcpChecksum,
+    UdpChecksum,
+    IcmpChecksum,
+    Protocol,
+}
+
+/// Source and destination as the packet has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Addresses {
+    V4 { local: u32, remote: u32 },
+    V6 { local: u128, remote: u128 },
+}
+
+impl Addresses {
+    pub fn of(local: IpAddr, remote: IpAddr) -> Option<Self> {
+        match (local, remote) {
+            (IpAddr::V4(local), IpAddr::V4(remote)) => Some(Self::V4 { local: local.into(), remote: remote.into() }),
+            (IpAddr::V6(local), IpAddr::V6(remote)) => Some(Self::V6 { local: local.into(), remote: remote.into() }),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    pub fn local(self) -> IpAddr {
+        match self {
+            Self::V4 { local, .. } => IpAddr::V4(Ipv4Addr::from(local)),
+            Self::V6 { local, .. } => IpAddr::V6(Ipv6Addr::from(local)),
+        }
+    }
+
+    #[inline]
+    pub fn remote(self) -> IpAddr {
+        match self {
+            Self::V4 { remote, .. } => IpAddr::V4(Ipv4Addr::from(remote)),
+            Self::V6 { remote, .. } => IpAddr::V6(Ipv6Addr::from(remote)),
+        }
+    }
+
+    /// Their share of the pseudo-header's sum.
+    #[inline]
+    pub fn sum(self) -> u64 {
+        match self {
+            Self::V4 { local, remote } => u64::from(local) + u64::from(remote),
+            Self::V6 { local, remote } => [local, remote]
+                .into_iter()
+                .map(|a| ((a >> 96) + (a >> 64 & 0xffff_ffff) + (a >> 32 & 0xffff_ffff) + (a & 0xffff_ffff)) as u64)
+                .sum(),
+        }
+    }
+}
+
+/// What identifies a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Key {
+    pub addresses: Addresses,
+    pub local_port: u16,
+    pub remote_port: u16,
+    pub udp: bool,
+}
+
+impl Key {
+    pub fn of(tuple: &Tuple) -> Option<Self> {
+        Some(Self {
+            addresses: Addresses::of(tuple.local, tuple.remote)?,
+            local_port: tuple.local_port,
+            remote_port: tuple.remote_port,
+            udp: tuple.kind == FlowKind::Udp,
+        })
+    }
+
+    #[inline]
+    pub fn tuple(&self) -> Tuple {
+        Tuple {
+            kind: if self.udp { FlowKind::Udp } else { FlowKind::Tcp },
+            local: self.addresses.local(),
+            local_port: self.local_port,
+            remote: self.addresses.remote(),
+            remote_port: self.remote_port,
+        }
+    }
+}
+
+/// An IP packet behind its headers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ip<'a> {
+    pub addresses: Addresses,
+    pub protocol: u8,
+    /// Type of service, traffic class.
+    pub tos: u8,
+    pub payload: &'a [u8],
+}
+
+impl<'a> Ip<'a> {
+    /// `packet` may have octets behind its end (a frame's padding).
+    #[inline]
+    pub fn read(packet: &'a [u8], verify: bool) -> Result<Self, Bad> {
+        match packet.first().map(|b| b >> 4) {
+            Some(4) => Self::read4(packet, verify),
+            Some(6) => Self::read6(packet),
+            _ => Err(Bad::NotIp),
+        }
+    }
+
+    #[inline]
+    fn read4(packet: &'a [u8], verify: bool) -> Result<Self, Bad> {
+        let header = packet.first_chunk::<IPV4>().ok_or(Bad::Malformed)?;
+        let header_len = usize::from(header[0] & 15) * 4;
+        let len = usize::from(be16(header, 2));
+        if header_len < IPV4 || len < header_len || len > packet.len() {
+            return Err(Bad::Malformed);
+        }
+        let sum = match header_len {
+            IPV4 => sum20(header),
+            _ => checksum::sum(&packet[..header_len]),
+        };
+        if verify && checksum::fold(sum) != 0xffff {
+            return Err(Bad::IpChecksum);
+        }
+        // More fragments, or not the first.
+        if be16(header, 6) & 0x3fff != 0 {
+            return Err(Bad::Fragment);
+        }
+        let addresses = Addresses::V4 { local: be32(header, 16), remote: be32(header, 12) };
+        Ok(Self { addresses, protocol: header[9], tos: header[1], payload: &packet[header_len..len] })
+    }
+
+    fn read6(packet: &'a [u8]) -> Result<Self, Bad> {
+        let header = packet.first_chunk::<IPV6>().ok_or(Bad::Malformed)?;
+        let end = IPV6 + usize::from(be16(header, 4));
+        if end > packet.len() {
+            return Err(Bad::Malformed);
+        }
+        let address = |at: usize| u128::from_be_bytes(header[at..at + 16].try_into().expect("16 octets"));
+        let (mut protocol, mut at) = (header[6], IPV6);
+        // Hop-by-hop, routing, destination options (RFC 8200 §4); a fragment header.
+        while matches!(protocol, 0 | 43 | 60 | 44) {
+            if protocol == 44 {
+                return Err(Bad::Fragment);
+            }
+            let next = packet[at..end].first_chunk::<8>().ok_or(Bad::Malformed)?;
+            protocol = next[0];
+            at += 8 * (usize::from(next[1]) + 1);
+            if at > end {
+                return Err(Bad::Malformed);
+            }
+        }
+        Ok(Self {
+            addresses: Addresses::V6 { local: address(24), remote: address(8) },
+            protocol,
+            tos: header[0] << 4 | header[1] >> 4,
+            payload: &packet[at..end],
+        })
+    }
+
+    /// The checksum of TCP, UDP or ICMPv6 holds.
+    #[inline]
+    pub fn checksum_is_good(&self) -> bool {
+        let pseudo = self.addresses.sum() + u64::from(self.protocol) + self.payload.len() as u64;
+        checksum::fold(pseudo + checksum::sum(self.payload)) == 0xffff
+    }
+}
+
+/// Of the ten words of an IPv4 header without options.
+#[inline]
+fn sum20(header: &[u8; IPV4]) -> u64 {
+    (0..5).map(|i| u64::from(be32(header, 4 * i))).sum()
+}
+
+/// Options of a TCP segment that we know.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Options {
+    pub mss: Option<u16>,
+    pub wscale: Option<u8>,
+    pub sack_permitted: bool,
+    /// TSval, TSecr.
+    pub timestamps: Option<(u32, u32)>,
+    /// Left and right edges; the first `sacks` hold.
+    pub sack: [(u32, u32); 4],
+    pub sacks: u8,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Segment<'a> {
+    pub seq: u32,
+    pub ack: u32,
+    pub flags: u8,
+    pub window: u16,
+    pub options: Options,
+    pub payload: &'a [u8],
+    /// Of the IP packet: congestion experienced.
+    pub marked: bool,
+}
+
+impl<'a> Segment<'a> {
+    /// Ports (source, destination) and the rest.
+    #[inline]
+    pub fn read(ip: &Ip<'a>) -> Result<(u16, u16, Self), Bad> {
+        let octets = ip.payload;
+        let header = octets.first_chunk::<TCP_HEADER>().ok_or(Bad::Malformed)?;
+        let offset = usize::from(header[12] >> 4) * 4;
+        if offset < TCP_HEADER || offset > octets.len() {
+            return Err(Bad::Malformed);
+        }
+        let segment = Self {
+            seq: be32(header, 4),
+            ack: be32(header, 8),
+            flags: header[13],
+            window: be16(header, 14),
+            options: Options::read(&octets[TCP_HEADER..offset]),
+            payload: &octets[offset..],
+            marked: ip.tos & 3 == CE,
+        };
+        Ok((be16(header, 0), be16(header, 2), segment))
+    }
+
+    #[inline]
+    pub fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// SEG.LEN: octets of payload, SYN and FIN.
+    #[inline]
+    pub fn seq_len(&self) -> u32 {
+        self.payload.len() as u32 + u32::from(self.has(SYN)) + u32::from(self.has(FIN))
+    }
+}
+
+impl Options {
+    /// An option that cannot be ends the list: what came before holds (RFC 9293 §3.1, MUST-6, MUST-7).
+    #[inline]
+    pub fn read(octets: &[u8]) -> Self {
+        let mut options = Self::default();
+        // As everybody sends them on what is not a SYN (RFC 7323, appendix A).
+        if let Some(&[1, 1, 8, 10, a, b, c, d, e, f, g, h]) = octets.as_array::<12>() {
+            options.timestamps = Some((u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h])));
+            return options;
+        }
+        let mut rest = octets;
+        while let [kind, tail @ ..] = rest {
+            rest = match (kind, tail) {
+                (0, _) => break,
+                (1, _) => tail,
+                (_, [len, ..]) if (2..=rest.len()).contains(&usize::from(*len)) => {
+                    let (option, after) = rest.split_at(usize::from(*len));
+                    options.take(*kind, &option[2..]);
+                    after
+                }
+                _ => break,
+            };
+        }
+        options
+    }
+
+    fn take(&mut self, kind: u8, body: &[u8]) {
+        match (kind, body) {
+            (2, [a, b]) => self.mss = Some(u16::from_be_bytes([*a, *b])),
+            // More than 14 counts as 14 (RFC 7323 §2.3).
+            (3, [shift]) => self.wscale = Some((*shift).min(14)),
+            (4, []) => self.sack_permitted = true,
+            (5, blocks) if blocks.len() % 8 == 0 => {
+                for (place, block) in self.sack.iter_mut().zip(blocks.chunks_exact(8)) {
+                    *place = (be32(block, 0), be32(block, 4));
+                    self.sacks += 1;
+                }
+                self.sacks = self.sacks.min(4);
+            }
+            (8, body) if body.len() == 8 => self.timestamps = Some((be32(body, 0), be32(body, 4))),
+            _ => (),
+        }
+    }
+}
+
+#[inline]
+pub(crate) fn be16(octets: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([octets[at], octets[at + 1]])
+}
+
+#[inline]
+pub(crate) fn be32(octets: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes([octets[at], octets[at + 1], octets[at + 2], octets[at + 3]])
+}
+
+#[inline]
+pub(crate) fn put16(octets: &mut [u8], at: usize, value: u16) {
+    octets[at..at + 2].copy_from_slice(&value.to_be_bytes());
+}
+
+#[inline]
+pub(crate) fn put32(octets: &mut [u8], at: usize, value: u32) {
+    octets[at..at + 4].copy_from_slice(&value.to_be_bytes());
+}
+
+/// Octets of an IP header for these.
+#[inline]
+pub(crate) fn ip_len(addresses: Addresses) -> usize {
+    match addresses {
+        Addresses::V4 { .. } => IPV4,
+        Addresses::V6 { .. } => IPV6,
+    }
+}
+
+/// Writes the IP header of `packet`, from local to remote; the packet may be as long as 65,535 octets.
+#[inline]
+pub(crate) fn write_ip(packet: &mut [u8], addresses: Addresses, protocol: u8, tos: u8, ttl: u8, id: u16) {
+    match addresses {
+        Addresses::V4 { local, remote } => {
+            let len = packet.len() as u32;
+            let header = packet.first_chunk_mut::<IPV4>().expect("room for its header");
+            let words = [
+                0x4500_0000 | u32::from(tos) << 16 | len,
+                // Do not fragment: TCP finds its path's MTU, datagrams are as long as they are.
+                u32::from(id) << 16 | 0x4000,
+                u32::from(ttl) << 24 | u32::from(protocol) << 16,
+                local,
+                remote,
+            ];
+            let sum = !checksum::fold(words.iter().map(|w| u64::from(*w)).sum());
+            for (place, word) in header.as_chunks_mut::<4>().0.iter_mut().zip(words) {
+                *place = word.to_be_bytes();
+            }
+            put16(header, 10, sum);
+        }
+        Addresses::V6 { local, remote } => {
+            let len = (packet.len() - IPV6) as u16;
+            let header = packet.first_chunk_mut::<IPV6>().expect("room for its header");
+            put32(header, 0, 6 << 28 | u32::from(tos) << 20);
+            put16(header, 4, len);
+            header[6] = protocol;
+            header[7] = ttl;
+            header[8..24].copy_from_slice(&local.to_be_bytes());
+            header[24..40].copy_from_slice(&remote.to_be_bytes());
+        }
+    }
+}
+
+/// The fields of a TCP header that differ.
+pub(crate) struct TcpHeader<'a> {
+    pub local_port: u16,
+    pub remote_port: u16,
+    pub seq: u32,
+    pub ack: u32,
+    pub flags: u8,
+    pub window: u16,
+    /// A multiple of four octets.
+    pub options: &'a [u8],
+}
+
+/// Writes the header of `segment`, whose payload is there already, and its checksum: that of the pseudo-header alone if
+/// others complete it (`partial`).
+#[inline]
+pub(crate) fn write_tcp(segment: &mut [u8], addresses: Addresses, header: &TcpHeader<'_>, partial: bool) {
+    let len = segment.len();
+    let offset = TCP_HEADER + header.options.len();
+    let fixed = segment.first_chunk_mut::<TCP_HEADER>().expect("room for its header");
+    let words = [
+        u32::from(header.local_port) << 16 | u32::from(header.remote_port),
+        header.seq,
+        header.ack,
+        (offset as u32 / 4) << 28 | u32::from(header.flags) << 16 | u32::from(header.window),
+    ];
+    for (place, word) in fixed.as_chunks_mut::<4>().0.iter_mut().zip(words) {
+        *place = word.to_be_bytes();
+    }
+    put32(fixed, 16, 0);
+    segment[TCP_HEADER..offset].copy_from_slice(header.options);
+    let pseudo = addresses.sum() + u64::from(TCP) + len as u64;
+    let sum = if partial {
+        checksum::fold(pseudo)
+    } else {
+        let words: u64 = words.iter().map(|w| u64::from(*w)).sum();
+        !checksum::fold(pseudo + words + checksum::sum(&segment[TCP_HEADER..]))
+    };
+    put16(segment, 16, sum);
+}
+
+/// Writes the header of the datagram in `octets`, whose payload is there already.
+pub(crate) fn write_udp(octets: &mut [u8], addresses: Addresses, local_port: u16, remote_port: u16) {
+    let len = octets.len();
+    put16(octets, 0, local_port);
+    put16(octets, 2, remote_port);
+    put16(octets, 4, len as u16);
+    put16(octets, 6, 0);
+    let sum = !checksum::fold(addresses.sum() + u64::from(UDP) + len as u64 + checksum::sum(octets));
+    // 0 would say that there is none (RFC 768).
+    put16(octets, 6, if sum == 0 { 0xffff } else { sum });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        for addresses in [
+            Addresses::V4 { local: 0x0a00_0001, remote: 0xc0a8_0102 },
+            Addresses::V6 { local: 1 << 120 | 7, remote: 99 },
+        ] {
+            let ip = ip_len(addresses);
+            let mut packet = vec![0; ip + 32 + 5];
+            packet[ip + 32..].copy_from_slice(b"hello");
+            let options = [1, 1, 8, 10, 0, 0, 0, 7, 0, 0, 0, 9];
+            let header = TcpHeader {
+                local_port: 80,
+                remote_port: 4000,
+                seq: 0xffff_fff0,
+                ack: 5,
+                flags: ACK | PSH,
+                window: 1000,
+                options: &options,
+            };
+            write_tcp(&mut packet[ip..], addresses, &header, false);
+            write_ip(&mut packet, addresses, TCP, 3, 64, 0x1234);
+            let read = Ip::read(&packet, true).unwrap();
+            assert!(read.checksum_is_good());
+            let (source, destination, segment) = Segment::read(&read).unwrap();
+            assert_eq!((source, destination, segment.seq, segment.ack), (80, 4000, 0xffff_fff0, 5));
+            assert_eq!((segment.flags, segment.window, segment.payload), (ACK | PSH, 1000, &b"hello"[..]));
+            assert_eq!(segment.options.timestamps, Some((7, 9)));
+            assert!(segment.marked);
+            packet[ip + 33] ^= 1;
+            assert!(!Ip::read(&packet, true).unwrap().checksum_is_good());
+        }
+    }
+
+    #[test]
+    fn options_that_lie_about_their_length_end_the_list() {
+        let options = Options::read(&[2, 4, 5, 180, 3, 3, 20, 4, 2, 8, 200, 1]);
+        assert_eq!((options.mss, options.wscale, options.sack_permitted), (Some(1460), Some(14), true));
+        assert_eq!(options.timestamps, None);
+        assert_eq!(Options::read(&[3, 0, 2, 4, 5, 180]), Options::default());
+    }
+
+    #[test]
+    fn four_sack_blocks_are_read_and_a_torn_one_is_not() {
+        let mut octets = vec![5, 34];
+        octets.extend((1..=8u32).flat_map(|n| n.to_be_bytes()));
+        let options = Options::read(&octets);
+        assert_eq!((options.sacks, options.sack), (4, [(1, 2), (3, 4), (5, 6), (7, 8)]));
+        assert_eq!(Options::read(&[5, 9, 0, 0, 0, 1, 0, 0, 0]).sacks, 0);
+    }
+}

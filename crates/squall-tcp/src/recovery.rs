@@ -1,0 +1,252 @@
+//! What acknowledgements and silence mean: congestion windows, losses, time-outs (RFC 5681, 6582, 6675, 6298, 3168).
+
+use std::ops::ControlFlow;
+
+use squall_units::Nanos;
+
+use crate::{
+    Application, Congestion, Reason, congestion,
+    extra::Recovery,
+    flow::{Bits, State},
+    seq::{le, lt},
+    stack::Stack,
+    wheel::ticks,
+};
+
+/// Duplicate acknowledgements that say that a segment is lost (RFC 5681 §3.2, DupThresh of RFC 6675).
+const DUP_THRESH: u8 = 3;
+
+impl<A: Application> Stack<A> {
+    /// `acked` numbers more are acknowledged, of `flight` that were under way.
+    pub(crate) fn congestion_ack(&mut self, now: Nanos, flow: u32, acked: u32, flight: u32) {
+        let f = &mut self.core.flows[flow];
+        f.bits.set_dupacks(0);
+        let (una, nxt) = (f.snd_una, f.snd_nxt);
+        let mss = u32::from(f.mss);
+        // What is not used does not grow (RFC 7661, 9438 §5.8).
+        let limited = flight >= f.cwnd / 2;
+        if f.extra == crate::flow::NO_EXTRA {
+            // Slow start.
+            if limited {
+                f.cwnd = f.cwnd.saturating_add(acked).min(1 << 30);
+            }
+            return;
+        }
+        let rtt = Nanos(u64::from(f.srtt.micros()) * 1000);
+        let mut cwnd = f.cwnd;
+        let congestion = self.core.class(flow).tunables.congestion;
+        let extra = self.core.extra(flow).expect("looked for above");
+        extra.sacked.acknowledge(una);
+        if lt(extra.high_rxt, una) {
+            extra.high_rxt = una;
+        }
+        let over = le(extra.recover, una);
+        let mut head = false;
+        match extra.recovery {
+            Recovery::NewReno if over => {
+                // RFC 6582 §3.2, step 3, option 1.
+                let ssthresh = extra.ssthresh.unwrap_or(cwnd);
+                cwnd = ssthresh.min(nxt.wrapping_sub(una).max(mss) + mss);
+                extra.recovery = Recovery::None;
+            }
+            Recovery::NewReno => {
+                // A partial acknowledgement: the next is lost, too.
+                head = true;
+                cwnd = cwnd.saturating_sub(acked);
+                if acked >= mss {
+                    cwnd += mss;
+                }
+                cwnd = cwnd.max(mss);
+            }
+            Recovery::Sack if over => {
+                extra.recovery = Recovery::None;
+                // As RFC 6675 leaves it, at ssthresh.
+            }
+            Recovery::Sack => (),
+            Recovery::Reduced if over => extra.recovery = Recovery::None,
+            Recovery::Reduced => (),
+            Recovery::Loss | Recovery::None => {
+                if over && extra.recovery == Recovery::Loss {
+                    extra.recovery = Recovery::None;
+                }
+                if limited || extra.recovery == Recovery::Loss {
+                    cwnd = match extra.ssthresh {
+                        Some(ssthresh) if cwnd >= ssthresh => match congestion {
+                            Congestion::Cubic => extra.cubic.grow(now, cwnd, acked, mss, rtt),
+                            Congestion::NewReno => congestion::reno_grow(cwnd, acked, mss),
+                        },
+                        _ => cwnd.saturating_add(acked),
+                    };
+                }
+            }
+        }
+        let spare = extra.is_spare();
+        let f = &mut self.core.flows[flow];
+        f.cwnd = cwnd.min(1 << 30);
+        if head {
+            f.bits.set(Bits::HEAD);
+            self.core.enqueue(flow);
+        }
+        if spare {
+            self.core.release_extra(flow);
+        }
+    }
+
+    /// RFC 5681 §3.2, RFC 6582 §3.2, RFC 6675 §5.
+    pub(crate) fn duplicate_ack(&mut self, now: Nanos, flow: u32) {
+        let f = &mut self.core.flows[flow];
+        f.bits.set_dupacks(f.bits.dupacks() + 1);
+        let (una, nxt, mss, dupacks) = (f.snd_una, f.snd_nxt, u32::from(f.mss), f.bits.dupacks());
+        let sack = f.bits.has(Bits::SACK);
+        let (cwnd, flight) = (f.cwnd, f.flight());
+        let congestion = self.core.class(flow).tunables.congestion;
+        let lost =
+            sack && self.core.extra_ref(flow).and_then(|e| e.sacked.lost_below(mss)).is_some_and(|edge| lt(una, edge));
+        if dupacks < DUP_THRESH && !lost {
+            // Limited transmit (RFC 3042) may send one.
+            self.core.enqueue(flow);
+            // Before the first loss there is nothing else to know.
+            return;
+        }
+        let extra = self.core.make_extra(flow);
+        match extra.recovery {
+            Recovery::NewReno => {
+                // Each says that a segment has left the network.
+                self.core.flows[flow].cwnd = cwnd.saturating_add(mss);
+                self.core.enqueue(flow);
+            }
+            Recovery::Sack | Recovery::Loss => self.core.enqueue(flow),
+            Recovery::None | Recovery::Reduced => {
+                // The same loss a second time (RFC 6582 §3.2, step 1): what was acknowledged last is not beyond it.
+                if !sack && extra.ssthresh.is_some() && lt(una, extra.recover) {
+                    return;
+                }
+                let reduced = extra.recovery == Recovery::Reduced;
+                let ssthresh = match congestion {
+                    // A mark has reduced it in this round trip already.
+                    _ if reduced => extra.ssthresh.unwrap_or(cwnd),
+                    Congestion::Cubic => extra.cubic.reduce(cwnd, flight, mss),
+                    Congestion::NewReno => congestion::reno_reduce(flight, mss),
+                };
+                extra.ssthresh = Some(ssthresh);
+                extra.recover = nxt;
+                extra.high_rxt = una;
+                extra.rescued = false;
+                extra.recovery = if sack { Recovery::Sack } else { Recovery::NewReno };
+                let f = &mut self.core.flows[flow];
+                f.cwnd = if sack { ssthresh } else { ssthresh + u32::from(DUP_THRESH) * mss };
+                f.bits.set(Bits::HEAD);
+                let _ = now;
+                self.core.enqueue(flow);
+            }
+        }
+    }
+
+    /// The peer saw a mark: once a round trip (RFC 3168 §6.1.2).
+    pub(crate) fn ecn_reduce(&mut self, _now: Nanos, flow: u32) {
+        let f = &self.core.flows[flow];
+        if !f.bits.has(Bits::ECN) {
+            return;
+        }
+        let (nxt, cwnd, flight, mss) = (f.snd_nxt, f.cwnd, f.flight(), u32::from(f.mss));
+        let congestion = self.core.class(flow).tunables.congestion;
+        let extra = self.core.make_extra(flow);
+        if extra.recovery != Recovery::None {
+            return;
+        }
+        let ssthresh = match congestion {
+            Congestion::Cubic => extra.cubic.reduce(cwnd, flight, mss),
+            Congestion::NewReno => congestion::reno_reduce(flight, mss),
+        };
+        (extra.ssthresh, extra.recover, extra.recovery) = (Some(ssthresh), nxt, Recovery::Reduced);
+        let f = &mut self.core.flows[flow];
+        f.cwnd = ssthresh;
+        f.bits.set(Bits::CWR);
+        self.core.counters(flow).ecn_reductions += 1;
+    }
+
+    /// The timer of retransmission, persist, keepalive, TIME-WAIT or FIN-WAIT-2 is over. Breaks when the flow is gone.
+    pub(crate) fn rtx_expired(&mut self, now: Nanos, flow: u32) -> ControlFlow<()> {
+        let class = self.core.class(flow);
+        let (retries_max, syn_retries, keepcnt) =
+            (class.tunables.retries, class.tunables.syn_retries, class.tunables.keepcnt);
+        let (keepintvl, fin_wait) = (ticks(class.tunables.keepintvl), class.tunables.fin_wait);
+        let f = &mut self.core.flows[flow];
+        let retries = f.bits.retries();
+        let reason = match f.tcp_state() {
+            State::TimeWait => {
+                self.core.release(flow);
+                return ControlFlow::Break(());
+            }
+            State::SynSent | State::SynReceived if retries >= syn_retries => Some(Reason::ConnectTimeout),
+            State::SynSent | State::SynReceived => {
+                f.bits.set(Bits::HEAD);
+                None
+            }
+            _ if f.bits.has(Bits::PERSIST) => {
+                // As long as it answers, for ever (RFC 9293 §3.8.6.1).
+                let unanswered = f.bits.dupacks();
+                f.bits.set_dupacks(unanswered + 1);
+                f.bits.set(Bits::PROBE);
+                self.core.counters(flow).window_probes += 1;
+                (unanswered >= DUP_THRESH && retries >= retries_max).then_some(Reason::Timeout)
+            }
+            State::FinWait2 if fin_wait > Nanos::ZERO => Some(Reason::Timeout),
+            _ if f.flight() == 0 => {
+                if retries >= keepcnt {
+                    self.core.reset(flow);
+                    self.finish(now, flow, Reason::KeepaliveTimeout);
+                    return ControlFlow::Break(());
+                }
+                f.bits.set_retries(retries + 1);
+                f.bits.set(Bits::PROBE);
+                self.core.counters(flow).keepalive_probes += 1;
+                self.core.enqueue(flow);
+                self.core.start_rtx(now, flow, keepintvl);
+                return ControlFlow::Continue(());
+            }
+            _ if retries >= retries_max => Some(Reason::Timeout),
+            _ => {
+                self.retransmission_timeout(flow);
+                None
+            }
+        };
+        if let Some(reason) = reason {
+            self.finish(now, flow, reason);
+            return ControlFlow::Break(());
+        }
+        let f = &mut self.core.flows[flow];
+        f.bits.set_retries(retries + 1);
+        // Karn: what is sent again times nothing.
+        f.bits.clear(Bits::TIMING);
+        let rto = self.core.rto(flow);
+        self.core.start_rtx(now, flow, rto);
+        self.core.enqueue(flow);
+        ControlFlow::Continue(())
+    }
+
+    /// RFC 5681 §3.1, RFC 6582 §4, RFC 6675 §5.1: one segment, and then all that is missing, in slow start.
+    fn retransmission_timeout(&mut self, flow: u32) {
+        let f = &self.core.flows[flow];
+        let (una, nxt, mss, again) = (f.snd_una, f.snd_nxt, u32::from(f.mss), f.bits.retries() > 0);
+        let (cwnd, flight) = (f.cwnd, f.flight());
+        let congestion = self.core.class(flow).tunables.congestion;
+        let extra = self.core.make_extra(flow);
+        if !again {
+            extra.ssthresh = Some(match congestion {
+                Congestion::Cubic => extra.cubic.reduce(cwnd, flight, mss),
+                Congestion::NewReno => congestion::reno_reduce(flight, mss),
+            });
+        } else {
+            // It may have given up what it told of (RFC 2018 §8).
+            extra.sacked.clear();
+        }
+        extra.recovery = Recovery::Loss;
+        (extra.recover, extra.high_rxt) = (nxt, una);
+        let f = &mut self.core.flows[flow];
+        f.cwnd = mss;
+        f.bits.set(Bits::HEAD);
+        f.bits.set_dupacks(0);
+        self.core.counters(flow).rto_timeouts += 1;
+    }
+}

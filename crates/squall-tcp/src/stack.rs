@@ -1,0 +1,329 @@
+//! The stack: packets and time in, packets and events out.
+
+use squall_units::Nanos;
+
+use crate::{
+    Application, ClassId, ConnectError, Counters, Event, FlowId, FlowKind, Output, Reason, Settings, Socket, Strays,
+    TunableError, Tunables, Tuple,
+    core::{Class, Core},
+    flow::{Bits, State},
+    hash,
+    packet::{Addresses, Bad, ICMP, ICMP6, Ip, Key, TCP, UDP, UDP_HEADER, be16},
+    wheel::ticks,
+};
+
+/// Flows of one worker, and the application that they all serve.
+pub struct Stack<A: Application> {
+    pub(crate) app: A,
+    pub(crate) core: Core<A::State>,
+}
+
+impl<A: Application> Stack<A> {
+    /// # Panics
+    /// If the application's state is longer than 32 octets, or more than 2^30 flows are wanted.
+    pub fn new(settings: Settings, app: A) -> Self {
+        assert!(size_of::<A::State>() <= 32, "an application keeps at most 32 octets a flow");
+        assert!(settings.flows <= 1 << 30, "at most 2^30 flows");
+        Self { app, core: Core::new(settings) }
+    }
+
+    pub fn add_class(&mut self, tunables: Tunables) -> Result<ClassId, TunableError> {
+        tunables.check()?;
+        assert!(self.core.classes.len() < usize::from(u16::MAX), "at most 65,535 classes");
+        self.core.classes.push(Class::new(tunables));
+        Ok(ClassId(self.core.classes.len() as u16 - 1))
+    }
+
+    /// Begins a flow. Of UDP it is [`Event::Established`] at once, before this returns.
+    pub fn connect(
+        &mut self,
+        now: Nanos,
+        class: ClassId,
+        tuple: Tuple,
+        state: A::State,
+    ) -> Result<FlowId, ConnectError> {
+        let key = Key::of(&tuple).ok_or(ConnectError::Family)?;
+        let hash = self.core.hash(&key);
+        if self.core.find(hash, &key).is_some() {
+            return Err(ConnectError::InUse);
+        }
+        let tcp_state = if key.udp { State::Udp } else { State::SynSent };
+        let Some(flow) = self.core.allocate(class, &key, hash, tcp_state, state) else {
+            self.core.strays.table_full += 1;
+            return Err(ConnectError::Full);
+        };
+        self.core.counters(flow).attempts += 1;
+        match tuple.kind {
+            FlowKind::Tcp => self.open(now, flow, &key),
+            FlowKind::Udp => self.begin_udp(now, flow),
+        }
+        self.settle(now, flow);
+        Ok(FlowId(flow))
+    }
+
+    /// Takes an IP packet; octets behind its end (a frame's padding) do not matter. Its checksums are verified if
+    /// [`Settings::verify`] says so.
+    pub fn receive(&mut self, now: Nanos, packet: &[u8]) {
+        self.take(now, packet, self.core.settings.verify);
+    }
+
+    /// Takes an IP packet whose TCP or UDP checksum somebody else has verified or never made: a super-segment.
+    pub fn receive_verified(&mut self, now: Nanos, packet: &[u8]) {
+        self.take(now, packet, false);
+    }
+
+    /// When [`Stack::advance`] is to be called again at the latest, if nothing else happens before.
+    pub fn next_due(&self) -> Option<Nanos> {
+        self.core.wheel.next()
+    }
+
+    /// Lets the timers run that are due until `now`.
+    pub fn advance(&mut self, now: Nanos) {
+        while let Some(flow) = self.core.wheel.expire(&mut self.core.flows, now) {
+            self.expired(now, flow);
+        }
+    }
+
+    /// Sends what waits until there is none, or no room for it; how many packets.
+    pub fn transmit(&mut self, now: Nanos, out: &mut impl Output) -> usize {
+        let mut packets = 0;
+        while let Some(answer) = self.core.answers.front() {
+            let len = usize::from(answer.len);
+            let Some(packet) = out.packet(answer.class, &answer.tuple, len, squall_units::Cut::WHOLE) else {
+                return packets;
+            };
+            packet.copy_from_slice(&answer.octets[..len]);
+            match self.core.classes.get_mut(usize::from(answer.class.0)) {
+                Some(class) => {
+                    class.counters.segments_out += 1;
+                    class.counters.octets_out += len as u64;
+                }
+                None => {
+                    self.core.strays.packets_out += 1;
+                    self.core.strays.octets_out += len as u64;
+                }
+            }
+            self.core.answers.pop_front();
+            packets += 1;
+        }
+        while let Some(&flow) = self.core.queue.front() {
+            if self.core.flows[flow].bits.has(Bits::QUEUED) {
+                let sent = self.write(now, flow, out);
+                packets += sent.packets;
+                match sent.left {
+                    Left::Nothing => self.core.flows[flow].bits.clear(Bits::QUEUED),
+                    // Others come first.
+                    Left::Turn => self.core.queue.push_back(flow),
+                    Left::Room => return packets,
+                }
+                self.settle(now, flow);
+            }
+            self.core.queue.pop_front();
+        }
+        packets
+    }
+
+    /// Whether [`Stack::transmit`] would find something to send.
+    pub fn has_output(&self) -> bool {
+        !self.core.answers.is_empty() || !self.core.queue.is_empty()
+    }
+
+    /// Calls `f` with the application and the flow's socket, as in an event; `None` if there is no such flow.
+    pub fn with<R>(
+        &mut self,
+        now: Nanos,
+        id: FlowId,
+        f: impl FnOnce(&mut A, &mut Socket<'_, A::State>) -> R,
+    ) -> Option<R> {
+        let flow = id.0;
+        let state = self.core.flows.0.get(flow as usize)?.tcp_state();
+        if matches!(state, State::Closed | State::TimeWait) {
+            return None;
+        }
+        let result = f(&mut self.app, &mut Socket { core: &mut self.core, flow, now });
+        self.settle(now, flow);
+        Some(result)
+    }
+
+    /// Flows at present, without those in TIME-WAIT.
+    pub fn active(&self) -> usize {
+        self.core.active as usize
+    }
+
+    pub fn time_wait(&self) -> usize {
+        self.core.time_wait as usize
+    }
+
+    /// # Panics
+    /// If there is no such class.
+    pub fn counters(&self, class: ClassId) -> &Counters {
+        &self.core.classes[usize::from(class.0)].counters
+    }
+
+    pub fn tunables(&self, class: ClassId) -> &Tunables {
+        &self.core.classes[usize::from(class.0)].tunables
+    }
+
+    pub fn strays(&self) -> &Strays {
+        &self.core.strays
+    }
+
+    pub fn app(&self) -> &A {
+        &self.app
+    }
+
+    pub fn app_mut(&mut self) -> &mut A {
+        &mut self.app
+    }
+
+    /// Octets of memory that flows use now: records, what only some need, the table.
+    pub fn memory(&self) -> usize {
+        self.core.memory()
+    }
+
+    // What follows is for the other files of the stack.
+
+    #[inline]
+    fn take(&mut self, now: Nanos, packet: &[u8], verify: bool) {
+        let strays = &mut self.core.strays;
+        strays.packets_in += 1;
+        strays.octets_in += packet.len() as u64;
+        if let Err(bad) = self.dispatch(now, packet, verify) {
+            let strays = &mut self.core.strays;
+            *match bad {
+                Bad::NotIp => &mut strays.not_ip,
+                Bad::Malformed => &mut strays.malformed,
+                Bad::IpChecksum => &mut strays.bad_ip_checksum,
+                Bad::Fragment => &mut strays.fragments,
+                Bad::TcpChecksum => &mut strays.bad_tcp_checksum,
+                Bad::UdpChecksum => &mut strays.bad_udp_checksum,
+                Bad::IcmpChecksum => &mut strays.bad_icmp_checksum,
+                Bad::Protocol => &mut strays.other_protocol,
+            } += 1;
+        }
+    }
+
+    #[inline]
+    fn dispatch(&mut self, now: Nanos, packet: &[u8], verify: bool) -> Result<(), Bad> {
+        let ip = Ip::read(packet, verify)?;
+        match ip.protocol {
+            TCP => self.receive_tcp(now, &ip, verify),
+            UDP => {
+                let header = ip.payload.first_chunk::<UDP_HEADER>().ok_or(Bad::Malformed)?;
+                let len = usize::from(be16(header, 4));
+                if len < UDP_HEADER || len > ip.payload.len() {
+                    return Err(Bad::Malformed);
+                }
+                let ip = Ip { payload: &ip.payload[..len], ..ip };
+                let unchecked = be16(header, 6) == 0 && matches!(ip.addresses, Addresses::V4 { .. });
+                if verify && !unchecked && !ip.checksum_is_good() {
+                    return Err(Bad::UdpChecksum);
+                }
+                self.receive_udp(now, packet, &ip);
+                Ok(())
+            }
+            ICMP | ICMP6 => self.receive_icmp(now, &ip, verify),
+            _ => Err(Bad::Protocol),
+        }
+    }
+
+    /// Tells the application, unless it wants to hear no more.
+    #[inline]
+    pub(crate) fn tell(&mut self, now: Nanos, flow: u32, event: Event<'_>) {
+        if !self.core.flows[flow].bits.has(Bits::ABORT) {
+            self.app.event(&mut Socket { core: &mut self.core, flow, now }, event);
+        }
+    }
+
+    /// The flow has ended for the application, and is gone altogether.
+    pub(crate) fn finish(&mut self, now: Nanos, flow: u32, reason: Reason) {
+        self.tell_gone(now, flow, reason);
+        self.core.release(flow);
+    }
+
+    pub(crate) fn tell_gone(&mut self, now: Nanos, flow: u32, reason: Reason) {
+        self.core.counters(flow).end(reason);
+        self.core.flows[flow].bits.set(Bits::CLOSE | Bits::ABORT);
+        self.app.event(&mut Socket { core: &mut self.core, flow, now }, Event::Gone(reason));
+    }
+
+    /// Behind whatever may have changed the flow: ends it if the application wants that, else sets its timer.
+    #[inline]
+    pub(crate) fn settle(&mut self, now: Nanos, flow: u32) {
+        let bits = self.core.flows[flow].bits;
+        match bits.state() {
+            State::Closed => (),
+            State::TimeWait => self.core.arm(now, flow),
+            _ if bits.has(Bits::ABORT) => self.finish(now, flow, Reason::Aborted),
+            State::Udp if bits.has(Bits::CLOSE) && self.core.flows[flow].piece.len == 0 => {
+                self.finish(now, flow, Reason::Closed);
+            }
+            _ => self.core.arm(now, flow),
+        }
+    }
+
+    /// A timer of the flow fired; it is out of the wheel.
+    fn expired(&mut self, now: Nanos, flow: u32) {
+        let (rtx, app, ack) = self.core.due(now, flow);
+        let bits = &mut self.core.flows[flow].bits;
+        if ack {
+            bits.clear(Bits::ACK_LATER);
+            bits.set(Bits::ACK_NOW);
+            self.core.counters(flow).acks_delayed += 1;
+            self.core.enqueue(flow);
+        }
+        if rtx {
+            self.core.flows[flow].bits.clear(Bits::RTX);
+            if self.core.flows[flow].tcp_state() == State::Udp {
+                return self.finish(now, flow, Reason::Idle);
+            }
+            if self.rtx_expired(now, flow).is_break() {
+                return;
+            }
+        }
+        if app {
+            self.core.flows[flow].bits.clear(Bits::APP);
+            self.tell(now, flow, Event::Timer);
+        }
+        self.settle(now, flow);
+    }
+
+    /// Initial sequence number (RFC 6528): a clock of 4 us and a keyed hash of the addresses and ports.
+    pub(crate) fn isn(&self, now: Nanos, key: &Key) -> u32 {
+        let ports = u64::from(key.local_port) << 16 | u64::from(key.remote_port);
+        let f = match key.addresses {
+            Addresses::V4 { local, remote } => {
+                hash::strong(self.core.settings.key, &[u64::from(local) << 32 | u64::from(remote), ports])
+            }
+            Addresses::V6 { local, remote } => hash::strong(
+                self.core.settings.key,
+                &[(local >> 64) as u64, local as u64, (remote >> 64) as u64, remote as u64, ports],
+            ),
+        };
+        (f as u32).wrapping_add((now.0 >> 12) as u32)
+    }
+
+    /// UDP: something went either way.
+    pub(crate) fn restart_idle(&mut self, now: Nanos, flow: u32) {
+        let idle = self.core.class(flow).tunables.udp_idle;
+        if idle > Nanos::ZERO {
+            self.core.start_rtx(now, flow, ticks(idle));
+        }
+    }
+}
+
+/// What [`Stack::write`] has left of a flow's output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    Nothing,
+    /// Something, but it has had its share.
+    Turn,
+    /// Something, for which there is no room.
+    Room,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Written {
+    pub packets: usize,
+    pub left: Left,
+}
