@@ -27,6 +27,7 @@ pub(crate) struct Arrivals {
     patience: Nanos,
     /// Flows that may still begin.
     left: u64,
+    workers: u64,
     steering: Option<Steering>,
     /// By template: flows that may still begin, and arrivals that were given up.
     template_left: Vec<u64>,
@@ -118,6 +119,7 @@ impl Arrivals {
             end: end_of(load.limits, load.ramp, start),
             patience: load.patience,
             left: load.limits.flows.map_or(u64::MAX, share),
+            workers,
             steering: None,
             template_left: load.templates.iter().map(|t| t.limit.map_or(u64::MAX, share)).collect(),
             late: vec![0; load.templates.len()],
@@ -165,6 +167,11 @@ impl Arrivals {
     /// No flow will ever begin any more.
     pub fn over(&self, now: Nanos) -> bool {
         now >= self.end || self.left == 0 || self.lines.iter().all(|line| line.is_over(&self.template_left))
+    }
+
+    /// How many share the load.
+    pub fn workers(&self) -> u64 {
+        self.workers
     }
 
     /// No more flows.

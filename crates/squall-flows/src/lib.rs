@@ -19,12 +19,15 @@ mod network;
 mod pool;
 mod side;
 mod statistics;
+mod watched;
 
 pub use load::{Arrival, Cps, DRAIN, Limits, Load, LoadError, PATIENCE, Ramp, Spacing, Target, Template, Think};
 pub use network::{Network, NextHop, Wrap};
 pub use pool::{AddrRange, MOST_ADDRESSES, Order, PORTS, Pool, PoolError, Tuples};
-pub use side::FrameOutput;
-pub use statistics::{Exhausted, Failure, Failures, FlowStatistics, LinkStatistics, Statistics, TemplateStatistics};
+pub use side::{FLOWS, FrameOutput, Role, Side, SideSettings};
+pub use statistics::{
+    Exhausted, Failure, Failures, FlowStatistics, LinkStatistics, NotBegun, Statistics, TemplateStatistics,
+};
 
 #[cfg(test)]
 mod tests;

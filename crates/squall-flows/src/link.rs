@@ -99,11 +99,6 @@ impl Link {
         }
     }
 
-    /// Octets in front of an IP packet at most.
-    pub fn overhead(&self) -> usize {
-        self.prefixes.v4.octets.len().max(self.prefixes.v6.octets.len())
-    }
-
     /// Whether super-frames can be cut by those who know Ethernet, IP and TCP only.
     pub fn is_plain(&self) -> bool {
         self.network.wraps.is_empty()
@@ -573,6 +568,11 @@ fn plus(base: MacAddr, index: u64) -> MacAddr {
     let number = base.0.iter().fold(0u64, |n, octet| n << 8 | u64::from(*octet)).wrapping_add(index);
     let [_, _, rest @ ..] = number.to_be_bytes();
     MacAddr(rest)
+}
+
+/// Octets in front of an IP packet.
+pub(crate) fn overhead(network: &Network) -> u32 {
+    Prefix::new(network.mac, &network.wraps, IPV4).octets.len() as u32
 }
 
 /// What stands before packets, by what they are.

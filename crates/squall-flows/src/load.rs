@@ -1,7 +1,8 @@
 //! What load there is to be: templates, how often each of them begins a flow, for how long.
 
+use squall_apps::{Program, Transport};
 use squall_program::{Gap, GapLaw, Pattern, Timeline};
-use squall_tcp::{FlowKind, Tunables};
+use squall_tcp::Tunables;
 use squall_units::{Nanos, Picos};
 
 use crate::{
@@ -30,15 +31,14 @@ pub struct Load {
 #[derive(Clone, Debug)]
 pub struct Template {
     pub name: String,
-    pub kind: FlowKind,
     /// Pools, by their numbers in the load.
     pub clients: usize,
     pub servers: usize,
-    /// Where its servers listen. Templates on one port (and kind) of one pool have one server program: the first's.
+    /// Where its servers listen. Templates on one port of one pool, over TCP or over UDP, have one server program: the
+    /// first's, among whose flows those of all are counted.
     pub port: u16,
-    /// Programs, by their numbers in the applications.
-    pub client_program: usize,
-    pub server_program: usize,
+    pub client: Program,
+    pub server: Program,
     /// How each side's flows behave (MSS, timeouts, TOS).
     pub client_tunables: Tunables,
     pub server_tunables: Tunables,
@@ -156,6 +156,11 @@ pub enum LoadError {
     NoWeight,
     #[error("template {0:?}: a rate of 0, expected more")]
     NoRate(String),
+    #[error("template {template:?}: its client's program is over {client}, its server's over {server}")]
+    Transports { template: String, client: &'static str, server: &'static str },
+    /// A program or tunable of a template.
+    #[error("template {template:?}: {text}")]
+    Template { template: String, text: String },
     #[error("{0}")]
     Network(String),
 }
@@ -222,6 +227,10 @@ impl Load {
             if ours.is_ipv4() != theirs.is_ipv4() {
                 return Err(LoadError::Families(t.name.clone()));
             }
+            if t.client.transport != t.server.transport {
+                let (client, server) = (name(t.client.transport), name(t.server.transport));
+                return Err(LoadError::Transports { template: t.name.clone(), client, server });
+            }
             match t.arrival {
                 Arrival::Weight { .. } if self.target.is_none() => return Err(LoadError::NoTarget(t.name.clone())),
                 Arrival::Open { cps, .. } if cps.num == 0 => return Err(LoadError::NoRate(t.name.clone())),
@@ -244,5 +253,12 @@ impl Load {
             _ => 0,
         };
         self.templates.iter().map(weight).sum()
+    }
+}
+
+fn name(transport: Transport) -> &'static str {
+    match transport {
+        Transport::Tcp => "TCP",
+        Transport::Udp => "UDP",
     }
 }

@@ -73,6 +73,11 @@ impl Wrap {
 }
 
 impl Network {
+    /// Octets of the longest frame, without FCS: what the port has to take.
+    pub fn longest_frame(&self) -> u32 {
+        u32::from(self.mtu) + crate::link::overhead(self)
+    }
+
     /// Whether it can be; a text says what cannot.
     pub(crate) fn check(&self) -> Result<(), String> {
         if self.mtu < 576 {

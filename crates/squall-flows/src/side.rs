@@ -1,4 +1,18 @@
-use squall_units::Cut;
+//! What one port carries: clients, servers, or both. Frames and the time go in, frames come out.
+
+use std::collections::VecDeque;
+
+use squall_apps::{Apps, Listener, Program, ProgramId, Transport};
+use squall_host::Answer;
+use squall_tcp::{ClassId, ConnectError, FlowId, FlowKind, Output, Settings, Stack, Tunables, Tuple};
+use squall_units::{Cut, Nanos};
+
+use crate::{
+    Exhausted, FlowStatistics, Load, LoadError, Network, NotBegun, Statistics, TemplateStatistics, Tuples,
+    arrivals::{Arrivals, Due},
+    link::Link,
+    watched::{Begun, Recorder, Watched},
+};
 
 /// Room for frames.
 pub trait FrameOutput {
@@ -9,3 +23,540 @@ pub trait FrameOutput {
     /// The longest frame that there is room for at all.
     fn longest(&self) -> usize;
 }
+
+/// Who is on a side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    Clients,
+    Servers,
+    Both,
+}
+
+/// How a side is to work, beside its load and network.
+#[derive(Clone, Copy, Debug)]
+pub struct SideSettings {
+    pub role: Role,
+    /// Which of how many workers this is.
+    pub worker: (u32, u32),
+    /// When the load begins.
+    pub start: Nanos,
+    /// Flows that there is room for at once, those in TIME-WAIT included.
+    pub flows: u32,
+    /// The longest packet that leaves as one to be cut later; 0: none does.
+    pub super_packet: u16,
+    /// Check the checksums of what is received.
+    pub verify: bool,
+}
+
+/// Flows that a side has room for unless told otherwise.
+pub const FLOWS: u32 = 1 << 21;
+
+impl Default for SideSettings {
+    fn default() -> Self {
+        Self { role: Role::Both, worker: (0, 1), start: Nanos::ZERO, flows: FLOWS, super_packet: 0, verify: true }
+    }
+}
+
+/// The flows of one side on one worker.
+pub struct Side {
+    stack: Stack<Watched>,
+    link: Link,
+    clients: Option<Clients>,
+    /// By template: of its clients, of its servers.
+    classes: Vec<[Option<(ClassId, ProgramId)>; 2]>,
+    settings: SideSettings,
+    drain: Nanos,
+    stopping: Stopping,
+    /// The latest instant that it was told.
+    now: Nanos,
+}
+
+/// How far the end has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stopping {
+    No,
+    /// No flow begins; those that are open may end by themselves until then.
+    Draining(Nanos),
+    /// Those from this number on are still to be aborted.
+    Aborting(u32),
+    Done,
+}
+
+/// What begins flows.
+struct Clients {
+    arrivals: Arrivals,
+    templates: Vec<ClientTemplate>,
+    pools: Vec<Pool>,
+    servers: Vec<Tuples>,
+    /// Flows whose next hop is being asked for.
+    parked: VecDeque<(Due, Tuple)>,
+    /// Next hops that were known or given up when the parked were last looked at.
+    looked_at: u64,
+    limit: u64,
+    begun: u64,
+}
+
+struct ClientTemplate {
+    pool: usize,
+    servers: usize,
+    port: u16,
+    kind: FlowKind,
+    class: ClassId,
+    program: ProgramId,
+    /// Tuples that were passed over as they were busy: so much further on are those of later flows.
+    skipped: u64,
+    not_begun: NotBegun,
+}
+
+struct Pool {
+    tuples: Tuples,
+    /// A bit for each address at which a flow found no free port.
+    busy: Vec<u64>,
+    exhausted: Exhausted,
+}
+
+/// Flows that may wait for their next hop at once.
+const PARKED: usize = 1 << 16;
+/// Tuples that are tried for one flow.
+const TRIES: u64 = 64;
+/// So long a user waits whose flow could not begin.
+const BACK_OFF: Nanos = Nanos(1_000_000);
+/// Flows that are aborted in a row: each has a reset that is to find room.
+const ABORTED_AT_ONCE: u32 = 1024;
+/// Servers whose next hops are asked for in advance.
+const ASKED_AHEAD: u64 = 256;
+
+impl Side {
+    /// # Errors
+    /// [`LoadError`]: a load, network, program or tunable that cannot be.
+    pub fn new(load: &Load, network: &Network, settings: SideSettings) -> Result<Self, LoadError> {
+        let (clients, servers) = load.check(network)?;
+        let has_clients = settings.role != Role::Servers;
+        let has_servers = settings.role != Role::Clients;
+        let ours = |pools: &[Tuples], wanted: bool, of: fn(&crate::Template) -> usize| -> Vec<Tuples> {
+            let used = |i: &usize| wanted && load.templates.iter().any(|t| of(t) == *i);
+            (0..pools.len()).filter(used).map(|i| pools[i].clone()).collect()
+        };
+        let mut own = ours(&clients, has_clients, |t| t.clients);
+        own.extend(ours(&servers, has_servers, |t| t.servers));
+        let link = Link::new(network, own);
+
+        let watched = Watched::new(Apps::new(load.seed, Recorder::default()));
+        // Room for at least one flow; the key is the load's, so that runs are the same.
+        let stack_settings = Settings {
+            flows: settings.flows.clamp(1, 1 << 30),
+            key: [load.seed ^ 0x5371_7561_6c6c, u64::from(settings.worker.0)],
+            verify: settings.verify,
+            super_packet: if link.is_plain() { settings.super_packet } else { 0 },
+            ..Settings::default()
+        };
+        let stack = Stack::new(stack_settings, watched);
+        let mut side = Self {
+            stack,
+            link,
+            clients: None,
+            classes: Vec::new(),
+            settings,
+            drain: load.drain,
+            stopping: Stopping::No,
+            now: Nanos::ZERO,
+        };
+        let mut templates = Vec::new();
+        for (i, template) in load.templates.iter().enumerate() {
+            let wrong = |text: String| LoadError::Template { template: template.name.clone(), text };
+            let mut class = |program: &Program, tunables: &Tunables, client: bool| {
+                // The longest segment that fits a packet, whatever its options.
+                let most = network.mtu.saturating_sub(40);
+                let tunables = Tunables { mss: tunables.mss.min(most), ..tunables.clone() };
+                let class = side.stack.add_class(tunables).map_err(|error| wrong(error.to_string()))?;
+                let watched = side.stack.app_mut();
+                let program = watched.add(i, client, program).map_err(|error| wrong(error.to_string()))?;
+                Ok::<_, LoadError>((class, program))
+            };
+            let client = match has_clients {
+                true => Some(class(&template.client, &template.client_tunables, true)?),
+                false => None,
+            };
+            let server = match has_servers {
+                true => Some(class(&template.server, &template.server_tunables, false)?),
+                false => None,
+            };
+            side.classes.push([client, server]);
+            if let Some((class, program)) = server {
+                for range in &load.servers[template.servers].ranges {
+                    side.stack.app_mut().apps.listen(Listener {
+                        program,
+                        class,
+                        addresses: range.first()..=range.last(),
+                        ports: template.port..=template.port,
+                    });
+                }
+            }
+            if let Some((class, program)) = client {
+                templates.push(ClientTemplate {
+                    pool: template.clients,
+                    servers: template.servers,
+                    port: template.port,
+                    kind: kind_of(&template.client),
+                    class,
+                    program,
+                    skipped: 0,
+                    not_begun: NotBegun::default(),
+                });
+            }
+        }
+        if has_clients {
+            let worker = (settings.worker.0.into(), settings.worker.1.into());
+            let busy = |tuples: &Tuples| vec![0; tuples.addresses().div_ceil(64) as usize];
+            let pool = |tuples: Tuples| Pool { busy: busy(&tuples), tuples, exhausted: Exhausted::default() };
+            side.clients = Some(Clients {
+                arrivals: Arrivals::new(load, worker, settings.start),
+                templates,
+                pools: clients.into_iter().map(pool).collect(),
+                servers,
+                parked: VecDeque::new(),
+                looked_at: 0,
+                limit: load.limits.active.unwrap_or(u64::MAX),
+                begun: 0,
+            });
+        }
+        side.ask_ahead();
+        Ok(side)
+    }
+
+    /// Next hops that are going to be needed are asked for before the first flow is due.
+    fn ask_ahead(&mut self) {
+        let Some(clients) = &self.clients else { return };
+        for template in &clients.templates {
+            let servers = &clients.servers[template.servers];
+            for i in 0..servers.addresses().min(ASKED_AHEAD) {
+                self.link.resolve(Nanos::ZERO, servers.address(i));
+            }
+        }
+    }
+
+    /// Takes a frame that came by the port; `cut`: what it was joined from.
+    #[inline]
+    pub fn receive(&mut self, now: Nanos, frame: &[u8], cut: Cut) {
+        let Some(packet) = self.link.receive(now, frame) else { return };
+        match cut.is_whole() {
+            true => self.stack.receive(now, packet),
+            // Its checksum was verified, or never made.
+            false => self.stack.receive_verified(now, packet),
+        }
+    }
+
+    /// Lets run what is due by `now`, but for new flows: [`Side::begin`].
+    #[inline]
+    pub fn advance(&mut self, now: Nanos) {
+        self.now = now;
+        if self.stack.next_due().is_some_and(|due| due <= now) {
+            self.stack.advance(now);
+        }
+        if self.link.next_due().is_some_and(|due| due <= now) {
+            self.link.advance(now);
+        }
+        if self.stopping != Stopping::No {
+            self.go_on_stopping(now);
+        }
+        let Some(clients) = &mut self.clients else { return };
+        if !clients.parked.is_empty() {
+            self.unpark(now);
+        }
+        self.steer(now);
+    }
+
+    /// Begins flows that are due, at most `most`; how many arrivals there were.
+    #[inline]
+    pub fn begin(&mut self, now: Nanos, most: usize) -> usize {
+        let Some(clients) = &mut self.clients else { return 0 };
+        self.stack.app_mut().each_ended(|template| clients.arrivals.ended(template, now));
+        let mut begun = 0;
+        while begun < most {
+            let Some(clients) = &mut self.clients else { break };
+            let Some(due) = clients.arrivals.take(now) else { break };
+            begun += 1;
+            self.arrive(now, due);
+        }
+        if begun == 0 && self.stopping == Stopping::No && self.arrivals_over(now) {
+            self.stop(now);
+        }
+        begun
+    }
+
+    fn arrivals_over(&self, now: Nanos) -> bool {
+        self.settings.role == Role::Clients
+            && self.clients.as_ref().is_some_and(|c| c.arrivals.over(now) && c.parked.is_empty())
+    }
+
+    #[inline]
+    fn arrive(&mut self, now: Nanos, due: Due) {
+        let Some(clients) = &mut self.clients else { return };
+        if self.stack.active() as u64 >= clients.limit {
+            return clients.refuse(now, due.template, NotBegun::LIMIT);
+        }
+        let tuple = clients.tuple(due);
+        match self.link.resolve(now, tuple.remote) {
+            Answer::Mac(_) => self.connect(now, due, tuple),
+            Answer::Wait if clients.parked.len() < PARKED => clients.parked.push_back((due, tuple)),
+            Answer::Wait | Answer::Silent => clients.refuse(now, due.template, NotBegun::UNRESOLVED),
+        }
+    }
+
+    #[inline]
+    fn connect(&mut self, now: Nanos, due: Due, mut tuple: Tuple) {
+        let Some(clients) = &mut self.clients else { return };
+        let (class, program) = (clients.templates[due.template].class, clients.templates[due.template].program);
+        let state = self.stack.app().apps.client(program, due.number as u32, now);
+        let mut tries = 1;
+        loop {
+            // A flow over UDP has begun when this returns.
+            self.stack.app_mut().beginning = Some(Begun { due: due.at, start: now });
+            match self.stack.connect(now, class, tuple, state) {
+                Ok(id) => {
+                    clients.begun += 1;
+                    self.stack.app_mut().began(id, program, Begun { due: due.at, start: now });
+                    return;
+                }
+                Err(ConnectError::InUse) if tries < TRIES && tries < clients.tuples_of(due.template) => {
+                    // The next tuple in the order, which then is not that of the flow behind.
+                    tries += 1;
+                    clients.templates[due.template].skipped += 1;
+                    tuple = clients.tuple(due);
+                }
+                Err(ConnectError::InUse) => {
+                    clients.exhausted(due.template, &tuple);
+                    return clients.refuse(now, due.template, NotBegun::PORTS);
+                }
+                Err(ConnectError::Full) => return clients.refuse(now, due.template, NotBegun::FULL),
+                // `Load::check` has seen to it.
+                Err(ConnectError::Family) => return clients.refuse(now, due.template, NotBegun::UNRESOLVED),
+            }
+        }
+    }
+
+    /// Flows whose next hop has answered, or was given up.
+    fn unpark(&mut self, now: Nanos) {
+        let known = self.link.statistics.resolved + self.link.statistics.resolution_failed;
+        let Some(clients) = &mut self.clients else { return };
+        if std::mem::replace(&mut clients.looked_at, known) == known {
+            return;
+        }
+        for _ in 0..clients.parked.len() {
+            let Some(clients) = &mut self.clients else { return };
+            let Some((due, tuple)) = clients.parked.pop_front() else { return };
+            match self.link.resolve(now, tuple.remote) {
+                Answer::Mac(_) => self.connect(now, due, tuple),
+                Answer::Wait => clients.parked.push_back((due, tuple)),
+                Answer::Silent => clients.refuse(now, due.template, NotBegun::UNRESOLVED),
+            }
+        }
+    }
+
+    fn steer(&mut self, now: Nanos) {
+        let Some(clients) = &mut self.clients else { return };
+        let (stack, classes) = (&self.stack, &self.classes);
+        clients.arrivals.steer(now, || {
+            let of = classes.iter().filter_map(|[client, _]| Some(stack.counters(client.as_ref()?.0)));
+            (of.map(|counters| counters.delivered + counters.acked).sum(), clients.begun)
+        });
+    }
+
+    /// When something is to be done next if nothing comes; `None`: never.
+    #[inline]
+    pub fn next_due(&self) -> Option<Nanos> {
+        if self.stack.app().has_ended() || self.stack.has_output() || self.link.has_answers() {
+            return Some(self.now);
+        }
+        let arrivals = self.clients.as_ref().and_then(|clients| clients.arrivals.next_due());
+        let end = match self.stopping {
+            Stopping::Draining(until) => Some(until),
+            Stopping::Aborting(_) => Some(self.now),
+            Stopping::No | Stopping::Done => None,
+        };
+        [self.stack.next_due(), self.link.next_due(), arrivals, end].into_iter().flatten().min()
+    }
+
+    /// Whether something waits to be sent.
+    #[inline]
+    pub fn has_output(&self) -> bool {
+        self.stack.has_output() || self.link.has_answers()
+    }
+
+    /// Sends what waits, until there is none or no room for it.
+    #[inline]
+    pub fn transmit(&mut self, now: Nanos, out: &mut impl FrameOutput) {
+        if self.link.has_answers() {
+            self.link.transmit(out);
+        }
+        self.stack.transmit(now, &mut Framer { link: &mut self.link, out, now });
+    }
+
+    /// No more flows begin; those that are open have the load's drain time to end, then they are aborted.
+    pub fn stop(&mut self, now: Nanos) {
+        if self.stopping != Stopping::No {
+            return;
+        }
+        self.stopping = Stopping::Draining(now + self.drain);
+        if let Some(clients) = &mut self.clients {
+            clients.arrivals.stop();
+            while let Some((due, _)) = clients.parked.pop_front() {
+                clients.refuse(now, due.template, NotBegun::UNRESOLVED);
+            }
+        }
+        self.go_on_stopping(now);
+    }
+
+    /// Open flows are aborted at once, drain time or not.
+    pub fn abort(&mut self, now: Nanos) {
+        self.stop(now);
+        if let Stopping::Draining(_) = self.stopping {
+            self.stopping = Stopping::Draining(now);
+        }
+        self.go_on_stopping(now);
+    }
+
+    /// All that was to be done is done: no flow is open, and none will begin.
+    pub fn is_over(&self) -> bool {
+        self.stopping == Stopping::Done
+    }
+
+    /// Whether it was told to stop, or has nothing more to begin.
+    pub fn is_stopping(&self) -> bool {
+        self.stopping != Stopping::No
+    }
+
+    fn go_on_stopping(&mut self, now: Nanos) {
+        match self.stopping {
+            Stopping::Draining(_) if self.stack.active() == 0 => self.stopping = Stopping::Done,
+            Stopping::Draining(until) if now >= until => {
+                self.stack.app_mut().stopping = true;
+                self.stopping = Stopping::Aborting(0);
+            }
+            Stopping::Aborting(_) if self.stack.active() == 0 && !self.has_output() => self.stopping = Stopping::Done,
+            Stopping::Aborting(from) if !self.stack.has_output() => {
+                // Until so many were found: most numbers may be nobody's.
+                let (mut at, mut aborted) = (from, 0);
+                while aborted < ABORTED_AT_ONCE && at < self.settings.flows {
+                    aborted += u32::from(self.stack.with(now, FlowId(at), |_, socket| socket.abort()).is_some());
+                    at += 1;
+                }
+                self.stopping = Stopping::Aborting(if at == self.settings.flows { 0 } else { at });
+            }
+            _ => {}
+        }
+    }
+
+    /// Open flows.
+    pub fn active(&self) -> usize {
+        self.stack.active()
+    }
+
+    /// Flows whose addresses and ports are not free again yet.
+    pub fn time_wait(&self) -> usize {
+        self.stack.time_wait()
+    }
+
+    /// Octets of memory that flows use.
+    pub fn memory(&self) -> usize {
+        self.stack.memory() + self.stack.app().memory()
+    }
+
+    /// What became of the flows so far; `full`: with histograms.
+    pub fn statistics(&self, full: bool) -> Statistics {
+        let recorder = self.stack.app().apps.observer();
+        let of = |class: &Option<(ClassId, ProgramId)>, client: bool| match class {
+            Some((class, program)) => {
+                let recorded = recorder.of(*program);
+                let mut all = if full { recorded.clone() } else { recorded.light() };
+                let tcp = self.stack.counters(*class);
+                all.attempted = if client { tcp.attempts } else { tcp.accepts };
+                all.sent_octets = tcp.acked;
+                all.tcp = tcp.clone();
+                all
+            }
+            None => FlowStatistics::default(),
+        };
+        let mut templates: Vec<_> = self
+            .classes
+            .iter()
+            .map(|[client, server]| TemplateStatistics { client: of(client, true), server: of(server, false) })
+            .collect();
+        if let Some(clients) = &self.clients {
+            for (i, (template, theirs)) in templates.iter_mut().zip(&clients.templates).enumerate() {
+                let mut not_begun = theirs.not_begun;
+                not_begun.add(NotBegun::LATE, clients.arrivals.late(i));
+                template.client.not_begun = not_begun;
+            }
+        }
+        Statistics {
+            templates,
+            link: self.link.statistics,
+            strays: self.stack.strays().clone(),
+            exhausted: self.clients.iter().flat_map(|c| c.pools.iter().map(|p| p.exhausted)).collect(),
+            elapsed: self.now.saturating_sub(self.settings.start),
+            over: self.is_over(),
+        }
+    }
+}
+
+fn kind_of(program: &Program) -> FlowKind {
+    match program.transport {
+        Transport::Tcp => FlowKind::Tcp,
+        Transport::Udp => FlowKind::Udp,
+    }
+}
+
+impl Clients {
+    /// Who speaks with whom in a flow.
+    #[inline]
+    fn tuple(&self, due: Due) -> Tuple {
+        let template = &self.templates[due.template];
+        let (pool, servers) = (&self.pools[template.pool].tuples, &self.servers[template.servers]);
+        let position = due.number + template.skipped * self.arrivals.workers();
+        let (address, port) = pool.tuple(position);
+        let client = pool.address(address);
+        let server = servers.address(servers.server(position, position / pool.len(), client));
+        Tuple { kind: template.kind, local: client, local_port: port, remote: server, remote_port: template.port }
+    }
+
+    /// Tuples that a template's flows can have.
+    fn tuples_of(&self, template: usize) -> u64 {
+        let template = &self.templates[template];
+        self.pools[template.pool].tuples.len().saturating_mul(self.servers[template.servers].addresses())
+    }
+
+    #[cold]
+    fn exhausted(&mut self, template: usize, tuple: &Tuple) {
+        let pool = &mut self.pools[self.templates[template].pool];
+        pool.exhausted.flows += 1;
+        if let Some(index) = pool.tuples.index_of(tuple.local) {
+            let (word, bit) = ((index / 64) as usize, 1 << (index % 64));
+            pool.exhausted.addresses += u64::from(pool.busy[word] & bit == 0);
+            pool.busy[word] |= bit;
+        }
+    }
+
+    #[cold]
+    fn refuse(&mut self, now: Nanos, template: usize, why: usize) {
+        self.templates[template].not_begun.add(why, 1);
+        self.arrivals.ended(template, now + BACK_OFF);
+    }
+}
+
+/// Puts frames around packets.
+struct Framer<'a, O> {
+    link: &'a mut Link,
+    out: &'a mut O,
+    now: Nanos,
+}
+
+impl<O: FrameOutput> Output for Framer<'_, O> {
+    #[inline]
+    fn packet(&mut self, _class: ClassId, flow: &Tuple, len: usize, cut: Cut) -> Option<&mut [u8]> {
+        self.link.room(self.now, self.out, (flow.local, flow.remote), len, cut)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use squall_stats::Histogram;
-use squall_tcp::Reason;
+use squall_tcp::{Counters, Reason, Strays};
 use squall_units::Nanos;
 
 /// Of one side (clients or servers) of one worker, or of all of them merged.
@@ -12,7 +12,9 @@ pub struct Statistics {
     /// By template, in the load's order.
     pub templates: Vec<TemplateStatistics>,
     pub link: LinkStatistics,
-    /// Clients' addresses of which all ports were busy at some time, and flows that were not begun for it, by pool.
+    /// Packets that belong to no flow.
+    pub strays: Strays,
+    /// Clients that ran out of ports, by pool.
     pub exhausted: Vec<Exhausted>,
     /// Since its beginning.
     pub elapsed: Nanos,
@@ -40,29 +42,68 @@ pub struct FlowStatistics {
     pub completed: u64,
     /// Ended otherwise, by [`Failure::name`].
     pub failed: Failures,
-    /// Arrivals that were due and did not begin, by reason: `late` (the generator is the bound), `ports_exhausted`,
-    /// `unresolved` (nobody answered for the next hop), `limit` (of active flows), `full` (of memory).
-    pub not_begun: BTreeMap<&'static str, u64>,
+    /// What peers did that their programs do not say, by [`squall_apps::ProtocolError::name`].
+    pub protocol_errors: BTreeMap<&'static str, u64>,
+    /// Arrivals that were due and did not begin.
+    pub not_begun: NotBegun,
     /// Open now.
     pub active: u64,
     /// Open at once at most; of several workers the sum of their peaks.
     pub peak: u64,
     /// From the SYN to the end of the handshake, nanoseconds.
     pub setup: Histogram,
-    /// From the beginning of the flow to the first octet received, nanoseconds.
+    /// From a request to the first octet of its answer, nanoseconds.
     pub first_byte: Histogram,
-    /// From the beginning of the flow to its end, of those that completed, nanoseconds.
+    /// From a request to the last octet of its answer, nanoseconds.
     pub transaction: Histogram,
-    /// The same from the instant at which the flow was due (open loop): with the time it waited to begin, which a
-    /// generator that is late would leave out ("coordinated omission").
+    /// From the beginning of the flow to its end, of those that completed, nanoseconds.
+    pub duration: Histogram,
+    /// The same from the instant at which the flow was due: with the time it waited to begin, which a generator that is
+    /// late would leave out ("coordinated omission").
     pub corrected: Histogram,
     /// Octets of application data received, and those sent that were acknowledged.
     pub received_octets: u64,
     pub sent_octets: u64,
     /// HTTP responses by class of their status: 1xx to 5xx.
     pub http: [u64; 5],
-    /// What the stack counted, by name ([`squall_tcp::Counters`]).
-    pub tcp: BTreeMap<&'static str, u64>,
+    /// What the stack counted.
+    pub tcp: Counters,
+}
+
+/// Why arrivals did not begin, and how many.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NotBegun([u64; NotBegun::NAMES.len()]);
+
+impl NotBegun {
+    /// `late`: the generator was the bound. `ports_exhausted`: all tuples that were tried were busy. `unresolved`: nobody
+    /// answers for the next hop. `limit`: of flows at once. `full`: there is no room for more flows.
+    pub const NAMES: [&'static str; 5] = ["late", "ports_exhausted", "unresolved", "limit", "full"];
+    pub(crate) const LATE: usize = 0;
+    pub(crate) const PORTS: usize = 1;
+    pub(crate) const UNRESOLVED: usize = 2;
+    pub(crate) const LIMIT: usize = 3;
+    pub(crate) const FULL: usize = 4;
+
+    pub fn late(&self) -> u64 {
+        self.0[Self::LATE]
+    }
+
+    pub fn total(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    /// Those that there were, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+        Self::NAMES.into_iter().zip(self.0).filter(|(_, n)| *n > 0)
+    }
+
+    pub(crate) fn add(&mut self, why: usize, n: u64) {
+        self.0[why] += n;
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.0.iter_mut().zip(other.0).for_each(|(mine, theirs)| *mine += theirs);
+    }
 }
 
 /// Why flows failed, and how many.
@@ -84,6 +125,8 @@ pub enum Failure {
     ConnectTimeout,
     Timeout,
     KeepaliveTimeout,
+    /// Nothing went either way for too long, in the midst of a program (UDP).
+    Idle,
 }
 
 /// Frames of one side that are no flow's, or got lost on the way to one.
@@ -114,14 +157,14 @@ pub struct LinkStatistics {
 /// Of a pool of clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Exhausted {
-    /// Addresses of which all ports were busy at some time.
+    /// Addresses at which a flow found no free port.
     pub addresses: u64,
     /// Flows that were not begun for it.
     pub flows: u64,
 }
 
 impl Failure {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Unfinished,
         Self::Aborted,
         Self::Stopped,
@@ -131,6 +174,7 @@ impl Failure {
         Self::ConnectTimeout,
         Self::Timeout,
         Self::KeepaliveTimeout,
+        Self::Idle,
     ];
 
     pub fn name(self) -> &'static str {
@@ -144,13 +188,15 @@ impl Failure {
             Self::ConnectTimeout => "connect_timeout",
             Self::Timeout => "timeout",
             Self::KeepaliveTimeout => "keepalive_timeout",
+            Self::Idle => "idle",
         }
     }
 
     /// `None` for a flow that ended as it should, if its program had come to its end (`finished`).
     pub(crate) fn of(reason: Reason, finished: bool, stopping: bool) -> Option<Self> {
         Some(match reason {
-            Reason::Closed if finished => return None,
+            // A server over UDP is never told of its client's end.
+            Reason::Closed | Reason::Idle if finished => return None,
             Reason::Closed => Self::Unfinished,
             Reason::Aborted if stopping => Self::Stopped,
             // As programs that end by a reset on purpose.
@@ -162,6 +208,7 @@ impl Failure {
             Reason::ConnectTimeout => Self::ConnectTimeout,
             Reason::Timeout => Self::Timeout,
             Reason::KeepaliveTimeout => Self::KeepaliveTimeout,
+            Reason::Idle => Self::Idle,
         })
     }
 }
@@ -188,7 +235,7 @@ impl Failures {
 impl FlowStatistics {
     /// Arrivals that were due.
     pub fn due(&self) -> u64 {
-        self.attempted + self.not_begun.values().sum::<u64>()
+        self.attempted + self.not_begun.total()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -201,39 +248,56 @@ impl FlowStatistics {
         self.established += other.established;
         self.completed += other.completed;
         self.failed.0.iter_mut().zip(other.failed.0).for_each(|(mine, theirs)| *mine += theirs);
-        add(&mut self.not_begun, &other.not_begun);
+        add(&mut self.protocol_errors, &other.protocol_errors);
+        self.not_begun.merge(&other.not_begun);
         self.active += other.active;
         self.peak += other.peak;
         self.setup.merge(&other.setup);
         self.first_byte.merge(&other.first_byte);
         self.transaction.merge(&other.transaction);
+        self.duration.merge(&other.duration);
         self.corrected.merge(&other.corrected);
         self.received_octets += other.received_octets;
         self.sent_octets += other.sent_octets;
         self.http.iter_mut().zip(other.http).for_each(|(mine, theirs)| *mine += theirs);
-        add(&mut self.tcp, &other.tcp);
+        self.tcp.add(&other.tcp);
     }
 
-    /// The counters under TRex's names (`ttm_stats`, ASTF), which those who come from there look for.
-    ///
-    /// `m_active_flows`, `m_est_flows`, `tcps_connattempt` or `tcps_accepts`, `tcps_connects`, `tcps_closed`, `tcps_drops`,
-    /// `tcps_conndrops`, `tcps_rcvbyte`, `tcps_sndbyte` (acknowledged), and what the stack counted.
+    /// The counters under TRex's names (ASTF), which those who come from there look for; where it has none, ours.
     pub fn trex(&self, server: bool) -> BTreeMap<&'static str, u64> {
         let before = [Failure::Refused, Failure::ConnectTimeout, Failure::Unreachable];
         let before = before.iter().map(|f| self.failed.get(*f)).sum::<u64>();
-        let mut names = self.tcp.clone();
-        names.extend([
+        let ended = self.completed + self.failed.total();
+        let tcp = &self.tcp;
+        BTreeMap::from([
             ("m_active_flows", self.active),
-            ("m_est_flows", self.established.saturating_sub(self.completed + self.failed.total() - before)),
+            ("m_est_flows", self.established.saturating_sub(ended - before)),
             (if server { "tcps_accepts" } else { "tcps_connattempt" }, self.attempted),
             ("tcps_connects", self.established),
-            ("tcps_closed", self.completed + self.failed.total()),
+            ("tcps_closed", ended),
             ("tcps_drops", self.failed.total() - before),
             ("tcps_conndrops", before),
+            ("tcps_timeoutdrop", tcp.timeout),
+            ("tcps_keepdrops", tcp.keepalive_timeout),
             ("tcps_rcvbyte", self.received_octets),
-            ("tcps_sndbyte", self.sent_octets),
-        ]);
-        names
+            ("tcps_sndbyte", tcp.sent),
+            ("tcps_rcvackbyte", tcp.acked),
+            ("tcps_rcvtotal", tcp.segments_in),
+            ("tcps_sndtotal", tcp.segments_out),
+            ("tcps_sndrexmitpack", tcp.retransmits()),
+            ("tcps_sndrexmitbyte", tcp.retransmit_octets),
+            ("tcps_rexmttimeo", tcp.rto_timeouts),
+            ("tcps_sndprobe", tcp.window_probes),
+            ("tcps_keepprobe", tcp.keepalive_probes),
+            ("tcps_sndacks", tcp.acks_out),
+            ("tcps_rcvdupack", tcp.duplicate_acks),
+            ("tcps_rcvacktoomuch", tcp.acks_too_far),
+            ("tcps_rcvduppack", tcp.duplicate_segments),
+            ("tcps_rcvoopack", tcp.out_of_order),
+            ("tcps_rcvpackafterwin", tcp.out_of_window),
+            ("tcps_pawsdrop", tcp.paws_drops),
+            ("err_client_port_exhausted", self.not_begun.0[NotBegun::PORTS]),
+        ])
     }
 
     /// Without histograms: cheap enough for once a second.
@@ -243,8 +307,9 @@ impl FlowStatistics {
             setup: none(),
             first_byte: none(),
             transaction: none(),
+            duration: none(),
             corrected: none(),
-            not_begun: self.not_begun.clone(),
+            protocol_errors: self.protocol_errors.clone(),
             tcp: self.tcp.clone(),
             ..*self
         }
@@ -262,6 +327,7 @@ impl Statistics {
             mine.server.merge(&theirs.server);
         }
         self.link.merge(&other.link);
+        self.strays.add(&other.strays);
         if self.exhausted.len() < other.exhausted.len() {
             self.exhausted.resize(other.exhausted.len(), Exhausted::default());
         }
@@ -291,8 +357,8 @@ impl Statistics {
 
 impl LinkStatistics {
     pub fn merge(&mut self, other: &Self) {
-        for ((_, mine), (_, theirs)) in self.fields_mut().into_iter().zip(other.clone().fields_mut()) {
-            *mine += *theirs;
+        for ((_, mine), (_, theirs)) in self.fields_mut().into_iter().zip(other.iter()) {
+            *mine += theirs;
         }
     }
 

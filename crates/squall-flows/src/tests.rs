@@ -1,20 +1,22 @@
 //! What the tests of several modules share.
 
-use squall_tcp::{FlowKind, Tunables};
+use squall_apps::Program;
+use squall_tcp::Tunables;
 
 use crate::{Arrival, Template};
 
 pub(crate) fn template(name: &str, arrival: Arrival) -> Template {
+    let client = Program::client(name).send("ping").recv(4).build().expect("a good program");
+    let server = Program::server(name).recv(4).send("pong").build().expect("a good program");
     Template {
         name: name.into(),
-        kind: FlowKind::Tcp,
         clients: 0,
         servers: 0,
         port: 80,
-        client_program: 0,
-        server_program: 1,
-        client_tunables: Tunables { mss: 1460 },
-        server_tunables: Tunables { mss: 1460 },
+        client,
+        server,
+        client_tunables: Tunables::default(),
+        server_tunables: Tunables::default(),
         arrival,
         limit: None,
     }

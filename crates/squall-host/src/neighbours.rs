@@ -125,17 +125,20 @@ mod tests {
         assert_eq!(asked, [Ok(a), Ok(b)]);
         assert!(neighbours.learn(a, MacAddr([1; 6])));
         assert_eq!(neighbours.find(Nanos(6), a), Answer::Mac(MacAddr([1; 6])));
-        let (mut now, mut tries) = (Nanos(5), 1);
-        loop {
-            now = neighbours.next_due().expect("it is still asked for");
+        let mut tries = 1;
+        let now = loop {
+            let now = neighbours.next_due().expect("it is still asked for");
             match neighbours.question(now) {
                 Some(Ok(again)) => assert_eq!(again, b),
-                Some(Err(silent)) => break assert_eq!(silent, b),
+                Some(Err(silent)) => {
+                    assert_eq!(silent, b);
+                    break now;
+                }
                 // That of the one who has answered.
                 None => continue,
             }
             tries += 1;
-        }
+        };
         assert_eq!(tries, TRIES);
         assert_eq!((neighbours.find(now, b), neighbours.question(now)), (Answer::Silent, None));
         assert_eq!(neighbours.find(now + REST, b), Answer::Wait);

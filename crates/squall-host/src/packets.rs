@@ -76,9 +76,9 @@ impl NeighbourMessage {
         let (header, rest) = packet.split_first_chunk::<40>()?;
         let len = usize::from(u16::from_be_bytes([header[4], header[5]]));
         let body = rest.get(..len)?;
-        let solicitation = match body.first()? {
-            &SOLICITATION => true,
-            &ADVERTISEMENT => false,
+        let solicitation = match *body.first()? {
+            SOLICITATION => true,
+            ADVERTISEMENT => false,
             _ => return None,
         };
         // A hop limit of 255: no router has passed it on.

@@ -1,0 +1,329 @@
+use squall_apps::Program;
+use squall_program::mix;
+
+use super::*;
+use crate::{Arrival, Cps, Limits, NextHop, Order, Pool as PoolOf, Spacing, Target, Think, Wrap, tests::template};
+
+const MS: u64 = 1_000_000;
+
+/// Frames from one side to the other, with what happens to them on the way.
+struct Wire {
+    frames: VecDeque<(Nanos, Vec<u8>)>,
+    /// In thousandths.
+    loss: u64,
+    duplicates: u64,
+    reordered: u64,
+    delay: Nanos,
+    drawn: u64,
+    seed: u64,
+    now: Nanos,
+    /// Frames that fit until it is emptied.
+    room: usize,
+}
+
+impl Wire {
+    fn new(seed: u64) -> Self {
+        Self {
+            frames: VecDeque::new(),
+            loss: 0,
+            duplicates: 0,
+            reordered: 0,
+            delay: Nanos(10_000),
+            drawn: 0,
+            seed,
+            now: Nanos(0),
+            room: 1 << 20,
+        }
+    }
+
+    fn happens(&mut self, thousandths: u64) -> bool {
+        self.drawn += 1;
+        mix(self.seed, self.drawn) % 1000 < thousandths
+    }
+
+    /// What has arrived.
+    fn arrived(&mut self, now: Nanos) -> Vec<Vec<u8>> {
+        let mut arrived = Vec::new();
+        while self.frames.front().is_some_and(|(at, _)| *at <= now) {
+            let (at, frame) = self.frames.pop_front().expect("it is there");
+            if self.happens(self.loss) {
+                continue;
+            }
+            if self.happens(self.reordered) && !self.frames.is_empty() {
+                self.frames.insert(1, (at, frame));
+                continue;
+            }
+            if self.happens(self.duplicates) {
+                arrived.push(frame.clone());
+            }
+            arrived.push(frame);
+        }
+        arrived
+    }
+}
+
+impl FrameOutput for Wire {
+    fn frame(&mut self, len: usize, _: Cut) -> Option<&mut [u8]> {
+        if self.frames.len() >= self.room {
+            return None;
+        }
+        self.frames.push_back((self.now + self.delay, vec![0; len]));
+        self.frames.back_mut().map(|(_, frame)| &mut frame[..])
+    }
+
+    fn longest(&self) -> usize {
+        1514
+    }
+}
+
+/// Clients, servers, and the wires between them.
+struct Lab {
+    sides: [Side; 2],
+    wires: [Wire; 2],
+    now: Nanos,
+}
+
+fn network(mac: u8) -> Network {
+    Network { mac: squall_units::MacAddr([2, 0, 0, 0, mac, 0]), ..Network::default() }
+}
+
+fn pool(range: &str, ports: std::ops::RangeInclusive<u16>) -> PoolOf {
+    PoolOf { name: range.into(), ranges: vec![range.parse().expect(range)], ports, order: Order::Sequential }
+}
+
+fn load(arrival: Arrival) -> Load {
+    Load {
+        clients: vec![pool("16.0.0.1-16.0.0.100", 1024..=65535)],
+        servers: vec![pool("48.0.0.1-48.0.0.9", 1..=1)],
+        templates: vec![template("web", arrival)],
+        seed: 5,
+        ..Load::default()
+    }
+}
+
+fn open(cps: u64) -> Arrival {
+    Arrival::Open { cps: Cps::per_second(cps), spacing: Spacing::Constant }
+}
+
+impl Lab {
+    fn new(load: &Load) -> Self {
+        Self::with(load, network(1), network(2), (0, 1))
+    }
+
+    fn with(load: &Load, clients: Network, servers: Network, worker: (u32, u32)) -> Self {
+        let side = |network: &Network, role| {
+            let settings = SideSettings { role, worker, start: Nanos(MS), flows: 1 << 17, ..SideSettings::default() };
+            Side::new(load, network, settings).expect("a good load")
+        };
+        Self {
+            sides: [side(&clients, Role::Clients), side(&servers, Role::Servers)],
+            wires: [Wire::new(1), Wire::new(2)],
+            now: Nanos(0),
+        }
+    }
+
+    /// Runs until then, or until the clients are done.
+    fn run(&mut self, until: Nanos) {
+        while self.now < until && !self.sides[0].is_over() {
+            self.turn();
+            let wires = self.wires.iter().filter_map(|wire| Some(wire.frames.front()?.0));
+            let next = self.sides.iter().filter_map(Side::next_due).chain(wires).min();
+            self.now = next.unwrap_or(until).max(self.now + Nanos(1000)).min(until);
+        }
+    }
+
+    fn turn(&mut self) {
+        let now = self.now;
+        for i in 0..2 {
+            for frame in self.wires[1 - i].arrived(now) {
+                self.sides[i].receive(now, &frame, Cut::WHOLE);
+            }
+            self.sides[i].advance(now);
+            self.sides[i].begin(now, 64);
+            self.wires[i].now = now;
+            self.sides[i].transmit(now, &mut self.wires[i]);
+        }
+    }
+
+    fn end(mut self) -> Statistics {
+        let patience = self.now + Nanos(100_000 * MS);
+        self.sides[0].stop(self.now);
+        self.run(patience);
+        self.sides[1].stop(self.now);
+        while !self.sides[1].is_over() && self.now < patience {
+            self.turn();
+            self.now = self.now + Nanos(MS);
+        }
+        let [clients, servers] = &self.sides;
+        assert!(clients.is_over() && servers.is_over(), "clients {} servers {}", clients.active(), servers.active());
+        let mut all = clients.statistics(true);
+        all.merge(&servers.statistics(true));
+        let total = all.total();
+        for side in [&total.client, &total.server] {
+            assert_eq!(side.active, 0, "a flow is stuck: {side:?}");
+            assert_eq!(side.attempted, side.completed + side.failed.total(), "a flow is not explained: {side:?}");
+        }
+        all
+    }
+}
+
+#[test]
+fn ten_thousand_flows_begin_and_end() {
+    let mut of = load(open(10_000));
+    of.limits = Limits { flows: Some(10_000), ..Limits::default() };
+    let mut lab = Lab::new(&of);
+    lab.run(Nanos(10_000 * MS));
+    let all = lab.end();
+    let of = all.total();
+    assert_eq!((of.client.completed, of.server.completed), (10_000, 10_000), "{all:?}");
+    assert_eq!((of.client.established, of.client.received_octets, of.server.received_octets), (10_000, 40_000, 40_000));
+    assert_eq!((of.client.setup.count(), of.client.corrected.count()), (10_000, 10_000));
+    // There and back.
+    assert!((20_000..60_000).contains(&of.client.setup.quantile(0.5)), "{}", of.client.setup.quantile(0.5));
+    assert_eq!((of.client.not_begun.total(), all.link.unresolved, all.link.not_ours), (0, 0, 0));
+    assert_eq!(of.client.trex(false)["tcps_connects"], 10_000);
+}
+
+#[test]
+fn loss_reordering_and_duplicates_lose_no_flow_and_no_octet() {
+    let mut of = load(open(1000));
+    let body = "x".repeat(20_000);
+    of.templates[0].client = Program::client("get").send("GET").recv(20_000).build().unwrap();
+    of.templates[0].server = Program::server("give").recv(3).send(&body).build().unwrap();
+    of.limits = Limits { flows: Some(500), ..Limits::default() };
+    of.drain = Nanos(60_000 * MS);
+    let mut lab = Lab::new(&of);
+    for wire in &mut lab.wires {
+        (wire.loss, wire.duplicates, wire.reordered, wire.delay) = (20, 20, 20, Nanos(5 * MS));
+    }
+    lab.run(Nanos(80_000 * MS));
+    let of = lab.end().total();
+    assert_eq!(of.client.completed, 500, "{:?}", of.client);
+    assert_eq!(of.client.received_octets, 500 * 20_000);
+    assert!(of.server.tcp.retransmits() > 0);
+}
+
+#[test]
+fn workers_together_begin_the_flows_of_one() {
+    let flows = |workers: u32, order: Order| {
+        let mut tuples = Vec::new();
+        for worker in 0..workers {
+            let mut of = load(Arrival::Open { cps: Cps::per_second(2000), spacing: Spacing::Poisson });
+            of.clients[0].order = order;
+            of.servers[0].order = order;
+            let mut lab = Lab::with(&of, network(1), network(2), (worker, workers));
+            let ns = 1000 * MS;
+            while lab.now.0 < ns {
+                lab.turn();
+                for (_, frame) in lab.wires[0].frames.iter().filter(|(_, f)| f.len() > 47 && f[23] == 6 && f[47] == 2) {
+                    tuples.push(frame[26..38].to_vec());
+                }
+                lab.now = lab.now + Nanos(lab.wires[0].delay.0);
+            }
+        }
+        tuples.sort_unstable();
+        tuples.dedup();
+        tuples
+    };
+    for order in [Order::Sequential, Order::Random, Order::Hash] {
+        let one = flows(1, order);
+        assert!((1800..2200).contains(&one.len()), "{}", one.len());
+        assert_eq!(one, flows(2, order), "{order:?}");
+    }
+}
+
+#[test]
+fn who_runs_out_of_ports_says_so() {
+    // 20 tuples of a client are in use for a second each: of 100 flows a second most find none.
+    let mut of = load(open(100));
+    of.templates[0].client = Program::client("slow").send("ping").recv(4).delay("1 s").build().unwrap();
+    of.clients = vec![pool("16.0.0.1", 1000..=1019)];
+    of.servers = vec![pool("48.0.0.1", 1..=1)];
+    of.limits = Limits { duration: Some(Nanos(3000 * MS)), ..Limits::default() };
+    let mut lab = Lab::new(&of);
+    lab.run(Nanos(20_000 * MS));
+    let all = lab.end();
+    let client = all.total().client;
+    assert_eq!(client.due(), 300);
+    let refused = client.not_begun.iter().collect::<Vec<_>>();
+    assert_eq!(refused, [("ports_exhausted", 300 - client.attempted)]);
+    assert!(client.completed >= 20 && client.completed == client.attempted, "{client:?}");
+    assert_eq!(all.exhausted, [Exhausted { addresses: 1, flows: 300 - client.attempted }]);
+}
+
+#[test]
+fn nobody_at_the_next_hop_is_told() {
+    let mut of = load(open(100));
+    of.limits = Limits { duration: Some(Nanos(10_000 * MS)), ..Limits::default() };
+    let by_gateway = NextHop::Gateway { v4: Some("16.0.0.254".parse().unwrap()), v6: None };
+    let mut lab = Lab::with(&of, Network { next_hop: by_gateway, ..network(1) }, network(2), (0, 1));
+    lab.run(Nanos(20_000 * MS));
+    let all = lab.end();
+    let client = all.total().client;
+    assert_eq!((client.attempted, client.not_begun.iter().collect::<Vec<_>>()), (0, vec![("unresolved", 1000)]));
+    assert!(all.link.resolution_failed >= 1 && all.link.arp_requests_sent >= 6);
+}
+
+#[test]
+fn flows_that_do_not_end_are_aborted_when_the_drain_time_is_over() {
+    let mut of = load(Arrival::Closed { users: 3000, think: Think::Fixed(Nanos(0)) });
+    of.templates[0].server = Program::server("mute").recv(5).build().unwrap();
+    of.drain = Nanos(200 * MS);
+    let mut lab = Lab::new(&of);
+    lab.run(Nanos(500 * MS));
+    assert_eq!(lab.sides[0].active(), 3000);
+    lab.sides[0].stop(lab.now);
+    let before = lab.now;
+    let all = lab.end();
+    let total = all.total();
+    assert_eq!(total.client.failed.iter().collect::<Vec<_>>(), [("stopped", 3000)]);
+    // Servers hear of it by resets.
+    assert_eq!(total.server.failed.get(crate::Failure::Reset), 3000, "{:?} {before:?}", total.server.failed);
+}
+
+#[test]
+fn a_number_of_open_flows_is_kept() {
+    let mut of = load(Arrival::Weight { weight: 1, spacing: Spacing::Constant });
+    of.target = Some(Target::Active(200));
+    of.templates[0].client = Program::client("slow").send("ping").recv(4).delay("50 ms").build().unwrap();
+    let mut lab = Lab::new(&of);
+    lab.run(Nanos(1000 * MS));
+    assert!((195..=200).contains(&lab.sides[0].active()), "{}", lab.sides[0].active());
+    let client = lab.end().total().client;
+    assert!(client.peak == 200 && client.completed > 3000, "{client:?}");
+}
+
+#[test]
+fn flows_over_udp_and_ipv6_in_a_tunnel_are_flows() {
+    let mut of = load(open(1000));
+    of.clients = vec![pool("fd00::1-fd00::64", 1024..=65535)];
+    of.servers = vec![pool("fd01::1-fd01::9", 1..=1)];
+    of.templates[0].client =
+        Program::udp_client("ask").line("send_packet \"who\"").recv_packets(1, None).build().unwrap();
+    of.templates[0].server =
+        Program::udp_server("tell").recv_packets(1, None).line("send_packet \"me\"").build().unwrap();
+    of.limits = Limits { flows: Some(1000), ..Limits::default() };
+    let tunnel = |local: &str, remote: &str| Wrap::Vxlan {
+        local: local.parse().unwrap(),
+        remote: remote.parse().unwrap(),
+        vni: 7,
+        mac: squall_units::MacAddr([2, 0, 0, 0, 9, 9]),
+    };
+    let here = Network { wraps: vec![tunnel("10.0.0.1", "10.0.0.2")], ..network(1) };
+    let there = Network { wraps: vec![tunnel("10.0.0.2", "10.0.0.1")], ..network(2) };
+    let mut lab = Lab::with(&of, here, there, (0, 1));
+    lab.run(Nanos(5000 * MS));
+    let total = lab.end().total();
+    assert_eq!((total.client.completed, total.server.completed), (1000, 1000), "{total:?}");
+}
+
+#[test]
+fn a_port_that_takes_little_delays_and_loses_nothing() {
+    let mut of = load(open(5000));
+    of.limits = Limits { flows: Some(2000), ..Limits::default() };
+    let mut lab = Lab::new(&of);
+    lab.wires.iter_mut().for_each(|wire| wire.room = 3);
+    lab.run(Nanos(60_000 * MS));
+    let total = lab.end().total();
+    assert_eq!(total.client.completed + total.client.not_begun.late(), 2000, "{:?}", total.client);
+}
