@@ -3,7 +3,7 @@
 use std::{collections::HashMap, net::IpAddr, ops::RangeInclusive, sync::Arc};
 
 use squall_program::{below, mix, unit};
-use squall_tcp::{ClassId, Event, FlowId, FlowKind, Piece, Tuple};
+use squall_tcp::{Application, ClassId, Event, FlowId, FlowKind, Piece, SendError, Socket, Tuple};
 use squall_units::Nanos;
 
 use crate::{
@@ -227,6 +227,65 @@ impl<O: Observer> Apps<O> {
         // A number of its own that does not depend on the worker, nor on what came before.
         let flow = number_of(tuple);
         Some((listener.class, State { flow, began: ticks(now), at: start, ..State::default() }))
+    }
+}
+
+impl<O: Observer> Application for Apps<O> {
+    type State = State;
+
+    #[inline]
+    fn event(&mut self, socket: &mut Socket<'_, State>, event: Event<'_>) {
+        self.on_event(socket, event);
+    }
+
+    #[inline]
+    fn copy(&self, state: &State, flow: &Tuple, piece: Piece, offset: u32, out: &mut [u8]) {
+        self.write(state, flow, piece, offset, out);
+    }
+
+    #[inline]
+    fn accept(&mut self, now: Nanos, flow: &Tuple) -> Option<(ClassId, State)> {
+        self.on_accept(now, flow)
+    }
+}
+
+impl FlowSocket for Socket<'_, State> {
+    #[inline]
+    fn now(&self) -> Nanos {
+        self.now()
+    }
+    #[inline]
+    fn id(&self) -> FlowId {
+        self.id()
+    }
+    #[inline]
+    fn tuple(&self) -> Tuple {
+        self.tuple()
+    }
+    #[inline]
+    fn state(&mut self) -> &mut State {
+        self.state()
+    }
+    #[inline]
+    fn send(&mut self, piece: Piece) -> bool {
+        // A flow that has ended meanwhile says so by its last event; the others cannot be.
+        !matches!(self.send(piece), Err(SendError::TooLong))
+    }
+    #[inline]
+    fn close(&mut self) {
+        self.close();
+    }
+    #[inline]
+    fn abort(&mut self) {
+        self.abort();
+    }
+    #[inline]
+    fn wake_at(&mut self, at: Nanos) {
+        self.wake_at(at);
+    }
+    #[inline]
+    fn unacknowledged(&self) -> u32 {
+        self.unacknowledged()
     }
 }
 

@@ -1,9 +1,9 @@
-//! What clients and servers of a flow say: in go programs (instructions by hand, built in, or from a capture), out comes an
-//! [`squall_tcp::Application`] that speaks and listens by them, and tells an [`Observer`] what happened.
+//! What clients and servers of a flow say: in go programs, out comes an [`squall_tcp::Application`] that speaks and listens by
+//! them, and tells an [`Observer`] what happened.
 //!
-//! A [`Program`] is plain values, made by a [`ProgramBuilder`], from text ([`Instruction`] and [`Message`] are `FromStr` and
-//! `Display`), built in, or from a capture. [`Apps::add`] checks it and turns it into operations that run
-//! without allocating; what belongs to one flow is a [`State`] of 24 octets. Nothing here knows a clock, a thread or a packet.
+//! A [`Program`] is plain values: made by a [`ProgramBuilder`], from text ([`Instruction`] and [`Message`] are `FromStr` and
+//! `Display`), [built in](builtin), or from a capture. [`Apps::add`] checks it and turns it into operations that run without
+//! allocating; what belongs to one flow is a [`State`] of 24 octets. Nothing here knows a clock, a thread or a packet.
 //!
 //! ```
 //! use squall_apps::{Apps, Program, Role};
@@ -23,7 +23,7 @@
 
 mod apps;
 mod builder;
-// pub mod builtin;
+pub mod builtin;
 mod code;
 mod http;
 mod message;
@@ -33,7 +33,7 @@ mod text;
 
 pub use apps::{Apps, FlowSocket, Listener, ProgramId, State};
 pub use builder::ProgramBuilder;
-pub use message::{Alphabet, Mark, Message, MessageError, Part, Scope, VariableForm};
+pub use message::{Alphabet, Mark, Message, MessageError, NumberForm, Part, Scope};
 pub use model::{
     Compare, Condition, Delay, Instruction, MessageRef, Mistake, Program, ProgramError, Role, Take, TakeForm, Times,
     Transport, Value,

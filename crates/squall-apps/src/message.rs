@@ -13,10 +13,10 @@ use squall_program::{below, mix};
 /// |---|---|
 /// | `${random:hex:8}` | 8 random hexadecimal digits, others for each sending; `alnum`, `digits`, `octets` likewise |
 /// | `${random:hex:8:flow}` | the same for all sendings of a flow; `${random:hex:8:flow:call}` shared by all marks of the name |
-/// | `${counter:6}` | which of the flow's sendings it is, from 0, in 6 digits; `${counter:6:START:STEP}` |
+/// | `${counter:6}` | which of the flow's sendings it is, from 0, in 6 digits; `${counter:6:START:STEP}`; `be16`, `be32`, `hex8` for 6 |
 /// | `${flow:6}` | the flow's number |
 /// | `${client}` `${client_port}` `${server}` `${server_port}` | address and port of either end, as long as they are |
-/// | `${variable:x}` | a variable of the program in decimal, as long as it is; `:be16`, `:be32`, `:hex8`, `:digits6` of fixed width |
+/// | `${variable:x}` | a variable of the program in decimal, as long as it is; `${variable:x:be16}`, `be32`, `hex8`, `6` (digits) |
 /// | `${choice:a\|b\|c}` | one of the list for each flow, filled up with spaces to the longest |
 /// | `${user_agent}` | one of some usual User-Agent lines, likewise |
 /// | `${repeat:1000:ab}` | `ababab...`, 1,000 octets; costs no memory |
@@ -46,9 +46,9 @@ pub enum Mark {
         scope: Scope,
         name: String,
     },
-    /// `start + step * n` of sending `n`, zero-padded; the last `width` digits.
+    /// `start + step * n` of sending `n`, zero-padded; its last digits or octets.
     Counter {
-        width: u8,
+        form: NumberForm,
         start: u64,
         step: u64,
     },
@@ -62,7 +62,7 @@ pub enum Mark {
     /// At most one variable a message; then no other mark in it differs from sending to sending but by the variable's value.
     Variable {
         name: String,
-        form: VariableForm,
+        form: NumberForm,
     },
     /// One of these by the flow, filled up with spaces.
     Choice(Vec<String>),
@@ -90,7 +90,8 @@ pub enum Scope {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum VariableForm {
+pub enum NumberForm {
+    /// Variables only: as long as it is.
     Decimal,
     Digits(u8),
     Be16,
@@ -200,16 +201,10 @@ fn part_len(part: &Part) -> Option<u32> {
         Part::Repeat { len, .. } => *len,
         Part::Mark(mark) => match mark {
             Mark::Random { width, .. } => *width,
-            Mark::Counter { width, .. } | Mark::Flow { width } => u32::from(*width),
+            Mark::Flow { width } => u32::from(*width),
             Mark::Choice(choices) => choices.iter().map(String::len).max().unwrap_or(0) as u32,
             Mark::UserAgent => USER_AGENTS.iter().map(|line| line.len()).max().unwrap_or(0) as u32,
-            Mark::Variable { form, .. } => match form {
-                VariableForm::Decimal => return None,
-                VariableForm::Digits(width) => u32::from(*width),
-                VariableForm::Be16 => 2,
-                VariableForm::Be32 => 4,
-                VariableForm::Hex8 => 8,
-            },
+            Mark::Variable { form, .. } | Mark::Counter { form, .. } => return form.len(),
             Mark::Client | Mark::ClientPort | Mark::Server | Mark::ServerPort | Mark::Template(_) => return None,
         },
     })
@@ -253,13 +248,13 @@ enum What {
 /// What has few octets.
 #[derive(Clone, Copy, Debug)]
 enum Small {
-    Counter { width: u8, start: u64, step: u64 },
+    Counter { form: NumberForm, start: u64, step: u64 },
     Flow { width: u8 },
     Client,
     ClientPort,
     Server,
     ServerPort,
-    Variable(VariableForm),
+    Variable(NumberForm),
 }
 
 /// A pattern is repeated up to so many octets, so that a segment is one copy or two.
@@ -367,16 +362,20 @@ fn mark_of(mark: &Mark, place: u64) -> Result<What, MessageError> {
             let by = if name.is_empty() { place } else { name.bytes().fold(0x6e61_6d65, |h, b| mix(h, b.into())) };
             What::Random(*alphabet, *scope, by)
         }
-        Mark::Counter { width, start, step } => {
-            What::Small(Small::Counter { width: digits(*width)?, start: *start, step: *step })
+        Mark::Counter { form, start, step } => {
+            if let NumberForm::Digits(width) = form {
+                digits(*width)?;
+            }
+            What::Small(Small::Counter { form: *form, start: *start, step: *step })
         }
+
         Mark::Flow { width } => What::Small(Small::Flow { width: digits(*width)? }),
         Mark::Client => What::Small(Small::Client),
         Mark::ClientPort => What::Small(Small::ClientPort),
         Mark::Server => What::Small(Small::Server),
         Mark::ServerPort => What::Small(Small::ServerPort),
         Mark::Variable { form, .. } => {
-            if let VariableForm::Digits(width) = form {
+            if let NumberForm::Digits(width) = form {
                 digits(*width)?;
             }
             What::Small(Small::Variable(*form))
@@ -478,31 +477,59 @@ struct Text {
 impl Small {
     fn write(self, sending: &Sending) -> Text {
         let mut text = Text { octets: [0; 48], len: 0 };
-        let ten_to = |width: u8| 10u64.checked_pow(width.into());
-        let mut number = |value: u64, width: u8| {
-            let value = ten_to(width).map_or(value, |limit| value % limit);
-            text.say(format_args!("{value:0width$}", width = width.into()));
-        };
         match self {
-            Self::Counter { width, start, step } => {
-                number(start.wrapping_add(step.wrapping_mul(sending.nth.into())), width);
+            Self::Counter { form, start, step } => {
+                text.number(start.wrapping_add(step.wrapping_mul(sending.nth.into())), form);
             }
-            Self::Flow { width } => number(sending.flow.into(), width),
-            Self::Variable(VariableForm::Digits(width)) => number(sending.nth.into(), width),
+            Self::Flow { width } => text.number(sending.flow.into(), NumberForm::Digits(width)),
+            Self::Variable(form) => text.number(sending.nth.into(), form),
             Self::Client => text.say(format_args!("{}", sending.client.0)),
             Self::ClientPort => text.say(format_args!("{}", sending.client.1)),
             Self::Server => text.say(format_args!("{}", sending.server.0)),
             Self::ServerPort => text.say(format_args!("{}", sending.server.1)),
-            Self::Variable(VariableForm::Decimal) => text.say(format_args!("{}", sending.nth)),
-            Self::Variable(VariableForm::Be16) => text.push(&(sending.nth as u16).to_be_bytes()),
-            Self::Variable(VariableForm::Be32) => text.push(&sending.nth.to_be_bytes()),
-            Self::Variable(VariableForm::Hex8) => text.say(format_args!("{:08x}", sending.nth)),
         }
         text
     }
 }
 
+impl NumberForm {
+    fn len(self) -> Option<u32> {
+        Some(match self {
+            Self::Decimal => return None,
+            Self::Digits(width) => width.into(),
+            Self::Be16 => 2,
+            Self::Be32 => 4,
+            Self::Hex8 => 8,
+        })
+    }
+}
+
+impl fmt::Display for NumberForm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Decimal => Ok(()),
+            Self::Digits(width) => write!(f, "{width}"),
+            Self::Be16 => f.write_str("be16"),
+            Self::Be32 => f.write_str("be32"),
+            Self::Hex8 => f.write_str("hex8"),
+        }
+    }
+}
+
 impl Text {
+    fn number(&mut self, value: u64, form: NumberForm) {
+        match form {
+            NumberForm::Decimal => self.say(format_args!("{value}")),
+            NumberForm::Digits(width) => {
+                let value = 10u64.checked_pow(width.into()).map_or(value, |limit| value % limit);
+                self.say(format_args!("{value:0width$}", width = width.into()));
+            }
+            NumberForm::Be16 => self.push(&(value as u16).to_be_bytes()),
+            NumberForm::Be32 => self.push(&(value as u32).to_be_bytes()),
+            NumberForm::Hex8 => self.say(format_args!("{:08x}", value as u32)),
+        }
+    }
+
     fn push(&mut self, octets: &[u8]) {
         let at = self.len as usize;
         self.octets[at..at + octets.len()].copy_from_slice(octets);
@@ -601,6 +628,13 @@ fn mark(text: &str) -> Result<Part, MessageError> {
         width @ 1..=20 => Ok(width as u8),
         found => Err(MessageError::OutOfRange { what: "a mark's digits", found, expected: "1..=20" }),
     };
+    let form = |field: &str| match field {
+        "be16" => Ok(NumberForm::Be16),
+        "be32" => Ok(NumberForm::Be32),
+        "hex8" => Ok(NumberForm::Hex8),
+        digits if digits.bytes().all(|b| b.is_ascii_digit()) => Ok(NumberForm::Digits(width(digits)?)),
+        _ => Err(wrong("be16, be32, hex8 or a number of digits")),
+    };
     let mark = match (word, &fields[..]) {
         ("random", [alphabet, width, scope @ ..]) if scope.len() <= 2 => {
             let alphabet = [Alphabet::Hex, Alphabet::Alnum, Alphabet::Digits, Alphabet::Octets]
@@ -620,9 +654,9 @@ fn mark(text: &str) -> Result<Part, MessageError> {
             };
             Mark::Random { alphabet, width, scope: scope_of, name: scope.get(1).copied().unwrap_or("").into() }
         }
-        ("counter", [digits]) => Mark::Counter { width: width(digits)?, start: 0, step: 1 },
-        ("counter", [digits, start, step]) => {
-            Mark::Counter { width: width(digits)?, start: number(start)?, step: number(step)? }
+        ("counter", [how]) => Mark::Counter { form: form(how)?, start: 0, step: 1 },
+        ("counter", [how, start, step]) => {
+            Mark::Counter { form: form(how)?, start: number(start)?, step: number(step)? }
         }
         ("flow", [digits]) => Mark::Flow { width: width(digits)? },
         ("client", []) => Mark::Client,
@@ -630,19 +664,8 @@ fn mark(text: &str) -> Result<Part, MessageError> {
         ("server", []) => Mark::Server,
         ("server_port", []) => Mark::ServerPort,
         ("user_agent", []) => Mark::UserAgent,
-        ("variable", [name]) => Mark::Variable { name: (*name).into(), form: VariableForm::Decimal },
-        ("variable", [name, form]) => {
-            let form = match *form {
-                "be16" => VariableForm::Be16,
-                "be32" => VariableForm::Be32,
-                "hex8" => VariableForm::Hex8,
-                other => match other.strip_prefix("digits") {
-                    Some(digits) => VariableForm::Digits(width(digits)?),
-                    None => return Err(wrong("be16, be32, hex8 or digitsN behind the variable")),
-                },
-            };
-            Mark::Variable { name: (*name).into(), form }
-        }
+        ("variable", [name]) => Mark::Variable { name: (*name).into(), form: NumberForm::Decimal },
+        ("variable", [name, how]) => Mark::Variable { name: (*name).into(), form: form(how)? },
         ("choice", [_, ..]) => Mark::Choice(rest.split('|').map(String::from).collect()),
         ("template", [name]) => Mark::Template((*name).into()),
         ("repeat", [len, _, ..]) => {
@@ -694,21 +717,16 @@ impl fmt::Display for Mark {
                     (Scope::Flow, name) => write!(f, ":flow:{name}"),
                 }
             }
-            Self::Counter { width, start: 0, step: 1 } => write!(f, "counter:{width}"),
-            Self::Counter { width, start, step } => write!(f, "counter:{width}:{start}:{step}"),
+            Self::Counter { form, start: 0, step: 1 } => write!(f, "counter:{form}"),
+            Self::Counter { form, start, step } => write!(f, "counter:{form}:{start}:{step}"),
             Self::Flow { width } => write!(f, "flow:{width}"),
             Self::Client => f.write_str("client"),
             Self::ClientPort => f.write_str("client_port"),
             Self::Server => f.write_str("server"),
             Self::ServerPort => f.write_str("server_port"),
             Self::UserAgent => f.write_str("user_agent"),
-            Self::Variable { name, form } => match form {
-                VariableForm::Decimal => write!(f, "variable:{name}"),
-                VariableForm::Be16 => write!(f, "variable:{name}:be16"),
-                VariableForm::Be32 => write!(f, "variable:{name}:be32"),
-                VariableForm::Hex8 => write!(f, "variable:{name}:hex8"),
-                VariableForm::Digits(width) => write!(f, "variable:{name}:digits{width}"),
-            },
+            Self::Variable { name, form: NumberForm::Decimal } => write!(f, "variable:{name}"),
+            Self::Variable { name, form } => write!(f, "variable:{name}:{form}"),
             Self::Choice(choices) => write!(f, "choice:{}", choices.join("|")),
             Self::Template(name) => write!(f, "template:{name}"),
         }

@@ -1,0 +1,605 @@
+//! Applications that are there without a file: client and server of each, written by us after the shapes of the protocols.
+//!
+//! Those that are "like" something have its rhythm and its sizes; what they say is opaque.
+
+use squall_units::Nanos;
+
+use crate::{
+    Delay, Instruction, Mark, Message, NumberForm, Part, Program, ProgramBuilder, ProgramError, Take, TakeForm, Value,
+};
+
+/// Both sides of an application.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Application {
+    /// What profiles and reports call it: `"dns"`.
+    pub name: &'static str,
+    /// One line for lists.
+    pub about: &'static str,
+    pub client: Program,
+    pub server: Program,
+    /// Where the server listens, unless it is told otherwise.
+    pub port: u16,
+}
+
+/// A part of a mix.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Share {
+    /// Of a hundred flows that begin.
+    pub weight: u32,
+    pub application: Application,
+}
+
+/// The names that [`application`] knows.
+pub const NAMES: &[&str] = &[
+    "http",
+    "http-get",
+    "http-post",
+    "https-like",
+    "dns",
+    "smtp",
+    "sip",
+    "rtp",
+    "smb-like",
+    "oracle-like",
+    "citrix-like",
+    "video",
+];
+
+/// The application of that name; `None`: there is none.
+#[must_use]
+pub fn application(name: &str) -> Option<Application> {
+    Some(match name {
+        "http" => http_browse(),
+        "http-get" => http_get(),
+        "http-post" => http_post(),
+        "https-like" => https_like(32 << 10),
+        "dns" => dns(),
+        "smtp" => smtp(20 << 10),
+        "sip" => sip(Nanos(2 * SECOND)),
+        "rtp" => rtp(250),
+        "smb-like" => smb_like(8),
+        "oracle-like" => oracle_like(20),
+        "citrix-like" => citrix_like(50),
+        "video" => video(4, 1 << 20, Nanos(2 * SECOND)),
+        _ => return None,
+    })
+}
+
+/// A mix in the manner of the EMIX of testers of firewalls: what an office sends. Names, contents and weights are ours, chosen
+/// to have many short flows and a few that bring most of the octets; they reproduce no vendor's list.
+#[must_use]
+pub fn mix() -> Vec<Share> {
+    const WEIGHTS: &[(u32, &str)] = &[
+        (22, "http"),
+        (14, "http-get"),
+        (4, "http-post"),
+        (22, "https-like"),
+        (22, "dns"),
+        (3, "smtp"),
+        (2, "sip"),
+        (2, "rtp"),
+        (3, "smb-like"),
+        (3, "oracle-like"),
+        (2, "citrix-like"),
+        (1, "video"),
+    ];
+    let share = |&(weight, name)| application(name).map(|application| Share { weight, application });
+    WEIGHTS.iter().filter_map(share).collect()
+}
+
+const SECOND: u64 = 1_000_000_000;
+const ANSWER_TIME: Nanos = Nanos(5 * SECOND);
+
+/// What an HTTP client asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HttpClient {
+    /// Of the request line, with a `/` in front.
+    pub path: String,
+    /// Of the Host field.
+    pub host: String,
+    /// GET without, POST with a body of so many octets.
+    pub post: Option<u32>,
+    /// Requests over one connection, at least 1.
+    pub requests: u32,
+    /// Requests sent before the first of their answers is waited for, at least 1.
+    pub pipeline: u32,
+    /// Between an answer and the next request.
+    pub think: Option<Delay>,
+    /// The last request asks the server to close, in the place of our closing first.
+    pub close: bool,
+    /// Ends a flow whose answer takes longer.
+    pub within: Option<Nanos>,
+}
+
+impl Default for HttpClient {
+    fn default() -> Self {
+        Self {
+            path: "/".into(),
+            host: "squall".into(),
+            post: None,
+            requests: 1,
+            pipeline: 1,
+            think: None,
+            close: false,
+            within: None,
+        }
+    }
+}
+
+impl HttpClient {
+    /// As `http://host[:port][/path]` says, and the port. `None`: it is no such thing.
+    #[must_use]
+    pub fn from_url(url: &str) -> Option<(Self, u16)> {
+        let rest = url.strip_prefix("http://")?;
+        let (host, path) = match rest.find('/') {
+            Some(at) => (&rest[..at], &rest[at..]),
+            None => (rest, "/"),
+        };
+        let behind = if host.starts_with('[') { host.find(']')? + 1 } else { 0 };
+        let port = match host[behind..].split_once(':') {
+            Some((_, port)) => port.parse().ok()?,
+            None => 80,
+        };
+        let printable = |text: &str| text.bytes().all(|octet| octet.is_ascii_graphic());
+        if host.is_empty() || host.starts_with(':') || !printable(host) || !printable(path) {
+            return None;
+        }
+        Some((Self { path: path.into(), host: host.into(), ..Self::default() }, port))
+    }
+
+    /// The client's program.
+    ///
+    /// # Errors
+    /// If a number is out of its range.
+    pub fn program(&self, name: &str) -> Result<Program, ProgramError> {
+        let (requests, pipeline) = (self.requests.max(1), self.pipeline.max(1));
+        // The last round has what is left over, and no pause behind it.
+        let rounds = (requests - 1) / pipeline;
+        let last = requests - rounds * pipeline;
+        let mut builder = Program::client(name);
+        if rounds > 0 {
+            builder = builder.repeat(rounds, |builder| {
+                let builder = self.round(builder, pipeline, false);
+                match self.think {
+                    Some(think) => builder.push(Instruction::Delay(think)),
+                    None => builder,
+                }
+            });
+        }
+        self.round(builder, last, self.close).close().build()
+    }
+
+    /// `count` requests in one piece, and their answers.
+    fn round(&self, builder: ProgramBuilder, count: u32, close: bool) -> ProgramBuilder {
+        let requests = (1..=count).map(|k| self.request(close && k == count));
+        let message = requests.reduce(Message::then).unwrap_or_default();
+        let response = Instruction::HttpResponse { head: false, within: self.within };
+        (0..count).fold(builder.send_message(message), |builder, _| builder.push(response.clone()))
+    }
+
+    fn request(&self, close: bool) -> Message {
+        let Self { path, host, .. } = self;
+        let connection = if close { "Connection: close\r\n" } else { "" };
+        let common = format!("Host: {host}\r\nUser-Agent: squall\r\nAccept: */*\r\n{connection}");
+        let octets = |text: String| Message::octets(text.into_bytes());
+        match self.post {
+            None => octets(format!("GET {path} HTTP/1.1\r\n{common}\r\n")),
+            Some(len) => {
+                let kind = "Content-Type: application/octet-stream";
+                let header = format!("POST {path} HTTP/1.1\r\n{common}{kind}\r\nContent-Length: {len}\r\n\r\n");
+                if len == 0 { octets(header) } else { octets(header).then(filler(len)) }
+            }
+        }
+    }
+}
+
+/// Answers any HTTP/1 request with a body of so many octets.
+///
+/// # Errors
+/// If the body is longer than a message may be (1 GiB less 1 MiB).
+pub fn http_server(name: &str, body: u32) -> Result<Program, ProgramError> {
+    let content_type = "application/octet-stream".into();
+    Program::server(name).push(Instruction::HttpServe { status: 200, content_type, body }).build()
+}
+
+/// `count` times a request of so many octets and an answer of so many: the least that can be said about load.
+///
+/// # Errors
+/// If a number is 0.
+pub fn exchange(name: &str, request: u32, response: u32, count: u32) -> Result<(Program, Program), ProgramError> {
+    let client = Program::client(name)
+        .repeat(count, |builder| builder.send_message(filler(request)).recv(response))
+        .close()
+        .build()?;
+    let server = Program::server(name)
+        .repeat(count, |builder| builder.recv(request).send_message(filler(response)))
+        .wait_peer_close()
+        .build()?;
+    Ok((client, server))
+}
+
+/// A page: three requests over one connection, half a second apart on average.
+fn http_browse() -> Application {
+    let client = HttpClient {
+        path: "/index.html".into(),
+        requests: 3,
+        think: Some(Delay::Exponential(Nanos(SECOND / 2))),
+        ..HttpClient::default()
+    };
+    http("http", "HTTP/1.1: three GETs of 16 KiB over a connection, thinking in between", &client, 16 << 10)
+}
+
+fn http_get() -> Application {
+    let client = HttpClient { close: true, ..HttpClient::default() };
+    http("http-get", "HTTP/1.1: a GET of 4 KiB, and close", &client, 4 << 10)
+}
+
+fn http_post() -> Application {
+    let client = HttpClient { path: "/form".into(), post: Some(10_000), ..HttpClient::default() };
+    http("http-post", "HTTP/1.1: a POST of 10 kB, answered by 200 octets", &client, 200)
+}
+
+/// Chunks of a film: each is fetched, then watched for a while.
+#[must_use]
+pub fn video(chunks: u32, chunk: u32, pause: Nanos) -> Application {
+    let client = HttpClient {
+        path: "/film.mp4".into(),
+        requests: chunks,
+        think: Some(Delay::Fixed(pause)),
+        ..HttpClient::default()
+    };
+    Application { port: 8080, ..http("video", "HTTP/1.1: large chunks with pauses", &client, chunk) }
+}
+
+fn http(name: &'static str, about: &'static str, client: &HttpClient, body: u32) -> Application {
+    application_of(name, about, 80, client.program(name), http_server(name, body))
+}
+
+/// TLS by its looks: hellos and a certificate's worth of octets, then a request of 300 octets and an answer of `body`, in
+/// records. Nothing is encrypted.
+#[must_use]
+pub fn https_like(body: u32) -> Application {
+    // A record's header: its type, version and length (RFC 8446 §5.1).
+    let record = |kind: u8, len: u16| {
+        let [high, low] = len.to_be_bytes();
+        let header = Message::octets([kind, 3, 3, high, low]);
+        header.then(Message { parts: vec![random(len.into())] })
+    };
+    const HANDSHAKE: u8 = 22;
+    const CHANGE: u8 = 20;
+    const DATA: u8 = 23;
+    const RECORD: u32 = 16 << 10;
+    let on_wire = |message: &Message| message.fixed_len().unwrap_or(0) as u32;
+    let hello = record(HANDSHAKE, 512);
+    let flight = record(HANDSHAKE, 90).then(record(CHANGE, 1)).then(record(DATA, 2_900));
+    let finished = record(CHANGE, 1).then(record(DATA, 53));
+    let request = record(DATA, 300);
+    let alert = record(DATA, 19);
+    let mut builder = Program::server("https-like")
+        .recv(on_wire(&hello))
+        .send_message(flight.clone())
+        .recv(on_wire(&finished) + on_wire(&request));
+    let body = body.max(1);
+    let (records, rest) = (body / RECORD, body % RECORD);
+    let full = record(DATA, RECORD as u16);
+    if records > 0 {
+        builder = builder.repeat(records, |builder| builder.send_message(full.clone()));
+    }
+    let mut answer = records * on_wire(&full);
+    if rest > 0 {
+        let last = record(DATA, rest as u16);
+        answer += on_wire(&last);
+        builder = builder.send_message(last);
+    }
+    let server = builder.recv(on_wire(&alert)).close().build();
+    let client = Program::client("https-like")
+        .send_message(hello)
+        .recv(on_wire(&flight))
+        .send_message(finished.then(request))
+        .recv(answer)
+        .send_message(alert)
+        .close()
+        .build();
+    application_of("https-like", "records as TLS 1.3 has them, a request and an answer of 32 KiB", 443, client, server)
+}
+
+/// A question for the address of a random name, and the answer. The name is made from the question's number, which is what the
+/// server keeps of it: it answers no other questions rightly.
+#[must_use]
+pub fn dns() -> Application {
+    // Header (RFC 1035 §4.1.1) with the number in front, then the name of 8 digits below bench.test, type A, class IN.
+    let question = r"\x08${variable:id:hex8}\x05bench\x04test\x00\x00\x01\x00\x01";
+    let query = format!(r"${{variable:id:be16}}\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00{question}");
+    // The name is the one at octet 12; it lives for 60 s, and is 198.51.100.7.
+    let answer = r"\xc0\x0c\x00\x01\x00\x01\x00\x00\x00<\x00\x04\xc63d\x07";
+    let reply = format!(r"${{variable:id:be16}}\x85\x80\x00\x01\x00\x01\x00\x00\x00\x00{question}{answer}");
+    let id = "id".to_string();
+    let client = Program::udp_client("dns")
+        .push(Instruction::Set { variable: id.clone(), value: Value::Random(0, 0xffff) })
+        .send(&query)
+        .recv_packets(1, Some(ANSWER_TIME))
+        .build();
+    let take = Take { variable: id, form: TakeForm::Be16, offset: 0 };
+    let server = Program::udp_server("dns")
+        .push(Instruction::RecvPackets { packets: 1, take: Some(take), within: None })
+        .send(&reply)
+        .build();
+    application_of("dns", "DNS over UDP: a question for a random name, and its answer", 53, client, server)
+}
+
+/// A letter of so many octets.
+#[must_use]
+pub fn smtp(letter: u32) -> Application {
+    let subject = "From: <a@client.test>\r\nTo: <b@squall.test>\r\nSubject: ${random:alnum:16}\r\n\r\n";
+    let body =
+        Message::repeat(*b"As was said on the telephone, the figures follow in the next letter.\r\n", letter.max(1));
+    let end = Message::octets(*b"\r\n.\r\n");
+    let data: Message = subject.parse().unwrap_or_default();
+    let client = Program::client("smtp")
+        .lines([r#"recv_until "220 ""#, r#"recv_until "\r\n""#])
+        .send(r"EHLO client.test\r\n")
+        .lines([r#"recv_until "250 ""#, r#"recv_until "\r\n""#])
+        .send(r"MAIL FROM:<a${random:digits:6}@client.test>\r\n")
+        .recv_until(r"\r\n")
+        .send(r"RCPT TO:<b${random:digits:6}@squall.test>\r\n")
+        .recv_until(r"\r\n")
+        .send(r"DATA\r\n")
+        .recv_until(r"\r\n")
+        .send_message(data.then(body).then(end))
+        .recv_until(r"\r\n")
+        .send(r"QUIT\r\n")
+        .recv_until(r"\r\n")
+        .close()
+        .build();
+    let server = Program::server("smtp")
+        .send(r"220 squall.test ESMTP\r\n")
+        .recv_until(r"\r\n")
+        .send(r"250-squall.test\r\n250-PIPELINING\r\n250 8BITMIME\r\n")
+        .recv_until(r"\r\n")
+        .send(r"250 2.1.0 Ok\r\n")
+        .recv_until(r"\r\n")
+        .send(r"250 2.1.5 Ok\r\n")
+        .recv_until(r"\r\n")
+        .send(r"354 End data with <CR><LF>.<CR><LF>\r\n")
+        .recv_until(r"\r\n.\r\n")
+        .send(r"250 2.0.0 Ok: queued as ${random:hex:10}\r\n")
+        .recv_until(r"\r\n")
+        .send(r"221 2.0.0 Bye\r\n")
+        .close()
+        .build();
+    application_of("smtp", "SMTP: one letter of 20 KiB", 25, client, server)
+}
+
+/// A call that lasts so long.
+#[must_use]
+pub fn sip(talk: Nanos) -> Application {
+    // Call-ID stands first, so that the server finds it where it is in each request of ours.
+    let request = |method: &str, sequence: u32, body: &str| {
+        format!(
+            "{method} sip:b@squall.test SIP/2.0\\r\\nCall-ID: ${{variable:call:hex8}}\\r\\nVia: SIP/2.0/UDP \
+             ${{client}}:${{client_port}};branch=z9hG4bK${{random:hex:10:flow:branch}}\\r\\nFrom: <sip:a@client.test>;\
+             tag=${{variable:call:hex8}}\\r\\nTo: <sip:b@squall.test>\\r\\nCSeq: {sequence} {method}\\r\\nMax-Forwards: 70\\r\\n\
+             Content-Length: {}\\r\\n\\r\\n{body}",
+            body.replace("\\r\\n", "\r\n").len()
+        )
+    };
+    let response = |status: &str, sequence: &str| {
+        format!(
+            "SIP/2.0 {status}\\r\\nCall-ID: ${{variable:call:hex8}}\\r\\nVia: SIP/2.0/UDP ${{client}}:${{client_port}}\\r\\n\
+             From: <sip:a@client.test>;tag=${{variable:call:hex8}}\\r\\nTo: <sip:b@squall.test>;tag=b\\r\\nCSeq: {sequence}\\r\\n\
+             Content-Length: 0\\r\\n\\r\\n"
+        )
+    };
+    let offer = "v=0\\r\\no=a 1 1 IN IP4 192.0.2.1\\r\\ns=-\\r\\nt=0 0\\r\\nm=audio 16384 RTP/AVP 0\\r\\n";
+    let call = || "call".to_string();
+    let take = |method: &str| Instruction::RecvPackets {
+        packets: 1,
+        take: Some(Take {
+            variable: call(),
+            form: TakeForm::Hex8,
+            offset: format!("{method} sip:b@squall.test SIP/2.0\r\nCall-ID: ").len() as u32,
+        }),
+        within: Some(Nanos(60 * SECOND)),
+    };
+    let client = Program::udp_client("sip")
+        .push(Instruction::Set { variable: call(), value: Value::Random(0, u32::MAX) })
+        .send(&request("INVITE", 1, offer))
+        .recv_packets(2, Some(ANSWER_TIME))
+        .send(&request("ACK", 1, ""))
+        .push(Instruction::Delay(Delay::Fixed(talk)))
+        .send(&request("BYE", 2, ""))
+        .recv_packets(1, Some(ANSWER_TIME))
+        .build();
+    let server = Program::udp_server("sip")
+        .push(take("INVITE"))
+        .send(&response("180 Ringing", "1 INVITE"))
+        .push(Instruction::Delay(Delay::Uniform(Nanos(SECOND / 10), Nanos(SECOND / 2))))
+        .send(&response("200 OK", "1 INVITE"))
+        .push(take("ACK"))
+        .push(take("BYE"))
+        .send(&response("200 OK", "2 BYE"))
+        .build();
+    application_of("sip", "SIP over UDP: a call of 2 s", 5060, client, server)
+}
+
+/// Speech both ways: so many packets of 20 ms (RFC 3551: PCMU, 160 octets).
+#[must_use]
+pub fn rtp(packets: u32) -> Application {
+    // Version 2, PCMU, sequence number, time stamp in samples, source (RFC 3550 §5.1).
+    let packet = || {
+        let counter = |form, step| Part::Mark(Mark::Counter { form, start: 1, step });
+        let source = r"${random:octets:4:flow:source}".parse::<Message>().unwrap_or_default();
+        let header = Message {
+            parts: vec![Part::Octets([0x80, 0].into()), counter(NumberForm::Be16, 1), counter(NumberForm::Be32, 160)],
+        };
+        header.then(source).then(Message { parts: vec![random(160)] })
+    };
+    let speak = |builder: ProgramBuilder| {
+        builder.repeat(packets.max(1), |builder| {
+            builder.send_message(packet()).push(Instruction::Delay(Delay::Fixed(Nanos(20_000_000))))
+        })
+    };
+    let client = speak(Program::udp_client("rtp")).build();
+    // The last that comes is to find the flow still there.
+    let server = speak(Program::udp_server("rtp").recv_packets(1, None)).delay("200 ms").build();
+    application_of("rtp", "RTP: 5 s of speech both ways, 50 packets a second", 16_384, client, server)
+}
+
+/// Reads so many blocks of 64 KiB of a file.
+#[must_use]
+pub fn smb_like(blocks: u32) -> Application {
+    // As over port 445: four octets of length, then a header of 64 that begins as SMB2's.
+    let message = |len: u32| {
+        let header = [&len.to_be_bytes()[..], b"\xfeSMB"].concat();
+        Message::octets(header).then(Message { parts: vec![random(len - 4)] })
+    };
+    let set_up = [(106, 248), (166, 326), (320, 76), (110, 84), (240, 156)];
+    let client = set_up.iter().fold(Program::client("smb-like"), |builder, &(ask, answer)| {
+        builder.send_message(message(ask)).recv(answer + 4)
+    });
+    let server = set_up.iter().fold(Program::server("smb-like"), |builder, &(ask, answer)| {
+        builder.recv(ask + 4).send_message(message(answer))
+    });
+    const READ: u32 = 117;
+    const BLOCK: u32 = 80 + (64 << 10);
+    let client = client
+        .repeat(blocks.max(1), |builder| builder.send_message(message(READ)).recv(BLOCK + 4))
+        .send_message(message(88))
+        .recv(128 + 4)
+        .close()
+        .build();
+    let server = server
+        .repeat(blocks.max(1), |builder| builder.recv(READ + 4).send_message(message(BLOCK)))
+        .recv(88 + 4)
+        .send_message(message(128))
+        .wait_peer_close()
+        .build();
+    application_of("smb-like", "a file share: some chatter, then blocks of 64 KiB", 445, client, server)
+}
+
+/// So many statements, 20 ms apart on average.
+#[must_use]
+pub fn oracle_like(statements: u32) -> Application {
+    let plan = [(230, 8), (230, 32), (180, 160), (900, 1_100)];
+    chatter(
+        "oracle-like",
+        "a database: log on, then statements of 150 octets and rows of 1.2 kB",
+        1521,
+        &plan,
+        &Rounds { count: statements, pause: Delay::Exponential(Nanos(20_000_000)), ask: 150, answer: 1_200 },
+    )
+}
+
+/// So many keys and what the screen shows of them.
+#[must_use]
+pub fn citrix_like(keys: u32) -> Application {
+    let plan = [(6, 6), (120, 400), (700, 2_400)];
+    chatter(
+        "citrix-like",
+        "a remote screen: keys of 30 octets and pictures of 340, ten a second",
+        1494,
+        &plan,
+        &Rounds { count: keys, pause: Delay::Uniform(Nanos(50_000_000), Nanos(150_000_000)), ask: 30, answer: 340 },
+    )
+}
+
+/// Requests and answers of these octets, each after a pause.
+struct Rounds {
+    count: u32,
+    pause: Delay,
+    ask: u32,
+    answer: u32,
+}
+
+/// Requests and answers of these octets, then `rounds`.
+fn chatter(name: &'static str, about: &'static str, port: u16, plan: &[(u32, u32)], rounds: &Rounds) -> Application {
+    let Rounds { count, pause, ask, answer } = *rounds;
+    let opaque = |len| Message { parts: vec![random(len)] };
+    let client = plan.iter().fold(Program::client(name), |b, &(ask, answer)| b.send_message(opaque(ask)).recv(answer));
+    let server = plan.iter().fold(Program::server(name), |b, &(ask, answer)| b.recv(ask).send_message(opaque(answer)));
+    let client = client
+        .repeat(count.max(1), |b| b.push(Instruction::Delay(pause)).send_message(opaque(ask)).recv(answer))
+        .close()
+        .build();
+    let server = server.repeat(count.max(1), |b| b.recv(ask).send_message(opaque(answer))).wait_peer_close().build();
+    application_of(name, about, port, client, server)
+}
+
+/// Octets that look encrypted, the same for all sendings of a flow: drawing them anew would cost more and show no more.
+fn random(len: u32) -> Part {
+    Part::Repeat { pattern: (*OPAQUE).into(), len }
+}
+
+/// Without a pattern to the eye; a prime number of them, so that blocks do not repeat at any power of two.
+const OPAQUE: &[u8; 61] = b"\x9e\x17\xd3\x4a\x80\xc5\x61\xfb\x22\x5d\xb8\x0e\x73\xa9\x36\xec\x54\x8b\x01\xf7\xca\x2f\x68\x93\xdd\x40\xb6\x1c\x7e\xa1\x05\xe8\x5a\x97\x3b\xc0\x84\x6d\xf2\x19\xae\x57\x0b\xd9\x72\x35\xec\x8f\x46\xb3\xfa\x21\x9c\x65\xd0\x7d\x12\x48\xaf\xe3\x3e";
+
+fn filler(len: u32) -> Message {
+    Message::repeat(*b"squall sends octets\n", len)
+}
+
+/// # Panics
+/// If one of our own programs has a mistake: the tests build each.
+fn application_of(
+    name: &'static str,
+    about: &'static str,
+    port: u16,
+    client: Result<Program, ProgramError>,
+    server: Result<Program, ProgramError>,
+) -> Application {
+    let ours = |program: Result<Program, ProgramError>| match program {
+        Ok(program) => program,
+        Err(error) => panic!("a program that is built in is right: {error}"),
+    };
+    Application { name, about, client: ours(client), server: ours(server), port }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_that_is_named_is_there_and_the_mix_has_a_hundred_shares() {
+        for name in NAMES {
+            let application = application(name).expect(name);
+            assert_eq!(application.name, *name);
+            assert_eq!((application.client.name.as_str(), application.server.name.as_str()), (*name, *name));
+        }
+        assert_eq!(application("gopher"), None);
+        assert_eq!(mix().iter().map(|share| share.weight).sum::<u32>(), 100);
+        assert_eq!(mix().len(), NAMES.len());
+    }
+
+    #[test]
+    fn addresses_of_pages_are_taken_apart() {
+        let of = |url| HttpClient::from_url(url).map(|(client, port)| (client.host, port, client.path));
+        assert_eq!(of("http://a.test"), Some(("a.test".into(), 80, "/".into())));
+        assert_eq!(of("http://a.test:8080/b?c=d"), Some(("a.test:8080".into(), 8080, "/b?c=d".into())));
+        assert_eq!(of("http://[2001:db8::1]:81/"), Some(("[2001:db8::1]:81".into(), 81, "/".into())));
+        assert_eq!(of("http://[2001:db8::1]"), Some(("[2001:db8::1]".into(), 80, "/".into())));
+        for wrong in ["https://a", "a.test", "http://", "http://:80/", "http://a:b/", "http://a b/", "http://[::1/"] {
+            assert_eq!(of(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn requests_are_shared_out_over_rounds() {
+        let responses = |requests, pipeline| {
+            let client = HttpClient { requests, pipeline, close: true, ..HttpClient::default() };
+            let program = client.program("x").expect("right");
+            let mut times = 1;
+            let mut sum = 0;
+            for instruction in &program.instructions {
+                match instruction {
+                    Instruction::Loop(crate::Times::Count(count)) => times = *count,
+                    Instruction::End => times = 1,
+                    Instruction::HttpResponse { .. } => sum += times,
+                    _ => {}
+                }
+            }
+            sum
+        };
+        for (requests, pipeline) in [(1, 1), (1, 4), (5, 1), (5, 2), (8, 4), (9, 4), (10, 4), (100, 10)] {
+            assert_eq!(responses(requests, pipeline), requests, "{requests} by {pipeline}");
+        }
+    }
+}
