@@ -650,9 +650,7 @@ impl<A: Application> Stack<A> {
         self.tell_gone(now, flow, Reason::Closed);
         if time_wait == Nanos::ZERO {
             if self.core.flows[flow].bits.has(Bits::ACK_NOW | Bits::ACK_LATER) {
-                let f = &self.core.flows[flow];
-                let (class, seq, ack) = (ClassId(f.class), f.snd_nxt, f.rcv_nxt);
-                self.core.last_ack(flow, class, seq, ack);
+                self.core.last_ack(now, flow);
             }
             self.core.release(flow);
             return DONE;

@@ -6,6 +6,7 @@ use squall_units::Nanos;
 
 use crate::{
     ClassId, Counters, FlowId, Piece, SendError, Settings, Strays, Tunables, Tuple,
+    arrives::stamp,
     extra::Extra,
     flow::{Bits, Flow, NO_EXTRA, State},
     hash,
@@ -461,10 +462,14 @@ impl<S: Copy + Default> Core<S> {
 
     /// Queues a segment without payload. `class`: whose time to live it has, and who counts it.
     pub fn answer_tcp(&mut self, class: ClassId, key: &Key, seq: u32, ack: Option<u32>, flags: u8) {
+        self.answer_with(class, key, seq, ack, flags, &[]);
+    }
+
+    fn answer_with(&mut self, class: ClassId, key: &Key, seq: u32, ack: Option<u32>, flags: u8, options: &[u8]) {
         let (tos, ttl) = self.ip_fields(class);
         let ip = ip_len(key.addresses);
         let mut octets = [0; 104];
-        let packet = &mut octets[..ip + TCP_HEADER];
+        let packet = &mut octets[..ip + TCP_HEADER + options.len()];
         let header = TcpHeader {
             local_port: key.local_port,
             remote_port: key.remote_port,
@@ -472,7 +477,7 @@ impl<S: Copy + Default> Core<S> {
             ack: ack.unwrap_or(0),
             flags: flags | if ack.is_some() { ACK } else { 0 },
             window: 0,
-            options: &[],
+            options,
         };
         write_tcp(&mut packet[ip..], key.addresses, &header, false);
         self.ip_id = self.ip_id.wrapping_add(1);
@@ -526,9 +531,17 @@ impl<S: Copy + Default> Core<S> {
     }
 
     /// The acknowledgement of a FIN, of a flow that does not wait for its being lost.
-    pub fn last_ack(&mut self, flow: u32, class: ClassId, seq: u32, ack: u32) {
-        let key = self.key(flow);
-        self.answer_tcp(class, &key, seq, Some(ack), 0);
+    pub fn last_ack(&mut self, now: Nanos, flow: u32) {
+        let f = &self.flows[flow];
+        let (class, seq, ack, key) = (ClassId(f.class), f.snd_nxt, f.rcv_nxt, self.key(flow));
+        if f.bits.has(Bits::TIMESTAMPS) {
+            let mut options = [1, 1, 8, 10, 0, 0, 0, 0, 0, 0, 0, 0];
+            options[4..8].copy_from_slice(&stamp(now).to_be_bytes());
+            options[8..].copy_from_slice(&f.ts_recent.to_be_bytes());
+            self.answer_with(class, &key, seq, Some(ack), 0, &options);
+        } else {
+            self.answer_tcp(class, &key, seq, Some(ack), 0);
+        }
     }
 
     /// A reset for a flow that is synchronized (RFC 9293 §3.10.5).

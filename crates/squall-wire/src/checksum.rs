@@ -1,19 +1,64 @@
 //! The Internet checksum (RFC 1071), as unfolded sums that can be added up in any order.
 
-/// Sum of the big-endian 16-bit words of `bytes`; an odd last octet counts as the upper half of a word.
+/// Sum of the big-endian 16-bit words of `bytes`, modulo 65,535 (and 0 only if they are all 0); an odd last octet counts as
+/// the upper half of a word.
+#[inline]
 pub fn sum(bytes: &[u8]) -> u64 {
-    let (words, rest) = bytes.as_chunks::<2>();
-    let mut total: u64 = words.iter().map(|w| u64::from(u16::from_be_bytes(*w))).sum();
-    if let [last] = rest {
-        total += u64::from(*last) << 8;
+    // In the machine's own order, which only swaps the octets of the sum (RFC 1071 §2 B), eight octets at a time.
+    let halves = |v: u64| (v & 0xffff_ffff) + (v >> 32);
+    let (blocks, rest) = bytes.as_chunks::<32>();
+    let mut total = [0u64; 4];
+    for block in blocks {
+        for (sum, word) in total.iter_mut().zip(block.as_chunks::<8>().0) {
+            *sum += halves(u64::from_ne_bytes(*word));
+        }
     }
-    total
+    let mut total = total[0] + total[1] + total[2] + total[3];
+    let (words, rest) = rest.as_chunks::<8>();
+    for word in words {
+        total += halves(u64::from_ne_bytes(*word));
+    }
+    if !rest.is_empty() {
+        let mut last = [0; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        total += halves(u64::from_ne_bytes(last));
+    }
+    fold(total).to_be().into()
 }
 
 /// Folds a sum into 16 bits, not complemented. Nonzero sums stay nonzero.
-pub fn fold(mut sum: u64) -> u16 {
-    while sum >> 16 != 0 {
-        sum = (sum & 0xffff) + (sum >> 16);
+#[inline]
+pub fn fold(sum: u64) -> u16 {
+    let sum = (sum & 0xffff_ffff) + (sum >> 32);
+    let sum = (sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    ((sum & 0xffff) + (sum >> 16)) as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sum_is_that_of_the_words_one_by_one() {
+        let octets: Vec<u8> = (0..600u32).map(|i| (i * 37 + i / 7) as u8).collect();
+        for len in 0..octets.len() {
+            for from in 0..8.min(len) {
+                let part = &octets[from..len];
+                let words = part.chunks(2).map(|w| u64::from(w[0]) << 8 | u64::from(*w.get(1).unwrap_or(&0)));
+                assert_eq!(fold(sum(part)), fold(words.sum()), "{from}..{len}");
+            }
+        }
+        assert_eq!(sum(&[0xff; 65_535]) % 0xffff, 0xff00);
+        assert_eq!((sum(&[0; 40]), sum(&[0xff; 40])), (0, 0xffff));
     }
-    sum as u16
+
+    #[test]
+    fn folding_keeps_the_remainder() {
+        for sum in [0, 1, 0xffff, 0x1_0000, 0xffff_ffff, 0x1_2345_6789, u64::MAX] {
+            let folded = u64::from(fold(sum));
+            assert_eq!(folded % 0xffff, sum % 0xffff, "{sum:x}");
+            assert_eq!(folded == 0, sum == 0);
+        }
+    }
 }
