@@ -154,6 +154,7 @@ impl Totals {
             streams,
             capture: None,
             replay: None,
+            load: None,
             workers: self.workers.clone(),
             flows: context.flows.as_ref().map(|settings| crate::flows::report(settings, plan, &self.rx, self.running)),
             series,

@@ -1,6 +1,7 @@
 //! The result of a run: what the table, the JSON, the HTML and Python show. Units live in names.
 
 pub mod fail_if;
+pub mod load;
 
 use std::{collections::BTreeMap, fmt};
 
@@ -37,6 +38,9 @@ pub struct Report {
     /// What was read of captures and sent again; only of a replay.
     #[serde(default)]
     pub replay: Option<ReplayReport>,
+    /// Flows that were begun and served; only of a profile with templates.
+    #[serde(default)]
+    pub load: Option<load::LoadReport>,
     /// The threads that sent and received.
     pub workers: Vec<WorkerReport>,
     /// What was received flow by flow; only of commands that look at that (`squall recv`).
@@ -720,7 +724,8 @@ impl Report {
             });
             [&mut flow.arrival_gap_ns].into_iter().chain(sequence.into_iter().flatten())
         });
-        ports.chain(streams).chain(flows).flatten()
+        let load = self.load.iter_mut().flat_map(load::LoadReport::distributions_mut);
+        ports.chain(streams).chain(flows).chain(load).flatten()
     }
 
     /// The report of a run or a part of it as one line of JSON would have it, indented.

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::report::{
     CaptureFile, CaptureReport, Distribution, PortReport, ReplayPort, ReplayReport, ReplayShare, Report, Sample,
-    StreamReport,
+    StreamReport, load::LoadReport,
 };
 
 const JS: &str = concat!(include_str!("assets/report.js"), include_str!("assets/flows.js"));
@@ -34,6 +34,9 @@ pub fn html(report: &Report) -> String {
     }
     if let Some(replay) = &report.replay {
         replayed(replay, markup);
+    }
+    if let Some(load) = &report.load {
+        loaded(load, markup);
     }
     if let Some(flows) = report.flows.as_ref().filter(|flows| !flows.flows.is_empty()) {
         flow_page::markup(flows, markup);
@@ -212,6 +215,58 @@ fn replayed(replay: &ReplayReport, page: &mut String) {
         };
         let rows: Vec<_> = shares.iter().map(row).collect();
         table(title, &[what, "Packets", "Octets"], &rows, page);
+    }
+}
+
+fn loaded(load: &LoadReport, page: &mut String) {
+    let nanos = |d: &Option<Distribution>, of: fn(&Distribution) -> u64| {
+        d.as_ref().map_or_else(String::new, |d| human::ns(of(d) as f64))
+    };
+    let mut rows = Vec::new();
+    let mut reasons = Vec::new();
+    let total = (load.templates.len() > 1).then_some(("all templates", &load.total));
+    let templates = load.templates.iter().map(|template| (template.name.as_str(), &template.roles));
+    for (name, roles) in templates.chain(total) {
+        for (side, role) in [("client", &roles.client), ("server", &roles.server)] {
+            let Some(role) = role else { continue };
+            let counts = [role.attempted, role.completed, role.failures(), role.missed(), role.peak_active];
+            let rates = [human::si(role.cps, ""), human::si(role.goodput_bps, "b/s")];
+            let times = [
+                nanos(&role.setup_ns, |d| d.p50),
+                nanos(&role.first_byte_ns, |d| d.p50),
+                nanos(&role.transaction_ns, |d| d.p50),
+                nanos(&role.transaction_ns, |d| d.p99),
+                nanos(&role.transaction_from_due_ns, |d| d.p99),
+            ];
+            let row =
+                [vec![format!("{name} ({side})")], counts.map(human::count).to_vec(), rates.to_vec(), times.to_vec()];
+            rows.push(row.concat());
+            for (what, counts) in [("failed", &role.failed), ("not begun", &role.not_begun), ("HTTP", &role.http)] {
+                let reason = |(reason, n): (&String, &u64)| {
+                    vec![format!("{name} ({side})"), what.to_owned(), reason.clone(), human::count(*n)]
+                };
+                reasons.extend(counts.iter().map(reason));
+            }
+        }
+    }
+    let columns = [
+        "Template",
+        "Begun",
+        "Completed",
+        "Failed",
+        "Not begun",
+        "Peak",
+        "CPS",
+        "Goodput",
+        "Set-up p50",
+        "First octet p50",
+        "Transaction p50",
+        "p99",
+        "p99 from due",
+    ];
+    table("Flows by template", &columns, &rows, page);
+    if !reasons.is_empty() {
+        table("Flows by what became of them", &["Template", "", "Reason", "Flows"], &reasons, page);
     }
 }
 

@@ -9,6 +9,7 @@ mod html;
 pub mod human;
 mod info;
 mod live;
+mod load;
 pub mod page;
 mod replay;
 mod table;

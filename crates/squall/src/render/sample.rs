@@ -80,6 +80,7 @@ pub fn report(streams: usize) -> Report {
         streams,
         capture: None,
         replay: None,
+        load: None,
         flows: None,
         workers: vec![WorkerReport { cpu: Some(0), cpu_s: 29.9, tx_packets: sent, rx_packets: sent - lost }],
         series,

@@ -22,6 +22,10 @@ pub fn summary(report: &Report, width: usize, color: bool) -> String {
         out.push(String::new());
         streams(&report.streams, width, color, &mut out);
     }
+    if report.load.is_some() {
+        out.push(String::new());
+        out.extend(super::load::load(report, width, color));
+    }
     if !report.notes.is_empty() {
         out.push(String::new());
         for note in &report.notes {

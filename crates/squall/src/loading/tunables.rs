@@ -1,0 +1,78 @@
+//! How TCP behaves: from the words of a profile.
+
+use squall_profile::{Said, Tcp};
+use squall_tcp::{Congestion, Tunables};
+use squall_units::{Nanos, parse_octets};
+
+use super::Mistakes;
+
+/// What `tcp` does not name stays as in `default`.
+pub fn tunables(tcp: &Tcp, default: Tunables, mistakes: &mut Mistakes<'_>) -> Tunables {
+    let mut all = default;
+    for (name, said) in &tcp.settings {
+        set(&mut all, name, said, mistakes);
+    }
+    if let Err(error) = all.check() {
+        let nowhere = Said::default();
+        let said = tcp.settings.iter().find(|(name, _)| *name == error.name).map_or(&nowhere, |(_, said)| said);
+        mistakes.note(said, &format!("tcp.{} = {}", error.name, error.value), &format!("expected {}", error.expected));
+    }
+    all
+}
+
+const NAMES: [&str; 23] = [
+    "mss", "initwnd", "window", "wscale", "reassembly", "sack", "timestamps", "no_delay", "delayed_ack", "rto_initial",
+    "rto_min", "rto_max", "syn_retries", "retries", "keepidle", "keepintvl", "keepcnt", "time_wait", "fin_wait",
+    "congestion", "ecn", "tos", "ttl",
+];
+
+fn set(all: &mut Tunables, name: &str, said: &Said, mistakes: &mut Mistakes<'_>) {
+    match name {
+        "mss" => mistakes.number(said, &mut all.mss),
+        "initwnd" => mistakes.number(said, &mut all.initwnd),
+        "window" => octets(said, &mut all.window, mistakes),
+        "wscale" if said.text == "false" => all.wscale = None,
+        "wscale" => all.wscale = mistakes.parsed(said, "a window scale", "7, or false").or(all.wscale),
+        "reassembly" => octets(said, &mut all.reassembly, mistakes),
+        "sack" => mistakes.truth(said, &mut all.sack),
+        "timestamps" => mistakes.truth(said, &mut all.timestamps),
+        "no_delay" => mistakes.truth(said, &mut all.no_delay),
+        "delayed_ack" => time(said, &mut all.delayed_ack, mistakes),
+        "rto_initial" => time(said, &mut all.rto_initial, mistakes),
+        "rto_min" => time(said, &mut all.rto_min, mistakes),
+        "rto_max" => time(said, &mut all.rto_max, mistakes),
+        "syn_retries" => mistakes.number(said, &mut all.syn_retries),
+        "retries" => mistakes.number(said, &mut all.retries),
+        "keepidle" => time(said, &mut all.keepidle, mistakes),
+        "keepintvl" => time(said, &mut all.keepintvl, mistakes),
+        "keepcnt" => mistakes.number(said, &mut all.keepcnt),
+        "time_wait" => time(said, &mut all.time_wait, mistakes),
+        "fin_wait" => time(said, &mut all.fin_wait, mistakes),
+        "congestion" => match said.text.as_str() {
+            "newreno" => all.congestion = Congestion::NewReno,
+            "cubic" => all.congestion = Congestion::Cubic,
+            other => mistakes.note(said, &format!("tcp.congestion = {other:?}"), "expected \"cubic\" or \"newreno\""),
+        },
+        "ecn" => mistakes.truth(said, &mut all.ecn),
+        "tos" => mistakes.number(said, &mut all.tos),
+        "ttl" => mistakes.number(said, &mut all.ttl),
+        "udp_idle" => time(said, &mut all.udp_idle, mistakes),
+        _ => {
+            let hint = squall_profile::suggest(name, NAMES.iter().copied().chain(["udp_idle"]));
+            mistakes.note(said, &format!("tcp.{name} is not known here"), &hint);
+        }
+    }
+}
+
+fn octets(said: &Said, to: &mut u32, mistakes: &mut Mistakes<'_>) {
+    match parse_octets(&said.text).ok().and_then(|n| u32::try_from(n).ok()) {
+        Some(n) => *to = n,
+        None => mistakes.note(said, &format!("{:?} is no number of octets", said.text), "try \"256 KiB\""),
+    }
+}
+
+fn time(said: &Said, to: &mut Nanos, mistakes: &mut Mistakes<'_>) {
+    if let Some(time) = mistakes.parsed(said, "a time", "\"200 ms\"") {
+        *to = time;
+    }
+}

@@ -1,0 +1,91 @@
+//! What became of the flows of a load.
+
+use std::collections::BTreeMap;
+
+use super::{
+    human,
+    table::{Cell, Style, Table, wrap},
+};
+use crate::report::{Distribution, Report, load::RoleReport};
+
+/// Lines for the summary of a run that began or served flows; none for others.
+pub fn load(report: &Report, width: usize, color: bool) -> Vec<String> {
+    let Some(load) = &report.load else { return Vec::new() };
+    let mut table = Table::new(&COLUMNS);
+    let mut reasons = Vec::new();
+    let total = (load.templates.len() > 1).then_some(("all templates", &load.total));
+    let templates = load.templates.iter().map(|template| (template.name.as_str(), &template.roles));
+    for (name, roles) in templates.chain(total) {
+        for (side, role) in [("client", &roles.client), ("server", &roles.server)] {
+            let Some(role) = role else { continue };
+            table.row(row(name, side, role));
+            for (what, counts) in [("failed", &role.failed), ("not begun", &role.not_begun), ("HTTP", &role.http)] {
+                if !counts.is_empty() && name != "all templates" {
+                    reasons.push(format!("{name} ({side}): {what}: {}", listed(counts)));
+                }
+            }
+            let troubles = troubles(&role.tcp);
+            if !troubles.is_empty() && name != "all templates" {
+                reasons.push(format!("{name} ({side}): {troubles}"));
+            }
+        }
+    }
+    for pool in &load.exhausted {
+        reasons.push(format!(
+            "pool {:?}: {} addresses had all ports busy, {} flows were not begun for it",
+            pool.pool,
+            human::count(pool.addresses),
+            human::count(pool.flows)
+        ));
+    }
+    let mut lines = table.lines(width, color);
+    lines.extend(reasons.iter().flat_map(|reason| wrap(reason, width, 4)));
+    lines
+}
+
+/// Names, and how soon a column gives way where there is no room; 0: never.
+const COLUMNS: [(&str, u8); 12] = [
+    ("FLOWS", 0),
+    ("", 0),
+    ("BEGUN", 0),
+    ("DONE", 0),
+    ("FAILED", 0),
+    ("NOT BEGUN", 0),
+    ("PEAK", 4),
+    ("CPS", 0),
+    ("GOODPUT", 1),
+    ("SET-UP P50", 3),
+    ("FIRST OCTET P50", 5),
+    ("P50 / P99", 2),
+];
+
+fn row(name: &str, side: &str, role: &RoleReport) -> Vec<Cell> {
+    let p50 = |d: &Option<Distribution>| d.as_ref().map_or(String::new(), |d| human::ns(d.p50 as f64));
+    let both = |d: &Distribution| format!("{} / {}", human::ns(d.p50 as f64), human::ns(d.p99 as f64));
+    let duration = role.transaction_from_due_ns.as_ref().or(role.transaction_ns.as_ref());
+    vec![
+        Cell::styled(name, Style::Bold),
+        side.into(),
+        human::count(role.attempted).into(),
+        human::count(role.completed).into(),
+        Cell::fault(role.failures(), human::count(role.failures())),
+        Cell::fault(role.missed(), human::count(role.missed())),
+        human::count(role.peak_active).into(),
+        human::si(role.cps, "").into(),
+        human::si(role.goodput_bps, "b/s").into(),
+        p50(&role.setup_ns).into(),
+        p50(&role.first_byte_ns).into(),
+        duration.map_or_else(String::new, both).into(),
+    ]
+}
+
+fn listed(counts: &BTreeMap<String, u64>) -> String {
+    let texts: Vec<_> = counts.iter().map(|(reason, n)| format!("{} {reason}", human::count(*n))).collect();
+    texts.join(", ")
+}
+
+/// What the stack had to mend: counters that are not zero on a good network.
+fn troubles(tcp: &BTreeMap<String, u64>) -> String {
+    let trouble = |name: &str| name.contains("retransmit") || name.contains("bad_") || name.contains("zero_window");
+    listed(&tcp.iter().filter(|(name, n)| **n > 0 && trouble(name)).map(|(name, n)| (name.clone(), *n)).collect())
+}

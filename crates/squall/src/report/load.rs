@@ -1,0 +1,112 @@
+//! Flows that a run began and served: the part of a report.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Distribution;
+
+/// Flows of all templates, by who did what: clients began them, servers accepted them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LoadReport {
+    /// From the first arrival that was due until the last flow was gone.
+    pub duration_s: f64,
+    /// In the order of the profile.
+    pub templates: Vec<TemplateReport>,
+    /// All templates together.
+    pub total: RolesReport,
+    /// Frames of each side that were no flow's, or got lost on the way to one; by port.
+    pub links: Vec<LinkReport>,
+    /// Pools of clients of which an address had all its ports busy at some time.
+    pub exhausted: Vec<ExhaustedReport>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TemplateReport {
+    pub name: String,
+    #[serde(flatten)]
+    pub roles: RolesReport,
+}
+
+/// Both ends of flows, as far as they were ours.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RolesReport {
+    pub client: Option<RoleReport>,
+    pub server: Option<RoleReport>,
+}
+
+/// Flows at one end. `attempted` is the sum of `completed`, `failed` and `active`; arrivals that were due are those and
+/// `not_begun`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RoleReport {
+    /// Begun: a SYN or first datagram left (client), or came and was accepted (server).
+    pub attempted: u64,
+    /// The handshake was done; of UDP, at once.
+    pub established: u64,
+    /// Ended as they should: both sides closed, the program came to its end.
+    pub completed: u64,
+    /// Ended otherwise, by reason: `unfinished`, `aborted`, `stopped` (open when the drain time was over), `reset`, `refused`,
+    /// `unreachable`, `connect_timeout`, `timeout`, `keepalive_timeout`.
+    pub failed: BTreeMap<String, u64>,
+    /// Due, and not begun, by reason: `late` (the generator was the bound), `ports_exhausted`, `unresolved`, `limit`, `full`.
+    pub not_begun: BTreeMap<String, u64>,
+    /// Open when the run ended, and at once at most.
+    pub active: u64,
+    pub peak_active: u64,
+    /// Begun a second.
+    pub cps: f64,
+    /// From the SYN to the end of the handshake.
+    pub setup_ns: Option<Distribution>,
+    /// From the beginning of a flow to the first octet received.
+    pub first_byte_ns: Option<Distribution>,
+    /// From the beginning of a flow to its end, of those that completed.
+    pub transaction_ns: Option<Distribution>,
+    /// The same from the instant at which the flow was due: with the time it waited to begin (coordinated omission).
+    pub transaction_from_due_ns: Option<Distribution>,
+    /// Of application data.
+    pub received_octets: u64,
+    pub sent_octets: u64,
+    /// Application data received, bits a second.
+    pub goodput_bps: f64,
+    /// Responses by class of their status: `1xx` to `5xx`.
+    pub http: BTreeMap<String, u64>,
+    /// What the stack counted; TRex's names are in the guide.
+    pub tcp: BTreeMap<String, u64>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LinkReport {
+    pub port: String,
+    /// `frames_received`, `not_ours`, `malformed`, `arp_requests_answered`, `unresolved` ...
+    pub counters: BTreeMap<String, u64>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ExhaustedReport {
+    pub pool: String,
+    /// Addresses of which all ports were busy at some time.
+    pub addresses: u64,
+    /// Flows that were not begun for it.
+    pub flows: u64,
+}
+
+impl LoadReport {
+    pub(super) fn distributions_mut(&mut self) -> impl Iterator<Item = &mut Option<Distribution>> {
+        let roles = self.templates.iter_mut().map(|template| &mut template.roles).chain([&mut self.total]);
+        roles.flat_map(|roles| roles.client.iter_mut().chain(&mut roles.server)).flat_map(|role| {
+            [&mut role.setup_ns, &mut role.first_byte_ns, &mut role.transaction_ns, &mut role.transaction_from_due_ns]
+        })
+    }
+}
+
+impl RoleReport {
+    pub fn failures(&self) -> u64 {
+        self.failed.values().sum()
+    }
+
+    /// Due, and not begun.
+    pub fn missed(&self) -> u64 {
+        self.not_begun.values().sum()
+    }
+}
