@@ -14,7 +14,7 @@ from typing import Any, Literal, SupportsBytes, TypeAlias
 
 from . import _native
 
-__all__ = ["Profile", "Stream", "Vary", "vary"]
+__all__ = ["Pool", "Profile", "Stream", "Template", "Vary", "vary"]
 
 Number: TypeAlias = int | str | ipaddress.IPv4Address | ipaddress.IPv6Address
 """A number, an address, a MAC."""
@@ -167,6 +167,99 @@ class Stream:
         return table
 
 
+@dataclass(kw_only=True)
+class Pool:
+    """Addresses of clients or servers: ``[[pool]]`` of the schema. None: left out.
+
+    Attributes
+    ----------
+    name : str
+        What templates call it.
+    addresses : str or list of str
+        ``"16.0.0.1-16.0.0.254"``, ``"16.0.0.0/24"``, ``"fd00::1-fd00::ff"``, or several of one family.
+    ports : str
+        Of clients: ``"1024-65535"``, the default.
+    order : str
+        Which address and port the next flow has: ``"sequential"``, ``"random"`` (shuffled) or ``"hash"``.
+    """
+
+    name: str | None = None
+    addresses: Number | Iterable[Number] | None = None
+    ports: str | None = None
+    order: Literal["sequential", "random", "hash"] | None = None
+
+
+@dataclass(kw_only=True)
+class Template:
+    """A kind of flows: ``[[template]]`` of the schema. None: left out.
+
+    What is said is ``app`` (built in), or ``client`` and ``server`` (instructions), or ``capture``; how often is ``cps``,
+    ``weight`` or ``users``.
+
+    Attributes
+    ----------
+    name : str
+        Unique; reports use it. Default ``"template 1"`` and so on.
+    clients, servers : str or list of str
+        A pool's name, or addresses.
+    port : int
+        Where servers listen. Default: where the application usually does.
+    transport : str
+        ``"tcp"`` or ``"udp"``, for instructions.
+    app, options : str, dict
+        ``"http"``, ``"dns"`` ..., and what can be said of it.
+    client, server : list of str
+        Instructions, one each: ``'send "hello"'``, ``"recv 100"``, ``"delay 10 ms"`` ...
+    messages : dict
+        What instructions send by name, with marks such as ``${random:hex:8}``.
+    capture, delays : str, str or float
+        A conversation ``"file.pcap#3"``, and what becomes of its delays: ``"keep"``, ``"drop"``, or a factor.
+    cps : float
+        Flows that begin in a second, whatever becomes of those before (open loop).
+    weight : int
+        A share of what the profile's ``flows`` say of all.
+    users, think : int, time
+        So many users, each of whom begins a flow when the last has ended and the time has passed (closed loop).
+    spacing : str
+        ``"constant"`` or ``"poisson"``.
+    limit : int
+        Flows of this template at most.
+    tcp : dict
+        How TCP behaves: ``{"mss": 1400, "time_wait": "1 s"}``; the schema has the names.
+    enabled : bool
+        False: as if the template were not there.
+
+    Examples
+    --------
+    >>> import squall
+    >>> ping = squall.Template(
+    ...     name="ping", clients="16.0.0.1-16.0.0.9", servers="48.0.0.1", port=7, cps=100, limit=50,
+    ...     client=['send "ping"', "recv 4"], server=["recv 4", 'send "pong"'],
+    ... )
+    """
+
+    name: str | None = None
+    clients: Number | Iterable[Number] | None = None
+    servers: Number | Iterable[Number] | None = None
+    port: int | None = None
+    transport: Literal["tcp", "udp"] | None = None
+    app: str | None = None
+    options: Mapping[str, Any] | None = None
+    client: Iterable[str] | None = None
+    server: Iterable[str] | None = None
+    messages: Mapping[str, str] | None = None
+    capture: str | os.PathLike[str] | None = None
+    delays: Literal["keep", "drop"] | float | None = None
+    cps: float | str | None = None
+    weight: int | None = None
+    users: int | None = None
+    think: Time | None = None
+    spacing: Literal["constant", "poisson"] | None = None
+    limit: int | None = None
+    tcp: Mapping[str, Any] | None = None
+    enabled: bool | None = None
+
+
 @dataclass
 class Profile:
     """What to send, on which ports, when.
@@ -177,6 +270,12 @@ class Profile:
         Names for addresses: ``{"A": "af_packet:eth1", "B": "loop:0"}``.
     streams : iterable of Stream
         What to send; `add` and ``profile.streams`` change it.
+    templates : iterable of Template
+        What applications say to each other, and how often.
+    pools : iterable of Pool
+        Addresses that templates name.
+    flows : mapping, optional
+        What all templates have in common: ``[flows]`` of the schema.
     seed : int
         Feeds every random choice: same profile and seed, same octets. Default 1.
     duration : str, seconds or timedelta
@@ -210,12 +309,17 @@ class Profile:
     duration: Time | None = None
     packets: int | str | None = None
     octets: int | str | None = None
+    templates: list[Template] = field(default_factory=list)
+    pools: list[Pool] = field(default_factory=list)
+    flows: Mapping[str, Any] | None = None
     # What was read, and the table it had then: as long as that is so, mistakes are named by their place in the text.
     _read: tuple[_native.Profile, dict[str, Any]] | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         self.ports = dict(self.ports)
         self.streams = list(self.streams)
+        self.templates = list(self.templates)
+        self.pools = list(self.pools)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Profile:
@@ -257,13 +361,22 @@ class Profile:
             Stream(**{**stream, "vary": [Vary(**v) for v in stream.get("vary", ())] or None})
             for stream in table.pop("stream", ())
         ]
-        profile = cls(streams=streams, **table)
+        templates = [Template(**template) for template in table.pop("template", ())]
+        pools = [Pool(**pool) for pool in table.pop("pool", ())]
+        profile = cls(streams=streams, templates=templates, pools=pools, **table)
         profile._read = read, profile._table()
         return profile
 
-    def add(self, *streams: Stream) -> None:
-        """Adds streams at the end."""
-        self.streams.extend(streams)
+    def add(self, *more: Stream | Template | Pool) -> None:
+        """Adds streams, templates and pools, each behind its like."""
+        for one in more:
+            match one:
+                case Stream():
+                    self.streams.append(one)
+                case Template():
+                    self.templates.append(one)
+                case Pool():
+                    self.pools.append(one)
 
     def check(self) -> None:
         """Checks all that can be checked before the ports are known; a `Session` does the same.
@@ -310,11 +423,14 @@ class Profile:
 
     def _table(self) -> dict[str, Any]:
         table = _table(self)
-        table["stream"] = table.pop("streams")
+        for key, given in [("stream", "streams"), ("template", "templates"), ("pool", "pools")]:
+            entries = table.pop(given)
+            if entries:
+                table[key] = entries
         return table
 
 
-def _table(value: Profile | Stream | Vary) -> dict[str, Any]:
+def _table(value: Profile | Stream | Template | Pool | Vary) -> dict[str, Any]:
     """What was given, under the names of the schema."""
     given = {f.name: getattr(value, f.name) for f in fields(value) if not f.name.startswith("_")}
     return {key: _plain(value) for key, value in given.items() if value is not None}
@@ -332,7 +448,7 @@ def _plain(value: Any) -> Any:
             return value if math.isfinite(value) else str(value)
         case Stream():
             return value._table()
-        case Vary():
+        case Vary() | Template() | Pool():
             return _table(value)
         case Mapping():
             return {str(key): _plain(item) for key, item in value.items()}

@@ -739,6 +739,106 @@ class ReplayEdits:
 
 
 @dataclass(frozen=True)
+class RoleReport:
+    """Flows at one end. ``attempted`` is the sum of ``completed``, ``failed`` and ``active``; arrivals that were due are
+    those and ``not_begun``.
+
+    Attributes
+    ----------
+    attempted, established, completed : int
+        Begun (client) or accepted (server); with the handshake done; ended as they should.
+    failed, not_begun : dict of str to int
+        Ended otherwise, and due but not begun, by reason.
+    active, peak_active : int
+        Open when the run ended, and at once at most.
+    cps : float
+        Begun a second.
+    setup_ns, first_byte_ns, transaction_ns, transaction_from_due_ns : Distribution or None
+        SYN to handshake, begin to first octet, begin to end, and due instant to end (coordinated omission).
+    received_octets, sent_octets, goodput_bps
+        Of application data; what was received, bits a second.
+    http : dict of str to int
+        Responses by class of their status: ``"2xx"``.
+    tcp : dict of str to int
+        What the stack counted.
+    """
+
+    attempted: int
+    established: int
+    completed: int
+    failed: dict[str, int]
+    not_begun: dict[str, int]
+    active: int
+    peak_active: int
+    cps: float
+    setup_ns: Distribution | None
+    first_byte_ns: Distribution | None
+    transaction_ns: Distribution | None
+    transaction_from_due_ns: Distribution | None
+    received_octets: int
+    sent_octets: int
+    goodput_bps: float
+    http: dict[str, int]
+    tcp: dict[str, int]
+
+
+@dataclass(frozen=True)
+class RolesReport:
+    """Both ends of flows, as far as they were ours."""
+
+    client: RoleReport | None
+    server: RoleReport | None
+
+
+@dataclass(frozen=True)
+class TemplateReport:
+    """Flows of one template, at both ends as far as they were ours."""
+
+    name: str
+    client: RoleReport | None
+    server: RoleReport | None
+
+
+@dataclass(frozen=True)
+class LinkReport:
+    """Frames of a side that were no flow's, or got lost on the way to one."""
+
+    port: str
+    counters: dict[str, int]
+
+
+@dataclass(frozen=True)
+class ExhaustedReport:
+    """A pool of which ``addresses`` had all their ports busy at some time, for which ``flows`` were not begun."""
+
+    pool: str
+    addresses: int
+    flows: int
+
+
+@dataclass(frozen=True)
+class LoadReport:
+    """Flows that were begun and served.
+
+    Attributes
+    ----------
+    duration_s : float
+        From the first arrival that was due until the last flow was gone.
+    templates : ByName of TemplateReport
+    total : RolesReport
+        All templates together.
+    links : tuple of LinkReport
+    exhausted : tuple of ExhaustedReport
+    """
+
+    duration_s: float
+    templates: ByName[TemplateReport]
+    total: RolesReport
+    links: tuple[LinkReport, ...]
+    exhausted: tuple[ExhaustedReport, ...]
+
+
+@dataclass(frozen=True)
 class ReplayReport:
     """Captures that were sent again.
 
@@ -958,6 +1058,8 @@ class Report(Figures[_native.Report]):
         What was written to files; only of a capture.
     replay : ReplayReport or None
         What was read of captures and sent again; only of `replay`.
+    load : LoadReport or None
+        Flows that were begun and served; only of profiles with templates.
     flows : FlowsReport or None
         What was received flow by flow; only of `recv`.
     workers : tuple of WorkerReport
@@ -989,6 +1091,7 @@ class Report(Figures[_native.Report]):
     streams: Streams[StreamReport]
     capture: CaptureReport | None
     replay: ReplayReport | None
+    load: LoadReport | None
     flows: FlowsReport | None
     workers: tuple[WorkerReport, ...]
     cpu: Cpu

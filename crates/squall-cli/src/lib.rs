@@ -11,6 +11,7 @@ mod demo;
 mod docs;
 mod drive;
 mod edit;
+mod flows;
 mod info;
 mod lab;
 mod output;
@@ -53,6 +54,7 @@ enum Command {
     Demo(demo::Args),
     Run(run::Args),
     Send(Box<send::Args>),
+    Flows(Box<flows::Args>),
     Replay(Box<replay::Args>),
     Prep(Box<prep::Args>),
     Recv(recv::Args),
@@ -80,6 +82,7 @@ pub fn main() -> ExitCode {
         Command::Demo(args) => demo::demo(&args),
         Command::Run(args) => run::run(&args),
         Command::Send(args) => send::send(&args),
+        Command::Flows(args) => flows::flows(&args),
         Command::Replay(args) => replay::replay(&args),
         Command::Prep(args) => prep::prep(&args),
         Command::Recv(args) => recv::recv(&args),

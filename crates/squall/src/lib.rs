@@ -38,6 +38,7 @@ mod ports;
 pub mod prep;
 pub mod probe;
 pub mod render;
+mod loading;
 pub mod replay;
 pub mod report;
 pub mod selftest;

@@ -1,0 +1,351 @@
+//! `squall flows`: flows of one application, as arguments. They become the profile that a file would hold, and run as it does.
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use serde_json::{Map, Value, json};
+use squall::{Error, Profile};
+
+use crate::{
+    args::{Output, Running},
+    drive::drive,
+    output,
+};
+
+/// Begins or serves flows of an application, over a TCP and UDP of our own
+#[derive(Debug, clap::Args)]
+#[command(
+    subcommand_required = true,
+    arg_required_else_help = true,
+    after_help = "\
+Examples:
+  squall flows http --url http://10.0.0.2/ --port eth1 --clients 10.0.1.1-10.0.1.250 --cps 10k --duration 10s
+  squall flows http --url http://10.0.0.2/big --port eth1 --clients 10.0.1.1 --users 100 --requests 10
+  squall flows serve --port eth1 --servers 10.0.2.1-10.0.2.9 --body 32KiB
+  squall flows app dns --port eth1 --port2 eth2 --clients 16.0.0.0/24 --servers 48.0.0.1 --cps 1k --flows 10k
+  squall flows app http --port loop:x,peer=y --port2 loop:y,peer=x --clients 16.0.0.0/16 --servers 48.0.0.1 --cps 50k
+  squall flows apps                                          # what is built in, and its options
+
+Addresses of clients and servers are ours: they are in no interface, and ARP and ND are answered for them.
+More than one application, or one of your own, is a profile: --print-profile shows how it begins.
+
+Exit status: 0 done, 1 failed by --fail-if, 2 wrong usage or input, 3 environment."
+)]
+pub struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    Http(Http),
+    Serve(Serve),
+    App(App),
+    /// Lists the applications that are built in, and their options
+    Apps,
+}
+
+/// HTTP clients of ours to somebody's server
+#[derive(Debug, clap::Args)]
+struct Http {
+    /// The server, by its address: http://10.0.0.2:8080/path, http://[fd00::2]/
+    #[arg(long, value_name = "URL")]
+    url: String,
+    /// Requests over one connection
+    #[arg(long, value_name = "N")]
+    requests: Option<u32>,
+    /// Requests sent before the first answer is waited for
+    #[arg(long, value_name = "N")]
+    pipeline: Option<u32>,
+    /// POST with a body of so many octets: 100, 64KiB
+    #[arg(long, value_name = "OCTETS")]
+    post: Option<String>,
+    #[command(flatten)]
+    clients: Clients,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Servers of ours for somebody's clients
+#[derive(Debug, clap::Args)]
+struct Serve {
+    /// The application
+    #[arg(long, default_value = "http", value_name = "NAME")]
+    app: String,
+    /// Addresses of the servers: 10.0.2.1-10.0.2.9, 10.0.2.0/24, fd00::1
+    #[arg(long, visible_alias = "address", value_name = "RANGE")]
+    servers: Vec<String>,
+    /// Where they listen [default: where the application usually does]
+    #[arg(long, value_name = "PORT")]
+    listen: Option<u16>,
+    /// With http, octets of each answer's body
+    #[arg(long, value_name = "OCTETS")]
+    body: Option<String>,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Clients and servers of ours, with a device between two ports
+#[derive(Debug, clap::Args)]
+struct App {
+    /// As `squall flows apps` lists them
+    #[arg(value_name = "NAME")]
+    app: String,
+    /// Addresses of the servers
+    #[arg(long, value_name = "RANGE")]
+    servers: Vec<String>,
+    /// Where servers listen [default: where the application usually does]
+    #[arg(long, value_name = "PORT")]
+    listen: Option<u16>,
+    /// Where the servers are; without it nobody answers here, and the servers are somebody else's
+    #[arg(long, value_name = "ADDR")]
+    port2: Option<String>,
+    #[command(flatten)]
+    clients: Clients,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Debug, clap::Args)]
+struct Clients {
+    /// Addresses of the clients: 16.0.0.1-16.0.0.254, 16.0.0.0/24, fd00::1-fd00::ff; repeatable
+    #[arg(long, value_name = "RANGE", required = true, help_heading = "Load")]
+    clients: Vec<String>,
+    /// Their ports
+    #[arg(long, value_name = "FIRST-LAST", help_heading = "Load")]
+    client_ports: Option<String>,
+    /// Which address and port the next flow has: sequential, random, hash
+    #[arg(long, value_name = "ORDER", help_heading = "Load")]
+    order: Option<String>,
+    /// Flows that begin in a second, whatever becomes of those before: 10k, 0.5
+    #[arg(long, value_name = "N", help_heading = "Load", required_unless_present = "users", conflicts_with = "users")]
+    cps: Option<String>,
+    /// So many users, each of whom begins a flow when the last has ended
+    #[arg(long, value_name = "N", help_heading = "Load")]
+    users: Option<u32>,
+    /// How long a user thinks between two flows
+    #[arg(long, value_name = "TIME", requires = "users", help_heading = "Load")]
+    think: Option<String>,
+    /// Flows (and users' thinking) spread as of a Poisson process
+    #[arg(long, help_heading = "Load")]
+    poisson: bool,
+    /// Ends after so many flows
+    #[arg(long, value_name = "N", help_heading = "Load")]
+    flows: Option<String>,
+    /// The load grows evenly for so long
+    #[arg(long, value_name = "TIME", help_heading = "Load")]
+    ramp_up: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+struct Common {
+    /// Where it runs: eth1, af_packet:eth1, loop:NAME
+    #[arg(short, long, value_name = "ADDR")]
+    port: String,
+    /// An option of the application, as `squall flows apps` lists them; repeatable
+    #[arg(short, long, value_name = "NAME=VALUE")]
+    option: Vec<String>,
+    /// How TCP behaves: mss=1400, time_wait=1s, sack=false; repeatable
+    #[arg(long, value_name = "NAME=VALUE")]
+    tcp: Vec<String>,
+    /// A router to hand all packets to; once for each of IPv4 and IPv6
+    #[arg(long, value_name = "IP", help_heading = "Network")]
+    gateway: Vec<String>,
+    /// The MAC address that all packets go to; nobody is asked
+    #[arg(long, value_name = "MAC", conflicts_with = "gateway", help_heading = "Network")]
+    next_hop: Option<String>,
+    /// Around packets, from outside in: 'vlan 7', 'mpls 1000', 'gre FROM TO'; repeatable
+    #[arg(long, value_name = "LAYER", help_heading = "Network")]
+    wrap: Vec<String>,
+    /// Prints the profile that does the same, and begins nothing
+    #[arg(long, help_heading = "Result")]
+    print_profile: bool,
+    #[command(flatten)]
+    running: Running,
+    #[command(flatten)]
+    output: Output,
+}
+
+pub fn flows(args: &Args) -> Result<ExitCode, Error> {
+    let (common, profile, title) = match &args.what {
+        What::Http(http) => (&http.common, http.profile()?, format!("squall flows http {}", http.url)),
+        What::Serve(serve) => (&serve.common, serve.profile()?, format!("squall flows serve {}", serve.app)),
+        What::App(app) => (&app.common, app.profile()?, format!("squall flows {}", app.app)),
+        What::Apps => {
+            output::print(&squall::applications());
+            return Ok(ExitCode::SUCCESS);
+        }
+    };
+    let session = common.running.session(profile);
+    if common.print_profile {
+        output::print(&session.profile.to_toml());
+        return Ok(ExitCode::SUCCESS);
+    }
+    drive(session, &common.output, &title)
+}
+
+impl Http {
+    fn profile(&self) -> Result<Profile, Error> {
+        let mut options = self.common.options()?;
+        options.insert("url".into(), json!(self.url));
+        options.extend(self.requests.map(|n| ("requests".into(), json!(n))));
+        options.extend(self.pipeline.map(|n| ("pipeline".into(), json!(n))));
+        options.extend(self.post.as_ref().map(|octets| ("post".into(), json!(octets))));
+        let (server, port) = authority(&self.url).ok_or_else(|| {
+            Error::Usage(format!(
+                "--url {}: expected http://ADDRESS[:PORT]/PATH\n  names are not looked up: try http://10.0.0.2/ or http://[fd00::2]/",
+                self.url
+            ))
+        })?;
+        let mut template = self.common.template("http", options)?;
+        template.insert("servers".into(), json!(server));
+        template.insert("port".into(), json!(port));
+        self.common.profile(None, Some(&self.clients), template, true)
+    }
+}
+
+impl Serve {
+    fn profile(&self) -> Result<Profile, Error> {
+        let mut options = self.common.options()?;
+        options.extend(self.body.as_ref().map(|octets| ("body".into(), json!(octets))));
+        let mut template = self.common.template(&self.app, options)?;
+        if self.servers.is_empty() {
+            return Err(Error::Usage("--servers is missing\n  try --servers 10.0.2.1-10.0.2.9".into()));
+        }
+        template.insert("servers".into(), json!(self.servers));
+        // Whoever comes.
+        template.insert("clients".into(), json!(if self.servers[0].contains(':') { "::1" } else { "0.0.0.1" }));
+        template.extend(self.listen.map(|port| ("port".into(), json!(port))));
+        self.common.profile(None, None, template, false)
+    }
+}
+
+impl App {
+    fn profile(&self) -> Result<Profile, Error> {
+        if self.servers.is_empty() {
+            return Err(Error::Usage("--servers is missing\n  try --servers 48.0.0.1".into()));
+        }
+        let mut template = self.common.template(&self.app, self.common.options()?)?;
+        template.insert("servers".into(), json!(self.servers));
+        template.extend(self.listen.map(|port| ("port".into(), json!(port))));
+        self.common.profile(self.port2.as_deref(), Some(&self.clients), template, true)
+    }
+}
+
+impl Common {
+    fn options(&self) -> Result<Map<String, Value>, Error> {
+        pairs("--option", &self.option)
+    }
+
+    fn template(&self, app: &str, options: Map<String, Value>) -> Result<Map<String, Value>, Error> {
+        let mut template = Map::new();
+        template.insert("name".into(), json!(app));
+        template.insert("app".into(), json!(app));
+        if !options.is_empty() {
+            template.insert("options".into(), Value::Object(options));
+        }
+        let tcp = pairs("--tcp", &self.tcp)?;
+        if !tcp.is_empty() {
+            template.insert("tcp".into(), Value::Object(tcp));
+        }
+        Ok(template)
+    }
+
+    fn profile(
+        &self,
+        port2: Option<&str>,
+        load: Option<&Clients>,
+        mut template: Map<String, Value>,
+        clients: bool,
+    ) -> Result<Profile, Error> {
+        let mut ports = Map::new();
+        ports.insert("A".into(), json!(self.port));
+        ports.extend(port2.map(|port| ("B".into(), json!(port))));
+        let mut flows = Map::new();
+        flows.insert(if clients { "clients" } else { "servers" }.into(), json!("A"));
+        flows.extend(port2.map(|_| ("servers".into(), json!("B"))));
+        let mut profile = Map::new();
+        if let Some(load) = load {
+            load.into_profile(&mut template, &mut flows, &mut profile);
+        }
+        let mut network = Map::new();
+        if !self.gateway.is_empty() {
+            network.insert("gateway".into(), json!(self.gateway));
+        }
+        network.extend(self.next_hop.as_ref().map(|mac| ("next_hop".into(), json!(mac))));
+        if !self.wrap.is_empty() {
+            network.insert("wrap".into(), json!(self.wrap));
+        }
+        if !network.is_empty() {
+            let side = if clients { "client_network" } else { "server_network" };
+            flows.insert(side.into(), Value::Object(network));
+        }
+        profile.insert("ports".into(), Value::Object(ports));
+        profile.insert("flows".into(), Value::Object(flows));
+        profile.insert("template".into(), json!([template]));
+        Ok(Profile::from_value(&Value::Object(profile), "squall flows")?)
+    }
+}
+
+impl Clients {
+    fn into_profile(&self, template: &mut Map<String, Value>, flows: &mut Map<String, Value>, profile: &mut Map<String, Value>) {
+        let mut pool = Map::new();
+        pool.insert("name".into(), json!("clients"));
+        pool.insert("addresses".into(), json!(self.clients));
+        pool.extend(self.client_ports.as_ref().map(|ports| ("ports".into(), json!(ports))));
+        pool.extend(self.order.as_ref().map(|order| ("order".into(), json!(order))));
+        profile.insert("pool".into(), json!([pool]));
+        let mut set = |key: &str, value: Option<Value>| template.extend(value.map(|value| (key.to_owned(), value)));
+        set("clients", Some(json!("clients")));
+        set("cps", self.cps.as_ref().map(|cps| json!(cps)));
+        set("users", self.users.map(|users| json!(users)));
+        set("think", self.think.as_ref().map(|think| json!(think)));
+        set("spacing", self.poisson.then_some(json!("poisson")));
+        set("limit", self.flows.as_ref().map(|limit| json!(limit)));
+        flows.extend(self.ramp_up.as_ref().map(|time| ("ramp_up".into(), json!(time))));
+    }
+}
+
+/// `NAME=VALUE` each.
+fn pairs(flag: &str, texts: &[String]) -> Result<Map<String, Value>, Error> {
+    let pair = |text: &String| match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), json!(value))),
+        _ => Err(Error::Usage(format!("{flag} {text}: expected NAME=VALUE"))),
+    };
+    texts.iter().map(pair).collect()
+}
+
+/// Address and port of a server.
+fn authority(url: &str) -> Option<(String, u16)> {
+    let rest = url.strip_prefix("http://")?;
+    let authority = &rest[..rest.find('/').unwrap_or(rest.len())];
+    let (host, port) = match authority.strip_prefix('[') {
+        Some(v6) => {
+            let (host, rest) = v6.split_once(']')?;
+            (host, rest.strip_prefix(':'))
+        }
+        None => authority.split_once(':').map_or((authority, None), |(host, port)| (host, Some(port))),
+    };
+    host.parse::<std::net::IpAddr>().ok()?;
+    Some((host.to_owned(), port.map_or(Some(80), |port| port.parse().ok())?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_found_in_a_url() {
+        for (url, expected) in [
+            ("http://10.0.0.2/", Some(("10.0.0.2", 80))),
+            ("http://10.0.0.2:8080", Some(("10.0.0.2", 8080))),
+            ("http://[fd00::2]/x", Some(("fd00::2", 80))),
+            ("http://[fd00::2]:81/x", Some(("fd00::2", 81))),
+            ("http://example.net/", None),
+            ("https://10.0.0.2/", None),
+            ("http://10.0.0.2:x/", None),
+        ] {
+            assert_eq!(authority(url), expected.map(|(host, port)| (host.to_owned(), port)), "{url}");
+        }
+    }
+}
