@@ -288,7 +288,12 @@ impl Common {
 }
 
 impl Clients {
-    fn into_profile(&self, template: &mut Map<String, Value>, flows: &mut Map<String, Value>, profile: &mut Map<String, Value>) {
+    fn into_profile(
+        &self,
+        template: &mut Map<String, Value>,
+        flows: &mut Map<String, Value>,
+        profile: &mut Map<String, Value>,
+    ) {
         let mut pool = Map::new();
         pool.insert("name".into(), json!("clients"));
         pool.insert("addresses".into(), json!(self.clients));

@@ -2,17 +2,22 @@
 //!
 //! What is wrong is told with its place in the profile, all mistakes at once.
 
+mod apps;
 mod network;
 mod tunables;
 
 use std::{collections::BTreeMap, fmt::Display, str::FromStr};
 
 use squall_apps::{Message, Program, Role, Transport};
-use squall_flows::{AddrRange, Arrival, Cps, Limits, Load, Network, Order, PORTS, Pool, Ramp, Spacing, Target, Template, Think};
+use squall_flows::{
+    AddrRange, Arrival, Cps, Limits, Load, Network, Order, PORTS, Pool, Ramp, Spacing, Target, Template, Think,
+};
 use squall_port::PortFacts;
 use squall_profile::{Diagnostic, Diagnostics, Flows, Profile, Said, Says};
-use squall_tcp::{FlowKind, Tunables};
-use squall_units::{MacAddr, Nanos};
+use squall_tcp::Tunables;
+use squall_units::MacAddr;
+
+pub use apps::applications;
 
 use crate::Error;
 
@@ -20,8 +25,6 @@ use crate::Error;
 #[derive(Clone, Debug)]
 pub struct Loading {
     pub load: Load,
-    /// Templates name them by number.
-    pub programs: Vec<Program>,
     /// Ports of the profile: clients, servers.
     pub clients: Option<usize>,
     pub servers: Option<usize>,
@@ -41,9 +44,8 @@ const ETHERNET_HEADER: u32 = 14;
 /// [`Error::Input`], every mistake with its place.
 pub fn compile(profile: &Profile, flows: &Flows, facts: &[&PortFacts]) -> Result<Loading, Error> {
     let mut mistakes = Mistakes { origin: &profile.origin, found: Vec::new() };
-    let mut programs = Vec::new();
     let clients: Vec<Pool> = flows.pools.iter().map(|said| pool(said, &mut mistakes)).collect();
-    let templates = flows.templates.iter().filter_map(|said| template(said, flows, &mut programs, &mut mistakes)).collect();
+    let templates = flows.templates.iter().flat_map(|said| templates(said, flows, &mut mistakes)).collect();
     let side = |said, port: Option<usize>, fallback, mistakes: &mut Mistakes<'_>| {
         let facts = port.and_then(|port| facts.get(port));
         let mtu = facts.map_or(1500, |facts| facts.max_frame.saturating_sub(ETHERNET_HEADER).clamp(576, 1500) as u16);
@@ -73,7 +75,7 @@ pub fn compile(profile: &Profile, flows: &Flows, facts: &[&PortFacts]) -> Result
     if !mistakes.found.is_empty() {
         return Err(Error::Input(Diagnostics(mistakes.found)));
     }
-    Ok(Loading { load, programs, clients: flows.clients, servers: flows.servers, client_network, server_network })
+    Ok(Loading { load, clients: flows.clients, servers: flows.servers, client_network, server_network })
 }
 
 fn target(target: squall_profile::Target) -> Target {
@@ -104,44 +106,43 @@ fn pool(said: &squall_profile::Pool, mistakes: &mut Mistakes<'_>) -> Pool {
     }
 }
 
-fn template(
-    said: &squall_profile::Template,
-    flows: &Flows,
-    programs: &mut Vec<Program>,
-    mistakes: &mut Mistakes<'_>,
-) -> Option<Template> {
-    let Ends { client, server, port } = ends(said, flows, mistakes)?;
-    let kind = match client.transport {
-        Transport::Tcp => FlowKind::Tcp,
-        Transport::Udp => FlowKind::Udp,
-    };
-    let number = programs.len();
-    programs.extend([client, server]);
+/// One, or those that a mix consists of.
+fn templates(said: &squall_profile::Template, flows: &Flows, mistakes: &mut Mistakes<'_>) -> Vec<Template> {
+    let Some(ends) = ends(said, flows, mistakes) else { return Vec::new() };
     let tunables = tunables::tunables(&said.tcp, Tunables::default(), mistakes);
-    let spacing = |poisson| if poisson { Spacing::Poisson } else { Spacing::Constant };
-    Some(Template {
-        name: said.name.clone(),
-        kind,
+    let (several, shares) = (ends.len() > 1, ends.iter().map(|(share, ..)| share).sum());
+    let template = |(share, name, ends): (u32, String, Ends)| Template {
+        name: if several { format!("{} {name}", said.name) } else { said.name.clone() },
         clients: said.clients,
         servers: said.servers,
-        port,
-        client_program: number,
-        server_program: number + 1,
+        port: said.port.filter(|_| !several).unwrap_or(ends.port),
+        client: ends.client,
+        server: ends.server,
         client_tunables: tunables.clone(),
-        server_tunables: tunables,
-        arrival: match said.arrival {
-            squall_profile::Arrival::Cps { cps, poisson } => {
-                Arrival::Open { cps: Cps::from_f64(cps), spacing: spacing(poisson) }
-            }
-            squall_profile::Arrival::Weight { weight, poisson } => Arrival::Weight { weight, spacing: spacing(poisson) },
-            squall_profile::Arrival::Users { users, think, exponential } => Arrival::Closed {
-                users,
-                think: if exponential { Think::Exponential(think) } else { Think::Fixed(think) },
-            },
-            squall_profile::Arrival::None => Arrival::None,
+        server_tunables: tunables.clone(),
+        arrival: arrival(said.arrival, share, shares),
+        limit: said.limit.map(|limit| (limit * u64::from(share)).div_ceil(u64::from(shares))),
+    };
+    ends.into_iter().map(template).collect()
+}
+
+/// Its share of `shares` of a template's flows.
+fn arrival(said: squall_profile::Arrival, share: u32, shares: u32) -> Arrival {
+    let spacing = |poisson| if poisson { Spacing::Poisson } else { Spacing::Constant };
+    match said {
+        squall_profile::Arrival::Cps { cps, poisson } => {
+            let cps = Cps::from_f64(cps * f64::from(share) / f64::from(shares));
+            Arrival::Open { cps, spacing: spacing(poisson) }
+        }
+        squall_profile::Arrival::Weight { weight, poisson } => {
+            Arrival::Weight { weight: weight.saturating_mul(share), spacing: spacing(poisson) }
+        }
+        squall_profile::Arrival::Users { users, think, exponential } => Arrival::Closed {
+            users: (u64::from(users) * u64::from(share)).div_ceil(shares.into()) as u32,
+            think: if exponential { Think::Exponential(think) } else { Think::Fixed(think) },
         },
-        limit: said.limit,
-    })
+        squall_profile::Arrival::None => Arrival::None,
+    }
 }
 
 /// Programs of both ends of a flow, and the port on which servers wait for it.
@@ -151,7 +152,11 @@ struct Ends {
     port: u16,
 }
 
-fn ends(said: &squall_profile::Template, flows: &Flows, mistakes: &mut Mistakes<'_>) -> Option<Ends> {
+fn ends(
+    said: &squall_profile::Template,
+    flows: &Flows,
+    mistakes: &mut Mistakes<'_>,
+) -> Option<Vec<(u32, String, Ends)>> {
     let name = said.name.as_str();
     let transport = if said.udp { Transport::Udp } else { Transport::Tcp };
     match &said.says {
@@ -167,15 +172,22 @@ fn ends(said: &squall_profile::Template, flows: &Flows, mistakes: &mut Mistakes<
                 let side = if client.is_empty() { "client" } else { "server" };
                 let nowhere = Said { text: String::new(), at: said.at };
                 let text = format!("template {name:?} has no instructions of the {side}, which is to run here");
-                mistakes.note(&nowhere, &text, &format!("add {side} = [...], or leave out the port of {side}s in [flows]"));
+                mistakes.note(
+                    &nowhere,
+                    &text,
+                    &format!("add {side} = [...], or leave out the port of {side}s in [flows]"),
+                );
                 return None;
             }
             let client = program(name, Role::Client, transport, client, &named, mistakes);
             let server = program(name, Role::Server, transport, server, &named, mistakes);
-            Some(Ends { client: client?, server: server?, port: said.port? })
+            Some(vec![(1, said.name.clone(), Ends { client: client?, server: server?, port: said.port? })])
         }
-        Says::App { app, options } => None,
-        Says::Capture { path, number, delays } => None,
+        Says::App { app, options } => apps::ends(app, options, mistakes),
+        Says::Capture { path, .. } => {
+            mistakes.note(path, "conversations of captures are not played yet", "try squall replay");
+            None
+        }
     }
 }
 

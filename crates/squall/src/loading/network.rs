@@ -9,7 +9,13 @@ use squall_units::MacAddr;
 use super::Mistakes;
 
 /// `mac`: of the port, if it has one; else `fallback`.
-pub fn network(said: &squall_profile::Network, mac: Option<MacAddr>, fallback: MacAddr, mtu: u16, mistakes: &mut Mistakes<'_>) -> Network {
+pub fn network(
+    said: &squall_profile::Network,
+    mac: Option<MacAddr>,
+    fallback: MacAddr,
+    mtu: u16,
+    mistakes: &mut Mistakes<'_>,
+) -> Network {
     let default = Network { mac: mac.unwrap_or(fallback), mtu, ..Network::default() };
     let mut network = Network { cluster: said.cluster, mtu: said.mtu.unwrap_or(mtu), ..default };
     if let Some(text) = &said.mac {
@@ -41,7 +47,11 @@ const FORMS: &str = "\"vlan 7\", \"vlan 7 priority 3\", \"qinq 100\", \"mpls 100
 fn wrap(said: &Said, mistakes: &mut Mistakes<'_>) -> Option<Wrap> {
     let parsed = parse(&said.text);
     if parsed.is_none() {
-        mistakes.note(said, &format!("{:?} is nothing that packets are wrapped in", said.text), &format!("expected {FORMS}"));
+        mistakes.note(
+            said,
+            &format!("{:?} is nothing that packets are wrapped in", said.text),
+            &format!("expected {FORMS}"),
+        );
     }
     parsed
 }
@@ -105,7 +115,9 @@ mod tests {
         let vxlan = Wrap::Vxlan { local, remote, vni: 42, mac };
         assert_eq!(parse("vxlan 10.0.0.1 10.0.0.2 42 02:00:00:00:00:09"), Some(vxlan));
         assert_eq!(parse("gtp-u 10.0.0.1 10.0.0.2 1 2"), Some(Wrap::GtpU { local, remote, teid: 1, local_teid: 2 }));
-        for wrong in ["", "vlan", "vlan x", "vlan 7 priority", "vlan 7 priority 1 priority 2", "gre 10.0.0.1", "ipip 1 2"] {
+        for wrong in
+            ["", "vlan", "vlan x", "vlan 7 priority", "vlan 7 priority 1 priority 2", "gre 10.0.0.1", "ipip 1 2"]
+        {
             assert_eq!(parse(wrong), None, "{wrong:?}");
         }
     }

@@ -21,9 +21,29 @@ pub fn tunables(tcp: &Tcp, default: Tunables, mistakes: &mut Mistakes<'_>) -> Tu
 }
 
 const NAMES: [&str; 23] = [
-    "mss", "initwnd", "window", "wscale", "reassembly", "sack", "timestamps", "no_delay", "delayed_ack", "rto_initial",
-    "rto_min", "rto_max", "syn_retries", "retries", "keepidle", "keepintvl", "keepcnt", "time_wait", "fin_wait",
-    "congestion", "ecn", "tos", "ttl",
+    "mss",
+    "initwnd",
+    "window",
+    "wscale",
+    "reassembly",
+    "sack",
+    "timestamps",
+    "no_delay",
+    "delayed_ack",
+    "rto_initial",
+    "rto_min",
+    "rto_max",
+    "syn_retries",
+    "retries",
+    "keepidle",
+    "keepintvl",
+    "keepcnt",
+    "time_wait",
+    "fin_wait",
+    "congestion",
+    "ecn",
+    "tos",
+    "ttl",
 ];
 
 fn set(all: &mut Tunables, name: &str, said: &Said, mistakes: &mut Mistakes<'_>) {
