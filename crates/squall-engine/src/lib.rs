@@ -6,6 +6,7 @@
 
 mod clock;
 mod cut;
+mod flows;
 mod generate;
 mod groups;
 mod replay;
@@ -15,6 +16,7 @@ mod wheel;
 mod worker;
 
 pub use clock::Clock;
+pub use flows::{FlowSide, FlowStats, Flows};
 pub use generate::can_be_generated;
 pub use replay::Replayed;
 pub use squall_measure::Measure;

@@ -14,7 +14,7 @@ use std::{
 use rustix::thread::{CpuSet, sched_setaffinity};
 use squall_measure::{Measure, Receiver, flow::Link};
 use squall_plan::{Change, Placement, Plan};
-use squall_port::{Filter, InterfaceCounters, Port, RxQueue, Sink, TxQueue};
+use squall_port::{Filter, InterfaceCounters, Port, PortFacts, RxQueue, Sink, TxQueue};
 use squall_profile::{Next, Stop};
 use squall_program::{Gap, Scratch};
 use squall_replay::Source;
@@ -24,6 +24,7 @@ use crate::{
     Clock, Control, Snapshot,
     clock::Watch,
     cut::Cutter,
+    flows::{Flows, Player},
     generate::Driver,
     replay::{Feed, Replayed, Replayer},
     transmit::{Budget, Transmitter},
@@ -44,6 +45,8 @@ pub struct Settings {
     pub take: Vec<Take>,
     /// How long receiving goes on when everything is sent.
     pub linger: Duration,
+    /// Flows that the plan's ports play.
+    pub flows: Option<Arc<Flows>>,
 }
 
 /// What happens to the frames that a port receives.
@@ -73,6 +76,7 @@ impl Default for Settings {
             measure: Measure::default(),
             take: Vec::new(),
             linger: Duration::from_millis(200),
+            flows: None,
         }
     }
 }
@@ -114,6 +118,8 @@ pub enum EngineError {
          starts\n  try a new run"
     )]
     FixedEnd(String),
+    #[error("flows of port {0}: {1}")]
+    Flows(String, squall_flows::LoadError),
     #[error("threads cannot be started: {0}")]
     Thread(io::Error),
 }
@@ -175,6 +181,10 @@ pub fn start(
     source: Option<Source>,
 ) -> Result<Running, EngineError> {
     assert_eq!(source.is_some(), !plan.replay.is_empty(), "a source is for ports that replay");
+    assert_eq!(settings.flows.is_some(), !plan.flows.is_empty(), "flows are for ports that play them");
+    if let Some(flows) = &settings.flows {
+        flows.check().map_err(|(port, error)| EngineError::Flows(plan.ports[port].name.clone(), error))?;
+    }
     let (tell, sent_all) = mpsc::channel();
     let mut running = Running {
         names: plan.streams.iter().map(|s| (s.name.clone(), true)).collect(),
@@ -238,6 +248,8 @@ struct Queues {
     /// With the frames that the port takes at once.
     tx: Vec<(usize, Box<dyn TxQueue>, usize)>,
     generators: Vec<Driver>,
+    /// Of ports that flows are played on.
+    facts: Vec<(usize, PortFacts)>,
 }
 
 impl Queues {
@@ -261,6 +273,9 @@ impl Queues {
                 longest => Box::new(Cutter::new(tx, longest.max(longest_frame))),
             };
             queues.tx.push((port, tx, ports[port].facts().batch));
+            if plan.flows.contains(&port) {
+                queues.facts.push((port, ports[port].facts().clone()));
+            }
         }
         Ok(queues)
     }
@@ -269,7 +284,20 @@ impl Queues {
 impl Orders {
     fn worker(self, cpu: Option<u32>, queues: Queues, clock: Clock) -> Worker {
         let Self { index, plan, settings, mailbox, bell, sent_all, feed } = self;
-        let (mut transmitters, mut tx) = (Vec::new(), queues.tx);
+        let (mut transmitters, mut tx, mut rx) = (Vec::new(), queues.tx, queues.rx);
+        let player = settings.flows.as_ref().map(|flows| {
+            let mut player = Player::new(clock, flows);
+            for (port, facts) in &queues.facts {
+                let at = tx.iter().position(|queue| queue.0 == *port).expect("its queue was opened with its facts");
+                let (_, queue, _) = tx.remove(at);
+                let ours = rx.extract_if(.., |queue| queue.0 == *port).map(|(_, _, queue)| queue).collect();
+                let serving = |worker: &&squall_plan::PlanWorker| worker.tx.iter().any(|tx| tx.0 == *port);
+                let workers = plan.workers.iter().filter(serving).count() as u32;
+                let worker = plan.workers[..index].iter().filter(serving).count() as u32;
+                player.add(flows, *port, facts, queue, ours, (worker, workers));
+            }
+            player
+        });
         let replay = feed.map(|feed| {
             // In the order of the replay's ports.
             let of_replay = |port: &usize| tx.iter().position(|queue| queue.0 == *port).map(|at| tx.remove(at));
@@ -303,7 +331,8 @@ impl Orders {
             tx: transmitters,
             replay,
             generators: queues.generators.into_iter().map(|g| g.begin(clock, &stop)).collect(),
-            rx: queues.rx.into_iter().map(receiving).collect(),
+            rx: rx.into_iter().map(receiving).collect(),
+            player,
             budget: Budget {
                 packets: stop.packets.unwrap_or(u64::MAX),
                 octets: stop.octets.unwrap_or(u64::MAX),
@@ -595,7 +624,9 @@ impl Running {
     /// [`EngineError::Panic`].
     pub fn finish(mut self) -> Result<Outcome, EngineError> {
         self.stop();
-        self.wait_sent(Duration::from_secs(2));
+        // Open flows have their time to end.
+        let drain = self.settings.flows.as_ref().map_or(Nanos::ZERO, |flows| flows.load.drain);
+        self.wait_sent(Duration::from_secs(2) + Duration::from_nanos(drain.0));
         let receives = self.plan.workers.iter().any(|w| !w.rx.is_empty());
         if receives && !self.settings.virtual_time {
             thread::sleep(self.settings.linger);

@@ -24,6 +24,7 @@ use squall_units::{Nanos, Picos};
 use crate::{
     Clock,
     clock::{SLEEP_MARGIN, SPIN, Watch, rest},
+    flows::{FlowStats, Player},
     generate::Driver,
     replay::{Replayed, Replayer},
     supervisor::end_of,
@@ -105,6 +106,7 @@ pub struct Snapshot {
     pub tx: Vec<PortTx>,
     pub streams: Vec<StreamTx>,
     pub rx: Vec<PortRx>,
+    pub flows: Vec<FlowStats>,
 }
 
 /// What a worker can be told while it runs.
@@ -286,6 +288,7 @@ pub(crate) struct Worker {
     pub tx: Vec<Transmitter>,
     pub generators: Vec<Driver>,
     pub replay: Option<Replayer>,
+    pub player: Option<Player>,
     pub rx: Vec<Receiving>,
     pub budget: Budget,
     pub mailbox: Mailbox<Letter>,
@@ -374,6 +377,10 @@ impl Worker {
             }
             open |= !replay.done;
         }
+        if let Some(player) = &mut self.player {
+            moved |= player.turn(&mut self.watch, self.budget.end);
+            open |= !player.is_done();
+        }
         for generator in self.generators.iter_mut().filter(|g| !g.done) {
             generator.turn(self.clock.since_start(now));
             open |= !generator.done;
@@ -410,6 +417,12 @@ impl Worker {
     }
 
     fn rest(&mut self, open: bool) {
+        if let Some(player) = &mut self.player {
+            if player.rest(&mut self.watch, &self.bell.0.wakes, self.budget.end) {
+                self.bell.hush();
+            }
+            return;
+        }
         let now = self.watch.now();
         let fast = !open && self.inflow.is_fast(now, &self.rx);
         let bearable = self.rx.iter().map(|rx| rx.queue.rest()).min();
@@ -507,6 +520,9 @@ impl Worker {
             (Some(replay), Control::Step(frames)) => replay.step(*frames),
             _ => {}
         }
+        if let (Some(player), Control::Stop) = (&mut self.player, &control) {
+            player.stop(&mut self.watch);
+        }
         if let Control::Stop = control {
             self.budget.end = self.budget.end.min(at);
             self.budget.packets = 0;
@@ -562,6 +578,9 @@ impl Worker {
             }
             replay.close();
         }
+        if let Some(player) = &mut self.player {
+            player.close(&mut self.watch);
+        }
         for generator in &mut self.generators {
             generator.close(self.clock.since_start(now));
         }
@@ -614,6 +633,7 @@ impl Worker {
                 .map(|tx| tx.counters.clone())
                 .chain(self.generators.iter().map(Driver::port))
                 .chain(self.replay.iter().flat_map(Replayer::ports).cloned())
+                .chain(self.player.iter().flat_map(Player::tx))
                 .collect(),
             streams: self
                 .tx
@@ -633,7 +653,9 @@ impl Worker {
                     seen: seen(&mut rx.seen),
                     error: rx.error.clone(),
                 })
+                .chain(self.player.iter_mut().flat_map(Player::rx))
                 .collect(),
+            flows: self.player.iter().flat_map(|player| player.statistics(full)).collect(),
         }
     }
 }

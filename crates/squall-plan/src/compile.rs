@@ -76,7 +76,11 @@ pub fn compile(
         .map(|(i, p)| PlanPort {
             name: p.name.clone(),
             address: p.address.clone(),
-            max_frame: if options.replay.contains(&i) { limits[i].max_frame } else { longest(i, false) },
+            max_frame: match options.flows.iter().find(|flows| flows.port == i) {
+                Some(flows) => flows.max_frame,
+                None if options.replay.contains(&i) => limits[i].max_frame,
+                None => longest(i, false),
+            },
             cut_frame: longest(i, true),
         })
         .collect();
@@ -84,7 +88,8 @@ pub fn compile(
     make_ahead(&mut streams);
     let (workers, counted) = place::place(&ports, limits, &mut streams, &profile.stop, options, &mut notes);
     let (seed, stop, replay) = (profile.seed, profile.stop, options.replay.clone());
-    Ok(Plan { seed, stop, counted, ports, streams, replay, workers, notes })
+    let flows = options.flows.iter().map(|flows| flows.port).collect();
+    Ok(Plan { seed, stop, counted, ports, streams, replay, flows, workers, notes })
 }
 
 /// Octets of frames made ahead, over all streams: half of a usual second level cache.

@@ -70,6 +70,16 @@ pub struct Options {
     pub multiplier: Option<Multiplier>,
     /// Ports that captures are replayed on, in the order of the replay; one worker serves them all. Streams have others.
     pub replay: Vec<usize>,
+    /// Ports that flows are played on; then there is nothing else.
+    pub flows: Vec<FlowPort>,
+}
+
+/// A port that flows are played on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowPort {
+    pub port: usize,
+    /// The longest frame of theirs, octets without FCS.
+    pub max_frame: u32,
 }
 
 /// A CPU as a worker's place.
@@ -102,6 +112,8 @@ pub struct Plan {
     pub streams: Vec<PlanStream>,
     /// Ports that captures are replayed on, in the order of the replay.
     pub replay: Vec<usize>,
+    /// Ports that flows are played on.
+    pub flows: Vec<usize>,
     pub workers: Vec<PlanWorker>,
     /// What the user should know: a rate that was replaced, a core that has nothing to do.
     pub notes: Vec<String>,

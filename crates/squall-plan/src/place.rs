@@ -14,6 +14,9 @@ pub(crate) fn place(
     options: &Options,
     notes: &mut Vec<String>,
 ) -> (Vec<PlanWorker>, bool) {
+    if !options.flows.is_empty() {
+        return (place_flows(limits, options, notes), false);
+    }
     let sending: Vec<usize> = (0..ports.len()).filter(|&p| streams.iter().any(|s| s.port == p)).collect();
     let receiving: Vec<usize> = (0..ports.len()).filter(|&p| limits[p].rx_queues > 0).collect();
     // A total over all streams is exact, and the same on any machine, only when one worker counts.
@@ -91,6 +94,39 @@ pub(crate) fn place(
         }
     }
     (workers, divided)
+}
+
+/// Flows are received where they are sent. What leaves by queue i of a pair arrives in queue i of the other end: there each
+/// worker has a queue of every port, and its share of the flows; other ports have a worker each, at most.
+fn place_flows(limits: &[PortLimits], options: &Options, notes: &mut Vec<String>) -> Vec<PlanWorker> {
+    let of = |flows: &crate::FlowPort| &limits[flows.port];
+    let paired = options.flows.iter().all(|flows| of(flows).paired_queues);
+    let queues = options.flows.iter().map(|flows| of(flows).tx_queues.min(of(flows).rx_queues)).min().unwrap_or(1);
+    let most = if paired { queues as usize } else { options.flows.len() };
+    let wanted = options.cores.unwrap_or(if paired { 1 } else { options.cpus });
+    let mut workers = vec![PlanWorker::default(); wanted.min(most).max(1)];
+    let count = workers.len();
+    for (i, flows) in options.flows.iter().enumerate() {
+        if paired {
+            for (queue, worker) in (0..).zip(&mut workers) {
+                worker.tx.push((flows.port, queue));
+                worker.rx.push((flows.port, queue));
+            }
+        } else {
+            let worker = &mut workers[i % count];
+            worker.tx.push((flows.port, 0));
+            worker.rx.extend((0..of(flows).rx_queues).map(|queue| (flows.port, queue)));
+        }
+    }
+    if options.cores.is_some_and(|cores| cores > count) {
+        notes.push(format!(
+            "flows of these ports are played by {count} workers at most: what is received has to find them"
+        ));
+    }
+    if let Some(cpus) = &options.pin {
+        pin(&mut workers, limits, cpus);
+    }
+    workers
 }
 
 /// Makes a total of packets or octets the length of the stream, if there is but one; else why not.

@@ -144,6 +144,7 @@ mod tests {
         let plan = Plan {
             seed: 0,
             replay: Vec::new(),
+            flows: Vec::new(),
             stop: squall_profile::Stop::default(),
             counted: false,
             ports: Vec::new(),

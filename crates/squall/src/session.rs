@@ -315,6 +315,7 @@ impl Session {
             pin,
             multiplier: self.multiplier,
             replay: self.replay.iter().flat_map(|_| 0..self.profile.ports.len()).collect(),
+            flows: Vec::new(),
         };
         let folder = Path::new(&self.profile.origin).parent().unwrap_or(Path::new(""));
         Ok(squall_plan::compile(&self.profile, limits, &Disk(folder), &options)?)
@@ -408,6 +409,7 @@ impl Opened {
             },
             take: self.take,
             linger: self.session.linger,
+            flows: None,
         };
         let context = assemble::Context {
             started: SystemTime::now(),

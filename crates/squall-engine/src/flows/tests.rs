@@ -1,0 +1,185 @@
+use std::sync::Arc;
+
+use squall_apps::Program;
+use squall_flows::{Arrival, Cps, Limits, Order, Pool, Spacing, Template};
+use squall_plan::{Plan, PlanPort, PlanWorker};
+use squall_profile::Stop;
+use squall_tcp::Tunables;
+use squall_units::MacAddr;
+
+use super::*;
+use crate::{Outcome, Settings, start};
+
+const MS: u64 = 1_000_000;
+
+fn pool(range: &str) -> Pool {
+    Pool { name: range.into(), ranges: vec![range.parse().expect(range)], ports: 1024..=65535, order: Order::Random }
+}
+
+/// HTTP-like: 100 octets there, `answer` back.
+fn load(arrival: Arrival, answer: usize) -> Load {
+    let body = "x".repeat(answer);
+    let template = Template {
+        name: "web".into(),
+        clients: 0,
+        servers: 0,
+        port: 80,
+        client: Program::client("get").send(&"g".repeat(100)).recv(answer as u32).build().unwrap(),
+        server: Program::server("give").recv(100).send(&body).wait_peer_close().build().unwrap(),
+        client_tunables: Tunables::default(),
+        server_tunables: Tunables::default(),
+        arrival,
+        limit: None,
+    };
+    Load {
+        clients: vec![pool("16.0.0.1-16.0.0.250")],
+        servers: vec![pool("48.0.0.1-48.0.0.9")],
+        templates: vec![template],
+        seed: 5,
+        ..Load::default()
+    }
+}
+
+fn flows_of(load: Load) -> Flows {
+    let side = |port, role| FlowSide {
+        port,
+        role,
+        network: Network { mac: MacAddr([2, 0, 0, 0, port as u8, 0]), ..Network::default() },
+        flows: 1 << 17,
+    };
+    Flows { load, sides: vec![side(0, Role::Clients), side(1, Role::Servers)] }
+}
+
+/// Both ends on a loop; `workers` have a queue of each, or one end each.
+fn run(flows: Flows, address: &str, workers: Vec<PlanWorker>, faults: &str, stop: Stop) -> Outcome {
+    let virtual_time = address.contains("virtual");
+    let address = format!("loop:{address}{faults}");
+    let ports: Vec<_> =
+        (0..2).map(|_| squall_port::open(&address.parse().expect("an address")).unwrap().expect("a loop")).collect();
+    let max_frame = flows.sides[0].max_frame(ports[0].facts());
+    let port = |name: &str| PlanPort { name: name.into(), address: address.clone(), max_frame, cut_frame: 0 };
+    let plan = Plan {
+        seed: 5,
+        stop,
+        counted: false,
+        ports: vec![port("a"), port("b")],
+        streams: Vec::new(),
+        replay: Vec::new(),
+        flows: vec![0, 1],
+        workers,
+        notes: Vec::new(),
+    };
+    let linger = Duration::ZERO;
+    let settings = Settings { virtual_time, linger, flows: Some(Arc::new(flows)), ..Settings::default() };
+    let mut running = start(Arc::new(plan), ports, settings, None).expect("it starts");
+    let begin = std::time::Instant::now();
+    while !running.wait_sent(Duration::from_millis(50)) {
+        let snapshots = running.snapshot(true);
+        assert!(snapshots.iter().all(|s| !s.flows.is_empty()), "a run can be watched");
+        assert!(begin.elapsed() < Duration::from_secs(60), "it does not end: {snapshots:?}");
+    }
+    running.finish().expect("nobody panics")
+}
+
+fn both_on_one() -> Vec<PlanWorker> {
+    vec![PlanWorker { tx: vec![(0, 0), (1, 0)], rx: vec![(0, 0), (1, 0)], cpu: None }]
+}
+
+/// Of all workers; every flow is explained, and every frame that was sent was received, unless the port lost some.
+fn total(outcome: &Outcome) -> Statistics {
+    let mut all = Statistics::default();
+    outcome.workers.iter().flat_map(|w| &w.flows).for_each(|flows| all.merge(&flows.statistics));
+    let total = all.total();
+    for side in [&total.client, &total.server] {
+        assert_eq!(side.active, 0, "a flow is stuck: {side:?}");
+        assert_eq!(side.attempted, side.completed + side.failed.total(), "a flow is not explained: {side:?}");
+    }
+    all
+}
+
+fn open(cps: u64) -> Arrival {
+    Arrival::Open { cps: Cps::per_second(cps), spacing: Spacing::Constant }
+}
+
+#[test]
+fn ten_thousand_connections_on_a_loop_complete_and_none_leaks() {
+    let limits = Limits { flows: Some(10_000), ..Limits::default() };
+    let apart = vec![
+        PlanWorker { tx: vec![(0, 0)], rx: vec![(0, 0)], cpu: None },
+        PlanWorker { tx: vec![(1, 0)], rx: vec![(1, 0)], cpu: None },
+    ];
+    for (name, workers, cps) in
+        [("one", both_on_one(), 20_000), ("apart", apart, 10_000), ("virtual,virtual", both_on_one(), 1000)]
+    {
+        let of = Load { limits, patience: Nanos(60_000 * MS), ..load(open(cps), 100) };
+        let outcome = run(flows_of(of), name, workers, "", Stop::default());
+        let all = total(&outcome).total();
+        assert_eq!((all.client.completed, all.server.completed), (10_000, 10_000), "{name}: {all:?}");
+        assert_eq!(all.client.received_octets, 1_000_000);
+        let tx: u64 = outcome.workers.iter().flat_map(|w| &w.tx).map(|tx| tx.packets).sum();
+        let rx: u64 = outcome.workers.iter().flat_map(|w| &w.rx).map(|rx| rx.seen.packets).sum();
+        assert!(tx >= 70_000 && tx == rx, "{name}: {tx} sent, {rx} received");
+    }
+}
+
+#[test]
+fn faults_of_the_port_lose_no_octet_and_leave_no_flow() {
+    let limits = Limits { flows: Some(300), ..Limits::default() };
+    for (i, faults) in [
+        ",drop=0.01,seed=1",
+        ",drop=0.05,reorder=0.02,dup=0.02,seed=2",
+        ",delay=50000000,drop=0.01,seed=3",
+        ",corrupt=0.01,reorder=0.1,seed=4",
+        ",full=0.3,refuse=0.01,seed=5",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut of = load(open(3000), 10_000);
+        (of.limits, of.drain, of.patience) = (limits, Nanos(600_000 * MS), Nanos(60_000 * MS));
+        let outcome = run(flows_of(of), &format!("faults{i},virtual"), both_on_one(), faults, Stop::default());
+        let all = total(&outcome).total();
+        assert_eq!(all.client.attempted, 300, "{faults}");
+        assert_eq!(all.client.received_octets, all.client.completed * 10_000, "{faults}: {:?}", all.client);
+        assert!(all.client.completed >= 299, "{faults}: {:?}", all.client);
+        assert!(all.client.tcp.retransmits() + all.server.tcp.retransmits() > 0, "{faults}");
+    }
+}
+
+#[test]
+fn two_workers_begin_the_flows_of_one() {
+    let workers = |count: u32| -> Vec<_> {
+        let worker =
+            |queue| PlanWorker { tx: vec![(0, queue), (1, queue)], rx: vec![(0, queue), (1, queue)], cpu: None };
+        (0..count).map(worker).collect()
+    };
+    let counts = |count: u32| {
+        let limits = Limits { flows: Some(2001), ..Limits::default() };
+        let of = Load { limits, patience: Nanos(60_000 * MS), ..load(open(10_000), 100) };
+        let outcome = run(flows_of(of), &format!("workers{count},virtual"), workers(count), "", Stop::default());
+        let all = total(&outcome).total();
+        (all.client.attempted, all.client.completed, all.server.completed, all.server.received_octets)
+    };
+    assert_eq!(counts(1), (2001, 2001, 2001, 200_100));
+    assert_eq!(counts(2), counts(1));
+}
+
+#[test]
+fn a_run_ends_with_its_time_and_says_what_did_not() {
+    let mut of = load(open(1000), 100);
+    of.templates[0].server = Program::server("mute").recv(101).build().unwrap();
+    of.drain = Nanos(100 * MS);
+    let stop = Stop { duration: Some(Nanos(200 * MS)), ..Stop::default() };
+    let outcome = run(flows_of(of), "mute", both_on_one(), "", stop);
+    let client = total(&outcome).total().client;
+    assert!(client.attempted >= 190, "{client:?}");
+    assert_eq!(client.failed.iter().collect::<Vec<_>>(), [("stopped", client.attempted)]);
+}
+
+#[test]
+fn a_load_that_cannot_be_does_not_start() {
+    let mut of = load(open(1000), 100);
+    of.templates[0].servers = 7;
+    let error = flows_of(of).check().expect_err("there is no pool 7");
+    assert_eq!((error.0, error.1.to_string().contains("number 7")), (0, true));
+}
