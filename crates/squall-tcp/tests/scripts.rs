@@ -1,0 +1,231 @@
+//! Packet scripts (tests/scripts, described in its README.md): each against our stack in virtual time, and those that Linux
+//! can run against Linux's TCP, in a network of its own and in real time. docs/rfc/tcp.md lists them all.
+//!
+//! `cargo test -p squall-tcp --test scripts -- WORD` plays those with WORD in their names.
+
+mod runner;
+
+use std::{
+    collections::VecDeque,
+    error::Error,
+    fs, panic,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode},
+    sync::Mutex,
+    thread,
+};
+
+use runner::{
+    index, linux,
+    play::{self, Manner},
+    script::{Family, Linux, Script, Who},
+    squall::Squall,
+};
+use squall_port_linux::lab::LabError;
+use squall_units::Nanos;
+
+/// Of Linux, whose packets come in real time on a machine that does other things, too.
+const PATIENCE: Nanos = Nanos(30_000_000);
+/// Of our stack: round-trip times are kept in 16 bits, and timers of several round trips are as inexact.
+const STRETCH: f64 = 0.01;
+/// A script that fails for want of the processor passes when it is played again.
+const ATTEMPTS: u32 = 3;
+/// Scripts at once: they mostly wait.
+const AT_ONCE: usize = 12;
+/// The name of the test of the list.
+const INDEX: &str = "docs_list_all_scripts";
+/// automake's sign that a test could not run.
+const SKIPPED: u8 = 77;
+
+fn main() -> ExitCode {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    if let ["--linux", file, family] = arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        return play_here(file, family);
+    }
+    let scripts = match read_all() {
+        Ok(scripts) => scripts,
+        Err(error) => {
+            println!(
+                "test all_scripts_are_read ... FAILED\n{error}\n\ntest result: FAILED. 0 passed; 1 failed; 0 ignored"
+            );
+            return ExitCode::FAILURE;
+        }
+    };
+    let filter = arguments.iter().find(|a| !a.starts_with('-')).map_or("", String::as_str);
+    let tests: Vec<_> = tests(&scripts).into_iter().filter(|test| test.name().contains(filter)).collect();
+    if arguments.iter().any(|a| a == "--list") {
+        println!("{INDEX}: test");
+        tests.iter().for_each(|test| println!("{}: test", test.name()));
+        return ExitCode::SUCCESS;
+    }
+    let queue = Mutex::new(tests.into_iter().collect::<VecDeque<_>>());
+    let outcomes = Mutex::new(vec![]);
+    thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                while let Some(test) = { queue.lock().expect("no thread panics").pop_front() } {
+                    let outcome = test.run();
+                    outcomes.lock().expect("no thread panics").push((test.name(), outcome));
+                }
+            });
+        }
+    });
+    let mut outcomes = outcomes.into_inner().expect("no thread panics");
+    if INDEX.contains(filter) {
+        outcomes.push((INDEX.into(), index::check(&scripts).map_or_else(Outcome::Failed, |()| Outcome::Passed)));
+    }
+    outcomes.sort_by(|a, b| a.0.cmp(&b.0));
+    tell(&outcomes)
+}
+
+enum Outcome {
+    Passed,
+    /// It fails, as known.md says.
+    Known(String),
+    Skipped(String),
+    Failed(String),
+}
+
+struct Test<'a> {
+    script: &'a Script,
+    who: Who,
+    family: Family,
+}
+
+fn tests(scripts: &[Script]) -> Vec<Test<'_>> {
+    let mut tests = vec![];
+    for script in scripts {
+        for &family in &script.families {
+            tests.push(Test { script, who: Who::Squall, family });
+            // Once: what IPv6 does otherwise has scripts of its own.
+            if script.linux == Linux::Yes && family == script.families[0] {
+                tests.push(Test { script, who: Who::Linux, family });
+            }
+        }
+    }
+    tests
+}
+
+impl Test<'_> {
+    fn name(&self) -> String {
+        let who = if self.who == Who::Linux { "linux" } else { "squall" };
+        format!("{who} {} {}", self.script.file, family_name(self.family))
+    }
+
+    fn run(&self) -> Outcome {
+        if self.who == Who::Linux { self.on_linux() } else { self.on_squall() }
+    }
+
+    fn on_squall(&self) -> Outcome {
+        let Self { script, family, .. } = *self;
+        let manner =
+            Manner { who: Who::Squall, family, tolerance: script.tolerance, stretch: STRETCH, grace: Nanos::ZERO };
+        let played = panic::catch_unwind(|| {
+            let mut subject = Squall::new(script, family)?;
+            play::play(script, manner, &mut subject)
+        });
+        let known = fs::read_to_string(folder().join("known.md")).unwrap_or_default();
+        let is_known = known.contains(&format!("`{}`", script.file));
+        match played {
+            Ok(Ok(())) if is_known => Outcome::Failed("it passes: take it from known.md".into()),
+            Ok(Ok(())) => Outcome::Passed,
+            Ok(Err(problem)) if is_known => Outcome::Known(problem),
+            Ok(Err(problem)) => Outcome::Failed(problem),
+            Err(_) => Outcome::Failed(format!("{}: the stack panicked (see above)", script.file)),
+        }
+    }
+
+    fn on_linux(&self) -> Outcome {
+        let mut said = String::new();
+        for _ in 0..ATTEMPTS {
+            let own = std::env::current_exe().expect("a test knows where it is");
+            let done = Command::new(own).args(["--linux", &self.script.file, family_name(self.family)]).output();
+            let done = match done {
+                Ok(done) => done,
+                Err(error) => return Outcome::Failed(error.to_string()),
+            };
+            said = String::from_utf8_lossy(&done.stdout).into_owned() + &String::from_utf8_lossy(&done.stderr);
+            match done.status.code().map(u8::try_from) {
+                Some(Ok(0)) => return Outcome::Passed,
+                Some(Ok(SKIPPED)) => return Outcome::Skipped(said),
+                _ => {}
+            }
+        }
+        Outcome::Failed(said)
+    }
+}
+
+fn family_name(family: Family) -> &'static str {
+    if family == Family::V4 { "v4" } else { "v6" }
+}
+
+/// In a process of its own: plays one script against Linux.
+fn play_here(file: &str, family: &str) -> ExitCode {
+    let family = if family == "v6" { Family::V6 } else { Family::V4 };
+    let played = read(&folder().join(file)).and_then(|script| {
+        let mut subject = linux::Linux::enter(&script, family)?;
+        let tolerance = PATIENCE.max(script.tolerance);
+        let manner = Manner { who: Who::Linux, family, tolerance, stretch: 0.1, grace: Nanos::SECOND };
+        Ok(play::play(&script, manner, &mut subject)?)
+    });
+    match played {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            println!("{error}");
+            let forbidden = matches!(error.downcast_ref::<LabError>(), Some(LabError::Forbidden { .. }));
+            ExitCode::from(if forbidden { SKIPPED } else { 1 })
+        }
+    }
+}
+
+fn tell(outcomes: &[(String, Outcome)]) -> ExitCode {
+    let (mut passed, mut failed, mut skipped) = (0, 0, 0);
+    for (name, outcome) in outcomes {
+        match outcome {
+            Outcome::Passed => {
+                println!("test {name} ... ok");
+                passed += 1;
+            }
+            Outcome::Known(why) => println!("KNOWN: {name}: {}", why.lines().next().unwrap_or_default()),
+            Outcome::Skipped(why) => {
+                println!("SKIPPED: {name}: {}", why.trim().replace('\n', " "));
+                skipped += 1;
+            }
+            Outcome::Failed(why) => {
+                println!("test {name} ... FAILED\n  {}\n", why.trim().replace('\n', "\n  "));
+                failed += 1;
+            }
+        }
+    }
+    // As libtest has it, for whoever adds the results up.
+    let verdict = if failed == 0 { "ok" } else { "FAILED" };
+    println!("\ntest result: {verdict}. {passed} passed; {failed} failed; {skipped} ignored");
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts")
+}
+
+fn read_all() -> Result<Vec<Script>, Box<dyn Error>> {
+    let mut files = vec![];
+    let mut folders = vec![folder()];
+    while let Some(next) = folders.pop() {
+        for entry in fs::read_dir(next)? {
+            let path = entry?.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "pkt") {
+                files.push(path);
+            }
+        }
+    }
+    files.sort();
+    files.iter().map(|file| read(file)).collect()
+}
+
+fn read(path: &Path) -> Result<Script, Box<dyn Error>> {
+    let text = fs::read_to_string(path)?;
+    let name = path.strip_prefix(folder()).unwrap_or(path).display().to_string();
+    Ok(Script::parse(&name, &text)?)
+}
