@@ -11,8 +11,8 @@ use crate::{
     flow::{Bits, Flow, NO_EXTRA, State},
     hash,
     packet::{
-        ACK, Addresses, ICMP, ICMP6, IPV4, IPV6, Key, RST, TCP, TCP_HEADER, TcpHeader, UDP_HEADER, ip_len, put16,
-        write_ip, write_tcp,
+        ACK, Addresses, ICMP, ICMP6, IPV4, IPV6, Key, RST, TCP, TCP_HEADER, TcpHeader, UDP_HEADER, Words, ip_len,
+        put16, write_ip, write_tcp,
     },
     seq::{self, le, lt},
     table::Table,
@@ -81,6 +81,8 @@ pub(crate) struct Class {
     pub counters: Counters,
     /// Receive window, octets that the window field can say.
     pub window: u32,
+    /// Of our windows, where it is agreed.
+    pub scale: u8,
     pub rto_initial: u32,
     pub rto_min: u32,
     pub rto_max: u32,
@@ -93,6 +95,7 @@ impl Class {
         Self {
             // What is not a multiple of the scale would shrink by rounding (RFC 7323 §2.4).
             window: (tunables.window >> scale).max(1) << scale,
+            scale,
             rto_initial: ticks(tunables.rto_initial),
             rto_min: ticks(tunables.rto_min),
             rto_max: ticks(tunables.rto_max),
@@ -135,6 +138,14 @@ impl<S: Copy + Default> Core<S> {
             active: 0,
             time_wait: 0,
         }
+    }
+
+    /// A flow and its class, both to be changed.
+    #[inline]
+    pub fn parts(&mut self, flow: u32) -> (&mut Flow<S>, &mut Class) {
+        let f = &mut self.flows.0[flow as usize];
+        let class = &mut self.classes[usize::from(f.class)];
+        (f, class)
     }
 
     #[inline]
@@ -184,15 +195,13 @@ impl<S: Copy + Default> Core<S> {
     #[inline]
     fn is(&self, flow: u32, key: &Key) -> bool {
         let f = &self.flows[flow];
-        if (f.local_port, f.remote_port) != (key.local_port, key.remote_port)
-            || (f.tcp_state() == State::Udp) != key.udp
-        {
-            return false;
-        }
-        match key.addresses {
-            Addresses::V4 { local, remote } => !f.bits.has(Bits::V6) && (f.local, f.remote) == (local, remote),
-            Addresses::V6 { .. } => f.bits.has(Bits::V6) && self.addresses(flow) == key.addresses,
-        }
+        let ports = f.local_port == key.local_port && f.remote_port == key.remote_port;
+        ports
+            && f.bits.is_udp() == key.udp
+            && match key.addresses {
+                Addresses::V4 { local, remote } => f.local == local && f.remote == remote && !f.bits.has(Bits::V6),
+                Addresses::V6 { .. } => f.bits.has(Bits::V6) && self.addresses(flow) == key.addresses,
+            }
     }
 
     #[inline]
@@ -213,7 +222,7 @@ impl<S: Copy + Default> Core<S> {
             addresses: self.addresses(flow),
             local_port: f.local_port,
             remote_port: f.remote_port,
-            udp: f.tcp_state() == State::Udp,
+            udp: f.bits.is_udp(),
         }
     }
 
@@ -384,20 +393,10 @@ impl<S: Copy + Default> Core<S> {
     // Time.
 
     /// Ticks until a retransmission (RFC 6298).
+    #[inline]
     pub fn rto(&self, flow: u32) -> u32 {
-        let (f, class) = (&self.flows[flow], self.class(flow));
-        let srtt = f.srtt.micros();
-        let base = if srtt == 0 {
-            match f.tcp_state() {
-                State::SynSent | State::SynReceived => class.rto_initial,
-                // The SYN was lost, there is no sample (RFC 6298 §5.7).
-                _ => ticks(Nanos(3_000_000_000)).clamp(class.rto_initial, class.rto_max.max(class.rto_initial)),
-            }
-        } else {
-            let us = u64::from(srtt) + u64::from(f.rttvar.micros() * 4).max(1000);
-            ticks(Nanos(us * 1000)).max(class.rto_min)
-        };
-        (u64::from(base) << f.bits.retries()).min(u64::from(class.rto_max)) as u32
+        let f = &self.flows[flow];
+        rto(f, &self.classes[usize::from(f.class)])
     }
 
     /// Starts the one of retransmission, persist, keepalive, TIME-WAIT timers that runs, `wait` ticks from now on.
@@ -428,7 +427,8 @@ impl<S: Copy + Default> Core<S> {
         if f.bits.has(Bits::APP) {
             earlier(f.app_at);
         }
-        if f.bits.has(Bits::ACK_LATER) {
+        // What is about to be sent takes it along.
+        if f.bits.0 & (Bits::ACK_LATER | Bits::QUEUED) == Bits::ACK_LATER {
             earlier(Self::ack_due(f, clock));
         }
         let Some(next) = next else { return };
@@ -462,14 +462,14 @@ impl<S: Copy + Default> Core<S> {
 
     /// Queues a segment without payload. `class`: whose time to live it has, and who counts it.
     pub fn answer_tcp(&mut self, class: ClassId, key: &Key, seq: u32, ack: Option<u32>, flags: u8) {
-        self.answer_with(class, key, seq, ack, flags, &[]);
+        self.answer_with(class, key, seq, ack, flags, &Words::default());
     }
 
-    fn answer_with(&mut self, class: ClassId, key: &Key, seq: u32, ack: Option<u32>, flags: u8, options: &[u8]) {
+    fn answer_with(&mut self, class: ClassId, key: &Key, seq: u32, ack: Option<u32>, flags: u8, options: &Words) {
         let (tos, ttl) = self.ip_fields(class);
         let ip = ip_len(key.addresses);
         let mut octets = [0; 104];
-        let packet = &mut octets[..ip + TCP_HEADER + options.len()];
+        let packet = &mut octets[..ip + TCP_HEADER + options.octets()];
         let header = TcpHeader {
             local_port: key.local_port,
             remote_port: key.remote_port,
@@ -535,9 +535,7 @@ impl<S: Copy + Default> Core<S> {
         let f = &self.flows[flow];
         let (class, seq, ack, key) = (ClassId(f.class), f.snd_nxt, f.rcv_nxt, self.key(flow));
         if f.bits.has(Bits::TIMESTAMPS) {
-            let mut options = [1, 1, 8, 10, 0, 0, 0, 0, 0, 0, 0, 0];
-            options[4..8].copy_from_slice(&stamp(now).to_be_bytes());
-            options[8..].copy_from_slice(&f.ts_recent.to_be_bytes());
+            let options = Words::stamps(stamp(now), f.ts_recent);
             self.answer_with(class, &key, seq, Some(ack), 0, &options);
         } else {
             self.answer_tcp(class, &key, seq, Some(ack), 0);
@@ -551,6 +549,23 @@ impl<S: Copy + Default> Core<S> {
         let key = self.key(flow);
         self.answer_tcp(class, &key, seq, Some(ack), RST);
     }
+}
+
+/// Ticks until a retransmission (RFC 6298).
+#[inline]
+pub(crate) fn rto<S>(f: &Flow<S>, class: &Class) -> u32 {
+    let srtt = f.srtt.micros();
+    let base = if srtt > 0 {
+        // Microseconds to ticks of 65.536: times 1000 by 2^16, rounded up.
+        let us = u64::from(srtt) + u64::from(f.rttvar.micros() * 4).max(1000);
+        ((us * 1000 >> 16) as u32 + 1).max(class.rto_min)
+    } else if matches!(f.tcp_state(), State::SynSent | State::SynReceived) {
+        class.rto_initial
+    } else {
+        // The SYN was lost, there is no sample (RFC 6298 §5.7).
+        ticks(Nanos(3_000_000_000)).clamp(class.rto_initial, class.rto_max)
+    };
+    (u64::from(base) << f.bits.retries()).min(u64::from(class.rto_max)) as u32
 }
 
 /// A flow in the hands of the application.

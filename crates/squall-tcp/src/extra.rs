@@ -60,6 +60,22 @@ impl Extra {
             && !self.paused
     }
 
+    /// What was sent and lies below this is lost, as far as it is not told (IsLost). After a time-out: all of it.
+    pub fn lost_below(&self, una: u32, mss: u32) -> u32 {
+        match self.recovery {
+            Recovery::Loss => self.recover,
+            _ => self.sacked.lost_below(mss).unwrap_or(una),
+        }
+    }
+
+    /// SetPipe (RFC 6675 §4): octets that are under way, those that are not lost and those that were sent again.
+    pub fn pipe(&self, una: u32, nxt: u32, mss: u32) -> u32 {
+        let edge = seq::max(self.lost_below(una, mss), una);
+        // What is not lost and was sent again counts twice there; here once.
+        let again = seq::min(self.high_rxt, edge);
+        self.sacked.holes(edge, nxt) + if lt(una, again) { self.sacked.holes(una, again) } else { 0 }
+    }
+
     /// As new; what memory it has, it keeps.
     pub fn clear(&mut self) {
         let Self { pieces, sacked, .. } = std::mem::take(self);

@@ -161,6 +161,23 @@ impl Bits {
     }
 
     #[inline]
+    pub fn is_udp(self) -> bool {
+        self.0 >> Self::STATE_AT & 15 == State::Udp as u32
+    }
+
+    /// In `state`, with none of `flags`.
+    #[inline]
+    pub fn is_plain(self, state: State, flags: u32) -> bool {
+        self.0 & (15 << Self::STATE_AT | flags) == (state as u32) << Self::STATE_AT
+    }
+
+    /// Neither time-outs nor duplicate acknowledgements in a row.
+    #[inline]
+    pub fn forgive(&mut self) {
+        self.0 &= !(15 << Self::RETRIES_AT | 3 << Self::DUPACKS_AT);
+    }
+
+    #[inline]
     pub fn set_state(&mut self, state: State) {
         self.write(Self::STATE_AT, 15, state as u32);
     }

@@ -351,10 +351,10 @@ pub(crate) fn write_ip(packet: &mut [u8], addresses: Addresses, protocol: u8, to
                 remote,
             ];
             let sum = !checksum::fold(words.iter().map(|w| u64::from(*w)).sum());
+            let words = [words[0], words[1], words[2] | u32::from(sum), words[3], words[4]];
             for (place, word) in header.as_chunks_mut::<4>().0.iter_mut().zip(words) {
                 *place = word.to_be_bytes();
             }
-            put16(header, 10, sum);
         }
         Addresses::V6 { local, remote } => {
             let len = (packet.len() - IPV6) as u16;
@@ -369,6 +369,35 @@ pub(crate) fn write_ip(packet: &mut [u8], addresses: Addresses, protocol: u8, to
     }
 }
 
+/// Options of a segment that is written, as words of four octets.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Words {
+    words: [u32; 10],
+    len: usize,
+}
+
+impl Words {
+    /// # Panics
+    /// If there are ten already: no header has more.
+    #[inline]
+    pub fn push(&mut self, word: u32) {
+        self.words[self.len] = word;
+        self.len += 1;
+    }
+
+    /// Timestamps, aligned as RFC 7323, appendix A, has them.
+    #[inline]
+    pub fn stamps(value: u32, echo: u32) -> Self {
+        Self { words: [0x0101_080a, value, echo, 0, 0, 0, 0, 0, 0, 0], len: 3 }
+    }
+
+    /// Octets of them.
+    #[inline]
+    pub fn octets(&self) -> usize {
+        self.len * 4
+    }
+}
+
 /// The fields of a TCP header that differ.
 pub(crate) struct TcpHeader<'a> {
     pub local_port: u16,
@@ -377,8 +406,7 @@ pub(crate) struct TcpHeader<'a> {
     pub ack: u32,
     pub flags: u8,
     pub window: u16,
-    /// A multiple of four octets.
-    pub options: &'a [u8],
+    pub options: &'a Words,
 }
 
 /// Writes the header of `segment`, whose payload is there already, and its checksum: that of the pseudo-header alone if
@@ -386,27 +414,32 @@ pub(crate) struct TcpHeader<'a> {
 #[inline]
 pub(crate) fn write_tcp(segment: &mut [u8], addresses: Addresses, header: &TcpHeader<'_>, partial: bool) {
     let len = segment.len();
-    let offset = TCP_HEADER + header.options.len();
-    let fixed = segment.first_chunk_mut::<TCP_HEADER>().expect("room for its header");
+    let offset = TCP_HEADER + header.options.octets();
+    let (head, payload) = segment.split_at_mut(offset);
     let words = [
         u32::from(header.local_port) << 16 | u32::from(header.remote_port),
         header.seq,
         header.ack,
         (offset as u32 / 4) << 28 | u32::from(header.flags) << 16 | u32::from(header.window),
     ];
+    let (fixed, options) = head.split_first_chunk_mut::<TCP_HEADER>().expect("room for its header");
+    let mut sum = addresses.sum() + u64::from(TCP) + len as u64;
     for (place, word) in fixed.as_chunks_mut::<4>().0.iter_mut().zip(words) {
         *place = word.to_be_bytes();
     }
-    put32(fixed, 16, 0);
-    segment[TCP_HEADER..offset].copy_from_slice(header.options);
-    let pseudo = addresses.sum() + u64::from(TCP) + len as u64;
-    let sum = if partial {
-        checksum::fold(pseudo)
-    } else {
-        let words: u64 = words.iter().map(|w| u64::from(*w)).sum();
-        !checksum::fold(pseudo + words + checksum::sum(&segment[TCP_HEADER..]))
+    if !partial {
+        sum += words.iter().map(|w| u64::from(*w)).sum::<u64>();
+    }
+    for (place, word) in options.as_chunks_mut::<4>().0.iter_mut().zip(header.options.words) {
+        *place = word.to_be_bytes();
+        sum += if partial { 0 } else { u64::from(word) };
+    }
+    let sum = match (partial, payload.is_empty()) {
+        (true, _) => checksum::fold(sum),
+        (false, true) => !checksum::fold(sum),
+        (false, false) => !checksum::fold(sum + checksum::sum(payload)),
     };
-    put16(segment, 16, sum);
+    put32(fixed, 16, u32::from(sum) << 16);
 }
 
 /// Writes the header of the datagram in `octets`, whose payload is there already.
@@ -434,7 +467,7 @@ mod tests {
             let ip = ip_len(addresses);
             let mut packet = vec![0; ip + 32 + 5];
             packet[ip + 32..].copy_from_slice(b"hello");
-            let options = [1, 1, 8, 10, 0, 0, 0, 7, 0, 0, 0, 9];
+            let options = Words::stamps(7, 9);
             let header = TcpHeader {
                 local_port: 80,
                 remote_port: 4000,

@@ -3,15 +3,16 @@
 use squall_units::{Cut, Nanos};
 
 use crate::{
-    Application, ClassId, Output, Piece,
+    Application, ClassId, Output, Tuple,
     arrives::stamp,
+    core::rto,
     extra::Recovery,
     flow::{Bits, NO_EXTRA, State},
     packet::{
-        ACK, CWR, ECE, FIN, PSH, SYN, TCP, TCP_HEADER, TcpHeader, UDP, UDP_HEADER, ip_len, put16, put32, write_ip,
+        ACK, CWR, ECE, FIN, IPV4, IPV6, PSH, SYN, TCP, TCP_HEADER, TcpHeader, UDP, UDP_HEADER, Words, ip_len, write_ip,
         write_tcp, write_udp,
     },
-    seq::{distance, le, lt, max, min},
+    seq::{distance, lt, max, min},
     stack::{Left, Stack, Written},
 };
 
@@ -20,9 +21,6 @@ const TURN: usize = 32;
 
 /// ECN-capable transport, ECT(0) (RFC 3168 §5).
 const ECT0: u8 = 2;
-
-/// Room for the options of a segment.
-const OPTIONS: usize = 40;
 
 /// Why a segment is sent, for the counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,30 +33,39 @@ enum Kind {
 
 impl<A: Application> Stack<A> {
     /// Sends what `flow` may send now.
+    #[inline]
     pub(crate) fn write(&mut self, now: Nanos, flow: u32, out: &mut impl Output) -> Written {
         let mut packets = 0;
-        let mut left = Left::Nothing;
         loop {
             if packets >= TURN {
-                left = Left::Turn;
-                break;
+                return Written { packets, left: Left::Turn };
             }
             match self.write_one(now, flow, out) {
                 Some(true) => packets += 1,
-                Some(false) => break,
-                None => {
-                    left = Left::Room;
-                    break;
-                }
+                Some(false) => return Written { packets, left: Left::Nothing },
+                None => return Written { packets, left: Left::Room },
+            }
+            if self.is_done(flow) {
+                return Written { packets, left: Left::Nothing };
             }
         }
-        Written { packets, left }
+    }
+
+    /// Whether it is plain that there is nothing more; most flows send one segment at a time.
+    #[inline]
+    fn is_done(&self, flow: u32) -> bool {
+        let f = &self.core.flows[flow];
+        let sent = f.piece.len == 0 || f.piece_at.wrapping_add(f.piece.len) == f.snd_nxt;
+        let plain = f.extra == NO_EXTRA && !f.bits.has(Bits::ACK_NOW | Bits::HEAD | Bits::PROBE);
+        plain && sent && (!f.bits.has(Bits::CLOSE) || !matches!(f.tcp_state(), State::Established | State::CloseWait))
+            || f.bits.is_plain(State::SynSent, Bits::HEAD | Bits::ACK_NOW)
     }
 
     /// The next packet: whether there was one; `None`: there is no room.
     #[inline]
     fn write_one(&mut self, now: Nanos, flow: u32, out: &mut impl Output) -> Option<bool> {
-        let bits = self.core.flows[flow].bits;
+        let f = &self.core.flows[flow];
+        let (bits, plain) = (f.bits, f.extra == NO_EXTRA);
         match bits.state() {
             State::Closed => Some(false),
             State::Udp => self.write_datagram(now, flow, out),
@@ -71,22 +78,21 @@ impl<A: Application> Stack<A> {
             }
             State::TimeWait => self.write_ack(now, flow, out),
             _ if bits.has(Bits::PROBE) => {
-                let seq = self.core.flows[flow].snd_una.wrapping_sub(1);
-                self.write_segment(now, flow, out, seq, 0, false, Kind::New)?;
+                let seq = f.snd_una.wrapping_sub(1);
+                let options = self.options(now, flow);
+                self.write_segment(flow, out, seq, 0, &options, Kind::New)?;
                 self.core.flows[flow].bits.clear(Bits::PROBE);
                 Some(true)
             }
-            _ => {
-                if self.core.flows[flow].extra != NO_EXTRA || bits.has(Bits::HEAD) {
-                    match self.write_again(now, flow, out) {
-                        Some(false) => (),
-                        written => return written,
-                    }
+            state => {
+                if (!plain || bits.has(Bits::HEAD)) && self.write_again(now, flow, out)? {
+                    return Some(true);
                 }
-                match self.write_new(now, flow, out) {
-                    Some(false) => self.write_ack(now, flow, out),
-                    written => written,
+                let may = matches!(state, State::Established | State::CloseWait);
+                if may && self.write_new(now, flow, out)? {
+                    return Some(true);
                 }
+                self.write_ack(now, flow, out)
             }
         }
     }
@@ -96,7 +102,8 @@ impl<A: Application> Stack<A> {
             return Some(false);
         }
         let seq = self.core.flows[flow].snd_nxt;
-        self.write_segment(now, flow, out, seq, 0, false, Kind::New)?;
+        let options = self.options(now, flow);
+        self.write_segment(flow, out, seq, 0, &options, Kind::New)?;
         self.core.counters(flow).acks_out += 1;
         Some(true)
     }
@@ -134,13 +141,8 @@ impl<A: Application> Stack<A> {
         if !matches!(recovery, Recovery::Sack | Recovery::Loss) {
             return Some(false);
         }
-        // SetPipe (RFC 6675 §4): what is not lost, and what was sent again. After a time-out all was lost.
+        let (edge, pipe) = (extra.lost_below(una, mss), extra.pipe(una, nxt, mss));
         let highest = extra.sacked.highest().unwrap_or(una);
-        let edge = match recovery {
-            Recovery::Loss => extra.recover,
-            _ => extra.sacked.lost_below(mss).unwrap_or(una),
-        };
-        let pipe = extra.sacked.holes(max(edge, una), nxt) + sent_twice(&extra.sacked, una, extra.high_rxt, edge);
         if pipe.saturating_add(mss) > cwnd && pipe > 0 {
             return Some(false);
         }
@@ -180,11 +182,12 @@ impl<A: Application> Stack<A> {
         let f = &self.core.flows[flow];
         let fin_sent = matches!(f.tcp_state(), State::FinWait1 | State::Closing | State::LastAck);
         let data_end = if fin_sent { f.snd_nxt.wrapping_sub(1) } else { f.snd_nxt };
-        let most = u32::from(f.mss) - self.option_len(flow) as u32;
+        let options = self.options(now, flow);
+        let most = u32::from(f.mss) - options.octets() as u32;
         let len = distance(from, min(to, data_end)).min(most);
         let end = from.wrapping_add(len);
         let fin = fin_sent && end == data_end && lt(data_end, to);
-        self.write_segment(now, flow, out, from, len, fin, kind)?;
+        self.write_segment(flow, out, from, len + u32::from(fin), &options, kind)?;
         let counters = self.core.counters(flow);
         *match kind {
             Kind::Rto => &mut counters.retransmit_rto,
@@ -197,167 +200,196 @@ impl<A: Application> Stack<A> {
         Some(end.wrapping_add(u32::from(fin)))
     }
 
-    /// New octets, a FIN behind the last.
+    /// New octets, a FIN behind the last; in ESTABLISHED and CLOSE-WAIT.
+    #[inline]
     fn write_new(&mut self, now: Nanos, flow: u32, out: &mut impl Output) -> Option<bool> {
-        let end = self.core.stream_end(flow);
         let f = &self.core.flows[flow];
-        if !matches!(f.tcp_state(), State::Established | State::CloseWait) {
-            return Some(false);
-        }
+        let plain = f.extra == NO_EXTRA;
+        let end = match f.piece.len {
+            0 => f.snd_nxt,
+            len if plain => f.piece_at.wrapping_add(len),
+            _ => self.core.stream_end(flow),
+        };
         let available = end.wrapping_sub(f.snd_nxt);
         let closes = f.bits.has(Bits::CLOSE);
         if available == 0 && !closes {
             return Some(false);
         }
-        let (una, nxt, flight, bits) = (f.snd_una, f.snd_nxt, f.flight(), f.bits);
-        let most = u32::from(f.mss) - self.option_len(flow) as u32;
-        let class = self.core.class(flow);
-        let no_delay = class.tunables.no_delay;
-        let f = &self.core.flows[flow];
-        let window = distance(nxt, una.wrapping_add(f.snd_wnd));
-        let congestion = match self.core.extra_ref(flow) {
-            Some(e) if matches!(e.recovery, Recovery::Sack | Recovery::Loss) => {
-                let mss = u32::from(f.mss);
-                let edge =
-                    if e.recovery == Recovery::Loss { e.recover } else { e.sacked.lost_below(mss).unwrap_or(una) };
-                let again = sent_twice(&e.sacked, una, e.high_rxt, edge);
-                let pipe = e.sacked.holes(max(edge, una), nxt) + again;
-                f.cwnd.saturating_sub(pipe)
-            }
-            // Limited transmit (RFC 3042): a segment for each of the first two duplicates.
-            e => {
-                let dupacks =
-                    if e.is_some_and(|e| e.recovery == Recovery::NewReno) { 0 } else { bits.dupacks().min(2) };
-                f.cwnd.saturating_add(u32::from(dupacks) * u32::from(f.mss)).saturating_sub(flight)
-            }
+        let options = self.options(now, flow);
+        let (nxt, flight, bits) = (f.snd_nxt, f.flight(), f.bits);
+        let mss = u32::from(f.mss);
+        let most = mss - options.octets() as u32;
+        let window = distance(nxt, f.snd_una.wrapping_add(f.snd_wnd));
+        let allowed = match bits.dupacks() {
+            0 if plain => f.cwnd.saturating_sub(flight),
+            _ => self.allowed(flow),
         };
-        let mut len = available.min(window).min(congestion);
+        let mut len = available.min(window).min(allowed);
         if window == 0 || (len == 0 && available > 0) {
             if flight == 0 && window == 0 && !bits.has(Bits::PERSIST) {
-                // Only a probe finds out when it opens again.
-                self.core.flows[flow].bits.set(Bits::PERSIST);
-                self.core.flows[flow].bits.set_dupacks(0);
-                let rto = self.core.rto(flow);
-                self.core.start_rtx(now, flow, rto);
+                self.persist(now, flow);
             }
             return Some(false);
         }
-        // Silly window avoidance (RFC 9293 §3.8.6.2.1): no short segment, but the last (Nagle: if nothing is under way),
-        // or the only one.
+        let no_delay = self.core.class(flow).tunables.no_delay;
         if len < most {
-            let last = len == available && (no_delay || flight == 0 || closes);
+            // Silly window avoidance (RFC 9293 §3.8.6.2.1): no short segment, but the last (Nagle: if nothing is under way),
+            // or the only one.
+            let last = len == available && (no_delay || closes);
             if !last && flight > 0 {
                 return Some(false);
             }
         } else {
-            let super_packet = usize::from(self.core.settings.super_packet);
-            let headers = ip_len(self.core.addresses(flow)) + TCP_HEADER + self.option_len(flow);
-            let segments = if super_packet > 0 { ((super_packet - headers) as u32 / most).clamp(1, 255) } else { 1 };
-            // Whole segments, but for the last octets.
-            len = len.min(segments * most);
-            let nagle = !no_delay && !closes;
-            if len > most && (len < available || nagle) {
-                len -= len % most;
-            }
+            len = self.whole_segments(flow, len, most, len < available || !no_delay && !closes);
         }
-        let fin = closes && len == available && (window > len || flight == 0 && window >= len);
+        let fin = closes && len == available && window > len;
         if len == 0 && !fin {
             return Some(false);
         }
-        self.write_segment(now, flow, out, nxt, len, fin, Kind::New)?;
-        let ms = stamp(now) as u16;
-        let f = &mut self.core.flows[flow];
-        f.snd_nxt = nxt.wrapping_add(len + u32::from(fin));
+        let numbers = len + u32::from(fin);
+        self.write_segment(flow, out, nxt, numbers, &options, Kind::New)?;
+        let (f, class) = self.core.parts(flow);
+        f.snd_nxt = nxt.wrapping_add(numbers);
         if fin {
             f.bits.set_state(if f.tcp_state() == State::Established { State::FinWait1 } else { State::LastAck });
         }
         if !f.bits.has(Bits::TIMESTAMPS | Bits::TIMING) {
             f.bits.set(Bits::TIMING);
-            (f.ts_recent, f.rtt_sent) = (f.snd_nxt, ms);
+            (f.ts_recent, f.rtt_sent) = (f.snd_nxt, stamp(now) as u16);
         }
+        class.counters.sent += u64::from(len);
         if flight == 0 || !f.bits.has(Bits::RTX) {
             f.bits.set_retries(0);
             f.bits.clear(Bits::PERSIST);
-            let rto = self.core.rto(flow);
+            let rto = rto(f, class);
             self.core.start_rtx(now, flow, rto);
         }
-        self.core.counters(flow).sent += u64::from(len);
         Some(true)
     }
 
-    /// Octets of the options of a segment that is no SYN.
-    #[inline]
-    fn option_len(&self, flow: u32) -> usize {
-        let stamps = if self.core.flows[flow].bits.has(Bits::TIMESTAMPS) { 12 } else { 0 };
-        stamps + self.sack_len(flow, stamps)
-    }
-
-    #[inline]
-    fn sack_len(&self, flow: u32, stamps: usize) -> usize {
+    /// Octets that may still be under way by the congestion window.
+    fn allowed(&self, flow: u32) -> u32 {
+        let f = &self.core.flows[flow];
         match self.core.extra_ref(flow) {
-            Some(extra) if self.core.flows[flow].bits.has(Bits::SACK) && !extra.ahead.is_empty() => {
-                let mut blocks = [(0, 0); 4];
-                match extra.ahead.blocks(&mut blocks[..if stamps > 0 { 3 } else { 4 }]) {
-                    0 => 0,
-                    n => 4 + 8 * n,
-                }
+            Some(extra) if matches!(extra.recovery, Recovery::Sack | Recovery::Loss) => {
+                f.cwnd.saturating_sub(extra.pipe(f.snd_una, f.snd_nxt, f.mss.into()))
             }
-            _ => 0,
+            // Limited transmit (RFC 3042): a segment for each of the first two duplicates.
+            extra => {
+                let inflated = extra.is_some_and(|e| e.recovery == Recovery::NewReno);
+                let dupacks = if inflated { 0 } else { u32::from(f.bits.dupacks().min(2)) };
+                f.cwnd.saturating_add(dupacks * u32::from(f.mss)).saturating_sub(f.flight())
+            }
         }
     }
 
-    /// One segment: `len` octets of the stream from `seq`. `None`: no room, nothing has changed.
+    /// The window is closed: only a probe finds out when it opens again.
+    fn persist(&mut self, now: Nanos, flow: u32) {
+        let bits = &mut self.core.flows[flow].bits;
+        bits.set(Bits::PERSIST);
+        bits.forgive();
+        let rto = self.core.rto(flow);
+        self.core.start_rtx(now, flow, rto);
+    }
+
+    /// Of `len` octets as many as a segment takes, or a super-segment; `whole`: no short one at its end.
     #[inline]
-    #[allow(clippy::too_many_arguments)] // A segment has as many sides.
+    fn whole_segments(&self, flow: u32, len: u32, most: u32, whole: bool) -> u32 {
+        let super_packet = u32::from(self.core.settings.super_packet);
+        if super_packet == 0 || len <= most {
+            return most;
+        }
+        let ip = if self.core.flows[flow].bits.has(Bits::V6) { IPV6 } else { IPV4 } as u32;
+        let headers = ip + TCP_HEADER as u32 + u32::from(self.core.flows[flow].mss) - most;
+        let len = len.min((super_packet.saturating_sub(headers) / most).max(1) * most);
+        if whole { len - len % most } else { len }
+    }
+
+    /// Options of a segment that is no SYN.
+    #[inline]
+    fn options(&self, now: Nanos, flow: u32) -> Words {
+        let f = &self.core.flows[flow];
+        let stamps = f.bits.has(Bits::TIMESTAMPS);
+        let mut options = if stamps { Words::stamps(stamp(now), f.ts_recent) } else { Words::default() };
+        if f.extra != NO_EXTRA && f.bits.has(Bits::SACK) {
+            let mut blocks = [(0, 0); 4];
+            let most = if stamps { 3 } else { 4 };
+            let n = self.core.extra_ref(flow).map_or(0, |e| e.ahead.blocks(&mut blocks[..most]));
+            if n > 0 {
+                options.push(0x0101_0500 | (2 + 8 * n as u32));
+                for (left, right) in &blocks[..n] {
+                    options.push(*left);
+                    options.push(*right);
+                }
+            }
+        }
+        options
+    }
+
+    /// One segment: `numbers` of the sequence from `seq`, octets but for a FIN at the end of the stream. `None`: no room,
+    /// nothing has changed.
+    #[inline]
     fn write_segment(
         &mut self,
-        now: Nanos,
         flow: u32,
         out: &mut impl Output,
         seq: u32,
-        len: u32,
-        fin: bool,
+        numbers: u32,
+        options: &Words,
         kind: Kind,
     ) -> Option<()> {
-        let mut options = [0; OPTIONS];
-        let option_len = self.put_options(now, flow, &mut options);
         let key = self.core.key(flow);
+        let tuple = key.tuple();
         let ip = ip_len(key.addresses);
-        let headers = ip + TCP_HEADER + option_len;
+        let headers = ip + TCP_HEADER + options.octets();
         let (window, edge) = self.window(flow);
-        let end = self.core.stream_end(flow);
         let f = &self.core.flows[flow];
-        let size = u32::from(f.mss) - option_len as u32;
+        let (mut flags, mut len) = (ACK, numbers);
+        if numbers > 0 {
+            let end = if f.extra == NO_EXTRA && f.piece.len > 0 {
+                f.piece_at.wrapping_add(f.piece.len)
+            } else {
+                self.core.stream_end(flow)
+            };
+            let last = distance(seq, end);
+            if numbers > last {
+                flags |= FIN;
+                len = last;
+            }
+            // The last of what the application has said.
+            if len > 0 && len == last {
+                flags |= PSH;
+            }
+        }
+        let size = u32::from(f.mss) - options.octets() as u32;
         let cut = if len > size {
             Cut { size: size as u16, transport: ip as u8, payload: headers as u8 }
         } else {
             Cut::WHOLE
         };
-        let mut flags = ACK | if fin { FIN } else { 0 };
-        // The last of what the application has said.
-        if len > 0 && seq.wrapping_add(len) == end {
-            flags |= PSH;
+        let mut ect = 0;
+        if f.bits.has(Bits::ECN) {
+            if f.bits.has(Bits::ECE) {
+                flags |= ECE;
+            }
+            // Not what is sent again (RFC 3168 §6.1.5).
+            if len > 0 && kind == Kind::New {
+                ect = ECT0;
+                flags |= if f.bits.has(Bits::CWR) { CWR } else { 0 };
+            }
         }
-        let ect = f.bits.has(Bits::ECN) && len > 0 && kind == Kind::New;
-        if f.bits.has(Bits::ECE) {
-            flags |= ECE;
+        let packet = out.packet(ClassId(f.class), &tuple, headers + len as usize, cut)?;
+        if len > 0 {
+            let room = &mut packet[headers..];
+            if seq.wrapping_sub(f.piece_at) < f.piece.len && len <= f.piece.len - seq.wrapping_sub(f.piece_at) {
+                self.app.copy(&f.state, &tuple, f.piece, seq.wrapping_sub(f.piece_at), room);
+            } else {
+                self.copy_pieces(flow, &tuple, seq, room);
+            }
         }
-        if ect && f.bits.has(Bits::CWR) {
-            flags |= CWR;
-        }
-        let class = f.class;
-        let packet = out.packet(ClassId(class), &key.tuple(), headers + len as usize, cut)?;
-        let mut at = seq;
-        let mut room = &mut packet[headers..];
-        while !room.is_empty() {
-            let (begin, piece) = self.piece(flow, at);
-            let offset = at.wrapping_sub(begin);
-            let n = room.len().min((piece.len - offset) as usize);
-            let (here, rest) = room.split_at_mut(n);
-            self.app.copy(&self.core.flows[flow].state, &key.tuple(), piece, offset, here);
-            (room, at) = (rest, at.wrapping_add(n as u32));
-        }
-        let f = &mut self.core.flows.0[flow as usize];
+        self.core.ip_id = self.core.ip_id.wrapping_add(cut.segments(headers as u32 + len) as u16);
+        let id = self.core.ip_id;
+        let (f, class) = self.core.parts(flow);
         let header = TcpHeader {
             local_port: key.local_port,
             remote_port: key.remote_port,
@@ -365,33 +397,33 @@ impl<A: Application> Stack<A> {
             ack: f.rcv_nxt,
             flags,
             window,
-            options: &options[..option_len],
+            options,
         };
         write_tcp(&mut packet[ip..], key.addresses, &header, !cut.is_whole());
+        write_ip(packet, key.addresses, TCP, class.tunables.tos | ect, class.tunables.ttl, id);
         f.rcv_adv = edge;
-        f.bits.clear(Bits::ACK_NOW | Bits::ACK_LATER);
-        if ect {
-            f.bits.clear(Bits::CWR);
-        }
-        self.core.ip_id = self.core.ip_id.wrapping_add(cut.segments(headers as u32 + len) as u16);
-        let class = &mut self.core.classes[usize::from(class)];
-        let tos = class.tunables.tos | if ect { ECT0 } else { 0 };
-        write_ip(packet, key.addresses, TCP, tos, class.tunables.ttl, self.core.ip_id);
+        f.bits.clear(Bits::ACK_NOW | Bits::ACK_LATER | if ect > 0 { Bits::CWR } else { 0 });
         class.counters.segments_out += 1;
         class.counters.octets_out += headers as u64 + u64::from(len);
-        if window == 0 {
-            class.counters.zero_windows_out += 1;
-        }
+        class.counters.zero_windows_out += u64::from(window == 0);
         Some(())
     }
 
-    #[inline]
-    fn piece(&self, flow: u32, at: u32) -> (u32, Piece) {
+    /// Octets of the stream from `at` on, of as many pieces as it takes.
+    fn copy_pieces(&self, flow: u32, tuple: &Tuple, mut at: u32, mut room: &mut [u8]) {
         let f = &self.core.flows[flow];
-        if at.wrapping_sub(f.piece_at) < f.piece.len {
-            return (f.piece_at, f.piece);
+        while !room.is_empty() {
+            let (begin, piece) = if at.wrapping_sub(f.piece_at) < f.piece.len {
+                (f.piece_at, f.piece)
+            } else {
+                self.core.extra_ref(flow).expect("what is sent is in a piece").piece(at)
+            };
+            let offset = at.wrapping_sub(begin);
+            let n = room.len().min((piece.len - offset) as usize);
+            let (here, rest) = room.split_at_mut(n);
+            self.app.copy(&f.state, tuple, piece, offset, here);
+            (room, at) = (rest, at.wrapping_add(n as u32));
         }
-        self.core.extra_ref(flow).expect("what is sent is in a piece").piece(at)
     }
 
     /// The window field, and the edge that it tells.
@@ -399,7 +431,7 @@ impl<A: Application> Stack<A> {
     fn window(&self, flow: u32) -> (u16, u32) {
         let f = &self.core.flows[flow];
         let class = self.core.class(flow);
-        let scale = if f.bits.wscale().is_some() { class.tunables.wscale.unwrap_or(0) } else { 0 };
+        let scale = if f.bits.wscale().is_some() { class.scale } else { 0 };
         let open = match self.core.extra_ref(flow) {
             Some(extra) if extra.paused => distance(f.rcv_nxt, f.rcv_adv),
             _ => class.window,
@@ -410,33 +442,6 @@ impl<A: Application> Stack<A> {
         (field as u16, max(f.rcv_adv, edge))
     }
 
-    #[inline]
-    fn put_options(&self, now: Nanos, flow: u32, options: &mut [u8; OPTIONS]) -> usize {
-        let f = &self.core.flows[flow];
-        let mut len = 0;
-        if f.bits.has(Bits::TIMESTAMPS) {
-            options[..4].copy_from_slice(&[1, 1, 8, 10]);
-            put32(options, 4, stamp(now));
-            put32(options, 8, f.ts_recent);
-            len = 12;
-        }
-        if f.extra != NO_EXTRA && f.bits.has(Bits::SACK) {
-            let mut blocks = [(0, 0); 4];
-            let most = if len > 0 { 3 } else { 4 };
-            let n = self.core.extra_ref(flow).map_or(0, |e| e.ahead.blocks(&mut blocks[..most]));
-            if n > 0 {
-                options[len..len + 4].copy_from_slice(&[1, 1, 5, (2 + 8 * n) as u8]);
-                len += 4;
-                for (left, right) in &blocks[..n] {
-                    put32(options, len, *left);
-                    put32(options, len + 4, *right);
-                    len += 8;
-                }
-            }
-        }
-        len
-    }
-
     fn write_syn(&mut self, now: Nanos, flow: u32, out: &mut impl Output) -> Option<bool> {
         let class = self.core.class(flow);
         let (wscale, mss_wanted) = (class.tunables.wscale, class.tunables.mss);
@@ -445,30 +450,24 @@ impl<A: Application> Stack<A> {
         let f = &self.core.flows[flow];
         let answers = f.tcp_state() == State::SynReceived;
         let (bits, isn, rcv_nxt, ts_recent) = (f.bits, f.snd_una, f.rcv_nxt, f.ts_recent);
-        let mut options = [0; OPTIONS];
-        let mut len = 4;
         let mss = if bits.has(Bits::V6) { mss_wanted - 20 } else { mss_wanted };
-        options[..2].copy_from_slice(&[2, 4]);
-        put16(&mut options, 2, mss);
-        if bits.has(Bits::SACK) {
-            let pad: &[u8] = if bits.has(Bits::TIMESTAMPS) { &[4, 2] } else { &[1, 1, 4, 2] };
-            options[len..len + pad.len()].copy_from_slice(pad);
-            len += pad.len();
-        }
-        if bits.has(Bits::TIMESTAMPS) {
-            let pad: &[u8] = if bits.has(Bits::SACK) { &[8, 10] } else { &[1, 1, 8, 10] };
-            options[len..len + pad.len()].copy_from_slice(pad);
-            len += pad.len();
-            put32(&mut options, len, stamp(now));
-            put32(&mut options, len + 4, if answers { ts_recent } else { 0 });
-            len += 8;
+        let mut options = Words::default();
+        options.push(0x0204_0000 | u32::from(mss));
+        let stamps = (stamp(now), if answers { ts_recent } else { 0 });
+        match (bits.has(Bits::SACK), bits.has(Bits::TIMESTAMPS)) {
+            (sack, true) => {
+                options.push(if sack { 0x0402_080a } else { 0x0101_080a });
+                options.push(stamps.0);
+                options.push(stamps.1);
+            }
+            (true, false) => options.push(0x0101_0402),
+            (false, false) => (),
         }
         // What the peer offered, we agree to; if we began, we offer.
         if let Some(scale) = wscale
             && (!answers || bits.wscale().is_some())
         {
-            options[len..len + 4].copy_from_slice(&[1, 3, 3, scale]);
-            len += 4;
+            options.push(0x0103_0300 | u32::from(scale));
         }
         // A SYN that gets no answer goes without ECN the second time (RFC 3168 §6.1.1.1).
         let mut flags = SYN | if answers { ACK } else { 0 };
@@ -477,8 +476,12 @@ impl<A: Application> Stack<A> {
         }
         let key = self.core.key(flow);
         let ip = ip_len(key.addresses);
-        let packet =
-            out.packet(ClassId(self.core.flows[flow].class), &key.tuple(), ip + TCP_HEADER + len, Cut::WHOLE)?;
+        let packet = out.packet(
+            ClassId(self.core.flows[flow].class),
+            &key.tuple(),
+            ip + TCP_HEADER + options.octets(),
+            Cut::WHOLE,
+        )?;
         let header = TcpHeader {
             local_port: key.local_port,
             remote_port: key.remote_port,
@@ -486,7 +489,7 @@ impl<A: Application> Stack<A> {
             ack: if answers { rcv_nxt } else { 0 },
             flags,
             window,
-            options: &options[..len],
+            options: &options,
         };
         write_tcp(&mut packet[ip..], key.addresses, &header, false);
         self.core.ip_id = self.core.ip_id.wrapping_add(1);
@@ -538,10 +541,4 @@ impl<A: Application> Stack<A> {
         self.restart_idle(now, flow);
         Some(true)
     }
-}
-
-/// Of what was sent again between `una` and `high_rxt`, that which counts as lost, too (below `edge`): it is under way.
-fn sent_twice(sacked: &crate::extra::Scoreboard, una: u32, high_rxt: u32, edge: u32) -> u32 {
-    let to = min(high_rxt, edge);
-    if le(to, una) { 0 } else { sacked.holes(una, to) }
 }
