@@ -240,7 +240,10 @@ impl Linux {
 
     fn read(&mut self, now: Nanos, seen: &mut Vec<(Nanos, Sight)>) -> io::Result<()> {
         let Some(mut stream) = self.stream.as_ref().filter(|_| !self.connecting) else { return Ok(()) };
-        if let Some(error) = stream.take_error()? {
+        // Not while it is read, which tells: SO_ERROR has what ICMP said of a flow that goes on, too.
+        if !self.reading
+            && let Some(error) = stream.take_error()?
+        {
             return Err(error);
         }
         let mut octets = vec![0; 65_536];

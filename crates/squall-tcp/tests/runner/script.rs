@@ -574,8 +574,7 @@ impl<'a> Cursor<'a> {
     }
 
     fn segment(&mut self, expected: bool) -> Result<Segment, ScriptError> {
-        let mut segment = Segment { ip: self.ip_part()?, ..Segment::default() };
-        segment.count = self.count()?;
+        let mut segment = Segment { count: self.count()?, ip: self.ip_part()?, ..Segment::default() };
         segment.flags = self.flags()?;
         segment.start = self.number("the first sequence number", u32::MAX)?;
         self.need(":")?;
