@@ -10,6 +10,7 @@ mod btf;
 pub mod classic;
 mod insn;
 pub mod interpret;
+pub mod witness;
 
 pub use asm::{Asm, Label, MapId};
 pub use btf::functions_btf;

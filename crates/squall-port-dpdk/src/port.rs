@@ -46,6 +46,7 @@ pub fn open(address: &Address, eal: Eal, name: &DeviceName, options: &Options) -
         batch: BATCH,
         segmentation: Segmentation::Engine,
         link_type: ETHERNET,
+        ahead: Nanos::ZERO,
     };
     let mut note = format!("{address}: driver {}, {about}", device.driver());
     if device.facts.offers & shim::RX_TIMESTAMP != 0

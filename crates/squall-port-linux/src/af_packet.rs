@@ -93,6 +93,7 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
             udp: most_udp_segments(),
         }),
         link_type: shape.link_type,
+        ahead: Nanos::ZERO,
     };
     let address = address.clone();
     Ok(Box::new(PacketPort { facts, options, address, link, shape, netlink, fanout: None, filter: None }))

@@ -37,6 +37,7 @@ use crate::{
     netlink::{Link, Netlink},
     sys::Socket,
 };
+use squall_units::Nanos;
 
 /// The kernel's limit of a frame in pieces is above.
 const LONGEST_FRAME: u32 = 65_535;
@@ -126,6 +127,7 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
         batch: options.batch,
         segmentation: Segmentation::Engine,
         link_type: ETHERNET,
+        ahead: Nanos::ZERO,
     };
     let departures = options.tx_stamps.then(Arc::default);
     Ok(Box::new(XdpPort {

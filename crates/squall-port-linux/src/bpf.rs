@@ -327,6 +327,17 @@ impl MappedArray {
         // SAFETY: aligned, mapped as long as `self` lives, and written by nobody but atomically.
         unsafe { std::sync::atomic::AtomicU64::from_ptr(word.as_ptr()) }
     }
+
+    /// `len` octets from octet `offset` on, mapped as long as `self` lives; who writes them, and when, is between the caller
+    /// and the program.
+    ///
+    /// # Panics
+    /// If they lie outside.
+    pub fn octets(&self, offset: usize, len: usize) -> NonNull<u8> {
+        assert!(offset <= self.len && len <= self.len - offset, "outside of the map");
+        // SAFETY: within the mapping, by the assertion.
+        unsafe { self.base.cast::<u8>().add(offset) }
+    }
 }
 
 impl Drop for MappedArray {

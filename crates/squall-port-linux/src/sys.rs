@@ -387,6 +387,37 @@ pub fn thread_id() -> c_int {
     unsafe { libc::gettid() }
 }
 
+/// Lets the calling thread run on the CPUs that the process may use and the thread may not, if there are any: away from
+/// who started it, and is bound to its own.
+pub fn go_elsewhere() {
+    let read = |of: c_int| {
+        // SAFETY: all zero is an empty set.
+        let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
+        // SAFETY: `set` is writable, and of the size said.
+        let done = unsafe { libc::sched_getaffinity(of, mem::size_of::<libc::cpu_set_t>(), &mut set) };
+        (done == 0).then_some(set)
+    };
+    // SAFETY: takes and changes nothing.
+    let process = unsafe { libc::getpid() };
+    let (Some(ours), Some(all)) = (read(0), read(process)) else { return };
+    // SAFETY: all zero is an empty set.
+    let mut others: libc::cpu_set_t = unsafe { mem::zeroed() };
+    let mut any = false;
+    for cpu in 0..libc::CPU_SETSIZE as usize {
+        // SAFETY: below CPU_SETSIZE.
+        let (is_ours, is_there) = unsafe { (libc::CPU_ISSET(cpu, &ours), libc::CPU_ISSET(cpu, &all)) };
+        if is_there && !is_ours {
+            // SAFETY: below CPU_SETSIZE.
+            unsafe { libc::CPU_SET(cpu, &mut others) };
+            any = true;
+        }
+    }
+    if any {
+        // SAFETY: `others` is of the size said. If it fails, the thread stays where it is.
+        unsafe { libc::sched_setaffinity(0, mem::size_of::<libc::cpu_set_t>(), &others) };
+    }
+}
+
 /// Sends `signal` to a thread of this process; nothing happens if it is gone.
 pub fn signal_thread(thread: c_int, signal: c_int) {
     // SAFETY: to our own process alone; the signal has a handler that does nothing.

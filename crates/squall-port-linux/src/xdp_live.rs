@@ -1,5 +1,5 @@
-//! `xdp_live:IFACE`: frames that an XDP program makes inside the kernel and redirects to the interface; no frame ever
-//! crosses from user space.
+//! `xdp_live:IFACE`: frames that an XDP program fills inside the kernel and redirects to the interface: made there from
+//! streams ([`Port::open_generator`]), or taken from a ring that user space writes ([`queue`]).
 //!
 //! The program runs over live frames (`BPF_PROG_TEST_RUN` with `BPF_F_TEST_XDP_LIVE_FRAMES`, Linux 5.18): a thread sits in
 //! one long system call, in which the kernel takes pages from a pool, lets the program fill them and gives them to the
@@ -10,6 +10,9 @@
 //!
 //! Options: `batch=N` (frames handed over at once, instead of what suits the rate).
 
+mod program;
+mod queue;
+
 use std::{
     io,
     sync::{
@@ -18,9 +21,15 @@ use std::{
     },
 };
 
+use squall_bpf::Object;
 use squall_port::{
-    Address, ETHERNET, Generation, Generator, InterfaceCounters, Port, PortFacts, Remote, RxQueue, Segmentation,
+    Address, BATCH, ETHERNET, Generation, Generator, InterfaceCounters, Port, PortFacts, Remote, RxQueue, Segmentation,
     Timestamps, TxQueue,
+};
+
+use self::{
+    program::Layout,
+    queue::{AHEAD, LiveTx},
 };
 
 use crate::{
@@ -39,6 +48,8 @@ const MOST_OCTETS: u32 = 3328;
 /// Threads that may generate for one interface.
 const TX_QUEUES: u32 = 64;
 const MOST_BATCH: u32 = 256;
+/// Of a ring: as the kernel hands over to a driver, which then takes all or the first of what the program was run for.
+const MOST_RING_BATCH: u32 = 16;
 /// Runs of the program in a call: minutes.
 const REPEAT: u32 = 1 << 30;
 /// Does nothing by default, and nothing here either, but ends a system call.
@@ -61,9 +72,10 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
         rx_queues: 0,
         timestamps: Timestamps::None,
         virtual_time: false,
-        batch: batch as usize,
+        batch: BATCH,
         segmentation: Segmentation::Nowhere,
         link_type: ETHERNET,
+        ahead: AHEAD,
     };
     Ok(Box::new(LivePort { facts, batch, address: address.clone(), link, netlink }))
 }
@@ -109,9 +121,15 @@ impl Port for LivePort {
         &self.facts
     }
 
-    fn open_tx(&mut self, _: u32, _: u32) -> io::Result<Box<dyn TxQueue>> {
-        let text = format!("{}: makes its frames itself, and takes none", self.address);
-        Err(io::Error::new(io::ErrorKind::Unsupported, text))
+    fn open_tx(&mut self, queue: u32, max_frame: u32) -> io::Result<Box<dyn TxQueue>> {
+        self.facts.check_tx(queue, max_frame)?;
+        let layout = Layout::new(max_frame.max(program::SHORTEST));
+        let (object, witnesses) = program::objects(&layout);
+        // As long as any is: growing a frame costs more than shrinking it.
+        let frame = vec![0; layout.longest as usize];
+        let batch = if self.batch == 0 { MOST_RING_BATCH } else { self.batch.min(MOST_RING_BATCH) };
+        let call = self.load(&object, &witnesses, (program::MEMORY, program::EXIT), frame, batch)?;
+        Ok(Box::new(LiveTx::new(call, layout)?))
     }
 
     fn open_rx(&mut self, _: u32) -> io::Result<Box<dyn RxQueue>> {
@@ -126,37 +144,13 @@ impl Port for LivePort {
 
     fn open_generator(&mut self, queue: u32, g: &Generation) -> io::Result<Box<dyn Generator>> {
         self.facts.check_tx(queue, g.frame.len() as u32)?;
-        let told = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", self.address));
-        let program = Program::load(&g.object, Kind::Xdp { frags: false }).map_err(told)?;
-        let index = 0u32.to_ne_bytes();
-        program.map(g.exit).update(&index, &self.link.index.to_ne_bytes()).map_err(|e| match e.raw_os_error() {
-            Some(libc::ENODEV | libc::EINVAL) => told(io::Error::other("the interface is gone")),
-            _ => told(e),
-        })?;
-        program.map(g.tables.0).update(&index, &g.tables.1).map_err(told)?;
-        let memory = program.map(g.memory).mapped().map_err(told)?;
-        for (i, word) in g.words.iter().enumerate() {
-            memory.word(i).store(*word, Ordering::Relaxed);
-        }
-        let mut witnesses = Vec::new();
-        for (tracepoint, object) in &g.witnesses {
-            let witness = program.load_beside(object, Kind::RawTracepoint).and_then(|p| {
-                let attached = p.attach_raw_tracepoint(tracepoint)?;
-                Ok((p, attached))
-            });
-            witnesses.push(witness.map_err(|e| {
-                let text = format!(
-                    "{}: tracepoint {tracepoint}: {e}\n  without it, what the driver drops would not be known",
-                    self.address
-                );
-                io::Error::new(e.kind(), text)
-            })?);
-        }
-        // Frames shorter than a header are refused by the kernel.
-        let frame = g.frame.clone();
         let batch = if self.batch == 0 { g.batch } else { self.batch };
-        let remote = Arc::new(LiveRemote { interface: self.link.name.clone(), memory, thread: AtomicI32::new(0) });
-        Ok(Box::new(Live { program, _witnesses: witnesses, frame, batch, remote }))
+        let call = self.load(&g.object, &g.witnesses, (g.memory, g.exit), g.frame.clone(), batch)?;
+        call.program.map(g.tables.0).update(&0u32.to_ne_bytes(), &g.tables.1).map_err(|e| self.told(e))?;
+        for (i, word) in g.words.iter().enumerate() {
+            call.station.memory.word(i).store(*word, Ordering::Relaxed);
+        }
+        Ok(Box::new(call))
     }
 
     fn interface_counters(&self) -> Option<InterfaceCounters> {
@@ -164,47 +158,103 @@ impl Port for LivePort {
     }
 }
 
-struct Live {
+impl LivePort {
+    fn told(&self, error: io::Error) -> io::Error {
+        io::Error::new(error.kind(), format!("{}: {error}", self.address))
+    }
+
+    /// Loads a program and its witnesses; of its maps, `memory` is shared and `exit` leads to the interface. `frame` is what
+    /// live frames hold at first, `batch` how many may be handed over together.
+    fn load(
+        &self,
+        object: &Object,
+        witnesses: &[(&'static str, Object)],
+        (memory, exit): (usize, usize),
+        frame: Vec<u8>,
+        batch: u32,
+    ) -> io::Result<Call> {
+        let program = Program::load(object, Kind::Xdp { frags: false }).map_err(|e| self.told(e))?;
+        let index = 0u32.to_ne_bytes();
+        program.map(exit).update(&index, &self.link.index.to_ne_bytes()).map_err(|e| match e.raw_os_error() {
+            Some(libc::ENODEV | libc::EINVAL) => self.told(io::Error::other("the interface is gone")),
+            _ => self.told(e),
+        })?;
+        let memory = program.map(memory).mapped().map_err(|e| self.told(e))?;
+        let attach = |(tracepoint, object): &(&'static str, Object)| {
+            let witness = program.load_beside(object, Kind::RawTracepoint).and_then(|p| {
+                let attached = p.attach_raw_tracepoint(tracepoint)?;
+                Ok((p, attached))
+            });
+            witness.map_err(|e| {
+                let text = format!(
+                    "{}: tracepoint {tracepoint}: {e}\n  without it, what the driver drops would not be known",
+                    self.address
+                );
+                io::Error::new(e.kind(), text)
+            })
+        };
+        let witnesses = witnesses.iter().map(attach).collect::<io::Result<Vec<_>>>()?;
+        let station = Station { interface: self.link.name.clone(), memory, thread: AtomicI32::new(0) };
+        Ok(Call { program, _witnesses: witnesses, frame, batch, station: Arc::new(station) })
+    }
+}
+
+/// A loaded program, to be run by the thread that has this.
+struct Call {
     program: Program,
     _witnesses: Vec<(Program, Attached)>,
     frame: Vec<u8>,
     batch: u32,
-    remote: Arc<LiveRemote>,
+    station: Arc<Station>,
 }
 
-struct LiveRemote {
+/// What other threads can reach of it.
+struct Station {
     interface: String,
     memory: MappedArray,
     /// In the system call; 0: none.
     thread: AtomicI32,
 }
 
-impl Generator for Live {
-    fn run(&mut self) -> io::Result<()> {
+impl Call {
+    /// Until interrupted, or for long.
+    fn run(&self) -> io::Result<()> {
         sys::ignore_audibly(SIGNAL, &ONCE);
         sys::unblock(SIGNAL);
-        self.remote.thread.store(sys::thread_id(), Ordering::Release);
+        self.station.thread.store(sys::thread_id(), Ordering::Release);
         let run = LiveRun { frame: &self.frame, ingress: 0, repeat: REPEAT, batch: self.batch };
         let result = self.program.run_live(&run);
-        self.remote.thread.store(0, Ordering::Release);
+        self.station.thread.store(0, Ordering::Release);
         match result {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Err(io::Error::new(
                 io::ErrorKind::Unsupported,
-                format!("{}: this kernel has no live frames (Linux 5.18 has them): {error}", self.remote.interface),
+                format!("{}: this kernel has no live frames (Linux 5.18 has them): {error}", self.station.interface),
             )),
             other => other,
         }
     }
+}
+
+impl Station {
+    fn is_in_call(&self) -> bool {
+        self.thread.load(Ordering::Acquire) != 0
+    }
+}
+
+impl Generator for Call {
+    fn run(&mut self) -> io::Result<()> {
+        Self::run(self)
+    }
 
     fn remote(&self) -> Arc<dyn Remote> {
-        self.remote.clone()
+        self.station.clone()
     }
 }
 
 static ONCE: Once = Once::new();
 
-impl Remote for LiveRemote {
+impl Remote for Station {
     fn word(&self, index: usize) -> &AtomicU64 {
         self.memory.word(index)
     }

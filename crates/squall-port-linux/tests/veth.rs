@@ -4,6 +4,7 @@
 
 mod af_xdp;
 mod filters;
+mod xdp_live;
 
 use std::{
     error::Error,
@@ -97,6 +98,7 @@ const TESTS: &[(&str, Test)] = &[
         "the_driver_stamps_departures_and_may_be_asked_to_launch",
         af_xdp::the_driver_stamps_departures_and_may_be_asked_to_launch,
     ),
+    ("xdp_live_conforms", xdp_live::xdp_live_conforms),
 ];
 
 /// Tells a test who runs it.

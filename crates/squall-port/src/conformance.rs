@@ -8,7 +8,9 @@ use std::{
 
 use squall_bpf::classic;
 
-use crate::{BATCH, ETHERNET, Filter, Nanos, Port, RxQueue, SendError, Tags, Timestamps, TxBatch, TxQueue, monotonic};
+use crate::{
+    BATCH, ETHERNET, Fate, Filter, Nanos, Port, RxQueue, SendError, Tags, Timestamps, TxBatch, TxQueue, monotonic,
+};
 
 /// A way to open links of the kind under test.
 pub struct Bench<'a> {
@@ -77,6 +79,9 @@ fn a_full_queue_takes_fewer_and_drops_none(bench: &mut Bench<'_>) {
         let before = monotonic();
         let taken = link.tx.send(n).expect("a full queue is no error");
         assert!(taken <= n, "no more is taken than was offered");
+        if taken == 0 {
+            link.sent.ask(&mut *link.tx);
+        }
         link.sent.expect(first, &vec![60; taken], &vec![Nanos(u64::from(first)); taken], before);
         calls_that_took_none += u32::from(taken == 0);
     }
@@ -231,6 +236,7 @@ fn what_a_filter_takes_arrives_and_nothing_else(bench: &mut Bench<'_>) {
                 drain(&mut **rx, filters);
             }
         }
+        tx.fates().expect("the port is there");
         next += n as u32;
         if let Some(rx) = &mut rx {
             drain(&mut **rx, filters);
@@ -304,6 +310,10 @@ struct Sent {
     next: u32,
     octets: u64,
     taken: u64,
+    /// Of those, how many have left by what the port told later.
+    left: u64,
+    /// The instant at which the last of these left.
+    left_at: Nanos,
     outstanding: VecDeque<Expected>,
 }
 
@@ -324,6 +334,18 @@ impl Sent {
         }
         self.next = first + lengths.len() as u32;
     }
+
+    /// What has become of frames by now; whether anything was told.
+    fn ask(&mut self, tx: &mut dyn TxQueue) -> bool {
+        let fates = tx.fates().expect("the port is there");
+        for fate in fates {
+            let Fate::Left(at) = *fate else { panic!("good frames leave: {fate:?}") };
+            assert!(at >= self.left_at && at <= monotonic(), "frames leave one after the other: {at:?}");
+            (self.left, self.left_at) = (self.left + 1, at);
+        }
+        assert!(self.left <= self.taken, "what was taken is told once");
+        !fates.is_empty()
+    }
 }
 
 impl<'a> Link<'a> {
@@ -343,7 +365,7 @@ impl<'a> Link<'a> {
             open: if bench.stored { Some(&mut *bench.open) } else { None },
             max_frame: facts.max_frame as usize,
             has_receiver,
-            sent: Sent { next: 0, octets: 0, taken: 0, outstanding: VecDeque::new() },
+            sent: Sent { next: 0, octets: 0, taken: 0, left: 0, left_at: Nanos::ZERO, outstanding: VecDeque::new() },
             received: 0,
             last_time: Nanos::ZERO,
         }
@@ -359,8 +381,14 @@ impl<'a> Link<'a> {
         taken
     }
 
-    /// Receives what is there, and compares.
+    /// Frames are taken ahead of their time.
+    fn is_ahead(&self) -> bool {
+        self.ports.0.facts().ahead > Nanos::ZERO
+    }
+
+    /// Receives what is there, and compares; asks what was sent before.
     fn drain(&mut self) {
+        while self.sent.ask(&mut *self.tx) {}
         let Some(rx) = &mut self.rx else { return };
         loop {
             let batch = rx.receive().expect("receiving works");
@@ -404,6 +432,8 @@ impl<'a> Link<'a> {
     /// Ends the sending, waits for what must still come, and compares the counters.
     fn finish(&mut self) {
         self.tx.finish().expect("the end is reached");
+        while self.sent.ask(&mut *self.tx) {}
+        assert_eq!(self.sent.left, if self.is_ahead() { self.sent.taken } else { 0 }, "all that was taken is told of");
         if let Some(open) = &mut self.open {
             let mut port = open().expect("the link opens again").1.expect("a file is read back");
             self.rx = Some(port.open_rx(0).expect("queue 0 opens to receive"));

@@ -8,8 +8,8 @@
 use std::{io, str::FromStr};
 
 use crate::{
-    Address, AddressError, BATCH, Filter, InterfaceCounters, Lent, Nanos, Port, PortFacts, RxBatch, RxFrame, RxQueue,
-    SendError, Slots, TxBatch, TxQueue,
+    Address, AddressError, BATCH, Fate, Filter, InterfaceCounters, Lent, Nanos, Port, PortFacts, RxBatch, RxFrame,
+    RxQueue, SendError, Slots, TxBatch, TxQueue,
 };
 
 /// Which faults, and how often.
@@ -183,6 +183,14 @@ impl TxQueue for FaultTx {
             }
         }
         Ok(n)
+    }
+
+    fn fates(&mut self) -> io::Result<&[Fate]> {
+        self.inner.fates()
+    }
+
+    fn take_back(&mut self) -> usize {
+        self.inner.take_back()
     }
 
     fn finish(&mut self) -> io::Result<()> {

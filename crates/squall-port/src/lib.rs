@@ -59,6 +59,9 @@ pub struct PortFacts {
     pub segmentation: Segmentation,
     /// What received frames begin with, in the tcpdump.org list of link types.
     pub link_type: u16,
+    /// So far ahead of their due instants frames may be sent: the port itself waits until each is due, and tells later what
+    /// became of it ([`TxQueue::fates`]). Zero: frames leave when they are sent.
+    pub ahead: Nanos,
 }
 
 /// LINKTYPE_ETHERNET.
@@ -179,8 +182,8 @@ pub trait TxQueue: Send {
     /// sent are forgotten.
     fn lend(&mut self, want: usize) -> TxBatch<'_>;
 
-    /// Sends the next `n` of the lent frames, in order, and says how many the port has taken for good. Fewer: the queue
-    /// is full, call again for the rest. An error is that of the first frame not yet taken, which is dropped: the
+    /// Sends the next `n` of the lent frames, in order, and says how many the port has taken: for good, unless it takes
+    /// frames ahead of their time ([`PortFacts::ahead`]). Fewer: the queue is full, call again for the rest. An error is that of the first frame not yet taken, which is dropped: the
     /// next call goes on behind it.
     fn send(&mut self, n: usize) -> Result<usize, SendError>;
 
@@ -190,10 +193,35 @@ pub trait TxQueue: Send {
         0
     }
 
+    /// Of a port that takes frames ahead of their time ([`PortFacts::ahead`]): what has become of those that
+    /// [`TxQueue::send`] took, each told once, in order; some at a time, none when no more is known. Slots whose frames were
+    /// not told are not lent again. Other ports have nothing to tell: what they take is gone for good.
+    ///
+    /// # Errors
+    /// The port is of no further use: what was not told has not left.
+    fn fates(&mut self) -> io::Result<&[Fate]> {
+        Ok(&[])
+    }
+
+    /// Of such a port: takes back the frames that are not about to leave, the last that were taken, and says how many. They
+    /// are not told; those before them are, some of them perhaps a little later.
+    fn take_back(&mut self) -> usize {
+        0
+    }
+
     /// Waits until what was sent is out (completions, file buffers). Called once, at the end.
     fn finish(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// What has become of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It left, at this instant of the engine's clock (`CLOCK_MONOTONIC`).
+    Left(Nanos),
+    /// It did not. The text is the counter's reason.
+    Lost(&'static str),
 }
 
 /// A frame that did not leave, or a port that is gone.

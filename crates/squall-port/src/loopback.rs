@@ -21,8 +21,8 @@ use std::{
 use rtrb::{Consumer, Producer, RingBuffer};
 
 use crate::{
-    Address, AddressError, BATCH, ETHERNET, FastClock, Lent, Port, PortFacts, RxBatch, RxFrame, RxQueue, Segmentation,
-    SendError, Slots, Timestamps, TxBatch, TxQueue, fault::Faults,
+    Address, AddressError, BATCH, ETHERNET, FastClock, Lent, Nanos, Port, PortFacts, RxBatch, RxFrame, RxQueue,
+    Segmentation, SendError, Slots, Timestamps, TxBatch, TxQueue, fault::Faults,
 };
 
 pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
@@ -50,6 +50,7 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
         batch: BATCH,
         segmentation: Segmentation::Engine,
         link_type: ETHERNET,
+        ahead: Nanos::ZERO,
     };
     let port = Box::new(LoopPort { facts, link, end });
     Ok(faults.wrap(port))

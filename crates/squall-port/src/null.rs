@@ -5,8 +5,8 @@
 use std::io;
 
 use crate::{
-    Address, BATCH, ETHERNET, Port, PortFacts, RxBatch, RxQueue, Segmentation, SendError, Slots, Timestamps, TxBatch,
-    TxQueue,
+    Address, BATCH, ETHERNET, Nanos, Port, PortFacts, RxBatch, RxQueue, Segmentation, SendError, Slots, Timestamps,
+    TxBatch, TxQueue,
 };
 
 pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
@@ -31,6 +31,7 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
         batch: BATCH,
         segmentation: Segmentation::Engine,
         link_type: ETHERNET,
+        ahead: Nanos::ZERO,
     })))
 }
 

@@ -46,6 +46,7 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
         batch: BATCH,
         segmentation: Segmentation::Engine,
         link_type: if read { link_of(path) } else { ETHERNET },
+        ahead: Nanos::ZERO,
     };
     Ok(faults.wrap(Box::new(PcapPort {
         facts,

@@ -1,6 +1,7 @@
 //! The memory that a program in the kernel shares with whoever drives it: 64-bit words, each written by one side while
 //! the program runs.
 
+use squall_bpf::witness;
 use squall_units::{Nanos, Picos};
 
 use super::{MOST_STREAMS, Stream};
@@ -43,6 +44,15 @@ pub(super) const BROKEN: usize = 14;
 pub(super) const GONE: usize = 15;
 pub(super) const SEEN: usize = 16;
 const GLOBALS: usize = 18;
+pub(super) const UNDER_WAY: witness::Words = witness::Words {
+    cpu: CPU,
+    pending: PENDING,
+    generated: GENERATED,
+    taken: TAKEN,
+    driver_error: DRIVER_ERROR,
+    redirect_error: REDIRECT_ERROR,
+    last_left: LAST_LEFT,
+};
 
 /// Frames under way: stream and length, due instant. A power of two, and more than a batch.
 pub(super) const RING: usize = GLOBALS;

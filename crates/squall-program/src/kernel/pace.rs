@@ -2,7 +2,7 @@
 //!
 //! Registers: R6 the context, R7 the chosen stream and then the frame, R8 shared memory, R9 the due instant.
 
-use squall_bpf::{Alu, Asm, Cond, Label, Reg::*, Size::U64, helper, xdp_action};
+use squall_bpf::{Alu, Asm, Cond, Label, Reg::*, Size::U64, helper, witness::word, xdp_action};
 use squall_units::FCS_LEN;
 
 use super::{Maps, Stream, Tables, frame, layout::*};
@@ -76,11 +76,6 @@ pub(super) fn write(a: &mut Asm, maps: Maps, streams: &[Stream<'_>], layout: &La
     a.store(U64, R6, WAITED - TARGET, R0).load(U64, R1, R6, 0).jump_if(Cond::Lt, R0, R1, again);
     a.mov(R0, 1).exit();
     a.bind(again).mov(R0, 0).exit();
-}
-
-/// The offset of a word of the whole program.
-pub(super) fn word(index: usize) -> i16 {
-    (index * 8) as i16
 }
 
 fn load(a: &mut Asm, to: squall_bpf::Reg, index: usize) -> &mut Asm {
@@ -228,7 +223,7 @@ fn start_next(
 
 /// The frame goes to the ring of those under way, and to the interface.
 fn push(a: &mut Asm, maps: Maps, ends: Ends, stream: &Stream<'_>, i: usize) {
-    let (endless, spent, kept, unlimited, gone) = (a.label(), a.label(), a.label(), a.label(), a.label());
+    let (endless, spent, kept, unlimited) = (a.label(), a.label(), a.label(), a.label());
     a.load_map_value(R8, maps.memory, 0);
     load(a, R1, GENERATED).mov(R2, R1).and(R2, RING_FRAMES as i32 - 1).shift_left(R2, 4);
     a.mov(R3, R8).add(R3, R2);
@@ -238,20 +233,13 @@ fn push(a: &mut Asm, maps: Maps, ends: Ends, stream: &Stream<'_>, i: usize) {
     };
     a.add(R4, FCS_LEN as i32).mov(R5, R4).shift_left(R5, 8).alu(Alu::Or, R5, i as i32);
     a.store(U64, R3, word(RING), R5).store(U64, R3, word(RING + 1), R9);
-    a.add(R1, 1).store(U64, R8, word(GENERATED), R1);
-    load(a, R1, PENDING).add(R1, 1).store(U64, R8, word(PENDING), R1);
     load(a, R1, PACKETS).jump_if(Cond::Eq, R1, -1, endless).alu(Alu::Sub, R1, 1).store(U64, R8, word(PACKETS), R1);
     a.bind(endless);
     load(a, R1, OCTETS).jump_if(Cond::Eq, R1, -1, unlimited).jump_if(Cond::Le, R1, R4, spent);
     a.alu(Alu::Sub, R1, R4).jump(kept).bind(spent).mov(R1, 0).bind(kept).store(U64, R8, word(OCTETS), R1);
-    a.bind(unlimited).call(helper::GET_SMP_PROCESSOR_ID).store(U64, R8, word(CPU), R0);
-    a.load_map(R1, maps.exit).mov(R2, 0).mov(R3, xdp_action::DROP).call(helper::REDIRECT_MAP);
-    a.jump_if(Cond::Ne, R0, xdp_action::REDIRECT, gone).exit();
-    // No witness will see this frame: it is taken back from the ring, and counted here.
-    a.bind(gone).store(U64, R8, word(GONE), 1);
+    a.bind(unlimited);
+    UNDER_WAY.depart(a, maps.exit);
+    a.store(U64, R8, word(GONE), 1);
     let refused = ACCOUNTS + ACCOUNT * i + A_REFUSED;
-    load(a, R1, refused).add(R1, 1).store(U64, R8, word(refused), R1);
-    load(a, R1, GENERATED).alu(Alu::Sub, R1, 1).store(U64, R8, word(GENERATED), R1);
-    load(a, R1, PENDING).alu(Alu::Sub, R1, 1).store(U64, R8, word(PENDING), R1);
-    a.jump(ends.idle);
+    load(a, R1, refused).add(R1, 1).store(U64, R8, word(refused), R1).jump(ends.idle);
 }

@@ -1,67 +1,27 @@
-//! What became of the frames: programs for the kernel's tracepoints, which see what the driver took and what it did not.
-//!
-//! A frame is under way from the program's redirect until the driver has it or nobody does. Meanwhile the CPU lets no
-//! other network work in, so whatever passes a device map on that CPU then is ours, in the order in which it was made.
+//! What became of the frames: the accounts that [`squall_bpf::witness`] keeps of each stream.
 
-use squall_bpf::{Alu, Asm, Cond, Object, Reg::*, Size::U64, helper};
+use squall_bpf::{
+    Alu, Asm, Cond, Object,
+    Reg::*,
+    Size::U64,
+    witness::{self, AT, TOOK, word},
+};
 
-use super::{Maps, layout::*, pace::word};
-
-/// Frames that the kernel hands to a driver at once are 16.
-const MOST_IN_BULK: i32 = 64;
-
-// Of the callback's context on the stack: frames that the driver took, and when.
-const SENT: i16 = -16;
-const NOW: i16 = -8;
+use super::{Maps, layout::*};
 
 pub(super) fn all(layout: &Layout, mut maps: impl FnMut(&mut Asm) -> Maps) -> Vec<(&'static str, Object)> {
     let mut driver = Asm::new("squall_taken");
     let m = maps(&mut driver);
-    taken(&mut driver, m, layout);
+    witness::driver(&mut driver, m.memory, &UNDER_WAY, |a| credit(a, m, layout));
     let mut redirect = Asm::new("squall_refused");
     let m = maps(&mut redirect);
-    refused(&mut redirect, m, layout);
-    vec![("xdp_devmap_xmit", driver.finish()), ("xdp_redirect_err", redirect.finish())]
-}
-
-/// `xdp_devmap_xmit(from, to, sent, drops, err)`.
-fn taken(a: &mut Asm, maps: Maps, layout: &Layout) {
-    let (out, each, no_error, none_left) = (a.label(), a.label(), a.label(), a.label());
-    a.mov(R6, R1).load_map_value(R8, maps.memory, 0);
-    ours(a, out);
-    a.load(U64, R7, R6, 24).load(U64, R9, R6, 16);
-    // Both are ints.
-    a.alu32(Alu::Mov, R7, R7).alu32(Alu::Mov, R9, R9);
-    a.store(U64, R10, SENT, R9).add(R7, R9).jump_if(Cond::Gt, R7, MOST_IN_BULK, out);
-    a.load(U64, R1, R6, 32).alu32(Alu::Mov, R1, R1).jump_if(Cond::Eq, R1, 0, no_error);
-    a.store(U64, R8, word(DRIVER_ERROR), R1).bind(no_error);
-    a.call(helper::KTIME_GET_NS).store(U64, R10, NOW, R0);
-    a.jump_if(Cond::Eq, R9, 0, none_left).store(U64, R8, word(LAST_LEFT), R0).bind(none_left);
-    a.mov(R1, R7).load_function(R2, each).mov(R3, R10).add(R3, i32::from(SENT)).mov(R4, 0).call(helper::LOOP);
-    a.load(U64, R1, R8, word(TAKEN)).add(R1, R7).store(U64, R8, word(TAKEN), R1);
-    a.load(U64, R1, R8, word(PENDING)).alu(Alu::Sub, R1, R7).store(U64, R8, word(PENDING), R1);
-    a.bind(out).mov(R0, 0).exit();
-    a.function("each", each);
-    credit(a, maps, layout);
-}
-
-/// `xdp_redirect_err(dev, prog, target, err, ...)`: the frame made last goes nowhere.
-fn refused(a: &mut Asm, maps: Maps, layout: &Layout) {
-    let out = a.label();
-    a.mov(R6, R1).load_map_value(R8, maps.memory, 0);
-    ours(a, out);
-    a.load(U64, R1, R6, 24).alu32(Alu::Mov, R1, R1).store(U64, R8, word(REDIRECT_ERROR), R1);
-    a.load(U64, R1, R8, word(PENDING)).alu(Alu::Sub, R1, 1).store(U64, R8, word(PENDING), R1);
-    a.load(U64, R2, R8, word(GENERATED)).alu(Alu::Sub, R2, 1).store(U64, R8, word(GENERATED), R2);
-    account(a, layout, out);
-    count(a, A_REFUSED, 1);
-    a.bind(out).mov(R0, 0).exit();
-}
-
-/// Goes on if frames of ours are under way on this CPU.
-fn ours(a: &mut Asm, out: squall_bpf::Label) {
-    a.load(U64, R1, R8, word(PENDING)).jump_if(Cond::Eq, R1, 0, out);
-    a.call(helper::GET_SMP_PROCESSOR_ID).load(U64, R1, R8, word(CPU)).jump_if32(Cond::Ne, R0, R1, out);
+    witness::redirect(&mut redirect, m.memory, &UNDER_WAY, |a| {
+        let out = a.label();
+        account(a, layout, out);
+        count(a, A_REFUSED, 1);
+        a.bind(out);
+    });
+    vec![(witness::DRIVER, driver.finish()), (witness::REDIRECT, redirect.finish())]
 }
 
 /// Of frame R2 of the ring: R5 becomes the address of its stream's account (less the words before), R4 its length, R3 its
@@ -78,15 +38,13 @@ fn count(a: &mut Asm, index: usize, n: impl Into<squall_bpf::Source>) {
     a.load(U64, R1, R5, word(ACCOUNTS + index)).add(R1, n).store(U64, R5, word(ACCOUNTS + index), R1);
 }
 
-/// The callback, for frame `index` (R1) of those handed over.
+/// For frame R2, the R6-th of those handed over.
 fn credit(a: &mut Asm, maps: Maps, layout: &Layout) {
     let (out, dropped, not_first, no_least) = (a.label(), a.label(), a.label(), a.label());
     let (no_most, early) = (a.label(), a.label());
-    a.mov(R6, R1).mov(R7, R2).load_map_value(R8, maps.memory, 0);
-    a.load(U64, R2, R8, word(TAKEN)).add(R2, R6);
     account(a, layout, out);
-    a.load(U64, R1, R7, 0).jump_if(Cond::Ge, R6, R1, dropped);
-    a.load(U64, R0, R7, NOW - SENT);
+    a.load(U64, R1, R7, TOOK).jump_if(Cond::Ge, R6, R1, dropped);
+    a.load(U64, R0, R7, AT);
     count(a, A_OCTETS, R4);
     a.load(U64, R1, R5, word(ACCOUNTS + A_TAKEN)).jump_if(Cond::Ne, R1, 0, not_first);
     a.store(U64, R5, word(ACCOUNTS + A_FIRST), R0).bind(not_first);
@@ -108,7 +66,7 @@ fn credit(a: &mut Asm, maps: Maps, layout: &Layout) {
     a.mov(R0, 0).exit();
     a.bind(dropped);
     count(a, A_DROPPED, 1);
-    a.bind(out).mov(R0, 0).exit();
+    a.bind(out).mov(R0, 0);
 }
 
 /// R0, a lateness, becomes its bin: the octave is the place of the highest bit, 128 bins are in each. Uses R1, R2, R4.
