@@ -4,13 +4,15 @@
 //! its port before the one behind it is, whichever ports these are.
 
 use std::{
+    collections::VecDeque,
+    io,
     sync::mpsc::{self, Receiver, SyncSender, TryRecvError},
     thread::{self, JoinHandle},
 };
 
 use squall_measure::fingerprint;
-use squall_port::{BATCH, SendError, TxQueue};
-use squall_replay::{Chunk, Departure, ReplayError, Source};
+use squall_port::{BATCH, Fate, SendError, TxQueue};
+use squall_replay::{Chunk, Departure, Progress, ReplayError, Source};
 use squall_stats::Fingerprint;
 use squall_units::{Cut, FCS_LEN, Nanos, Picos};
 
@@ -33,7 +35,7 @@ pub(crate) struct Feed {
 
 impl Feed {
     /// Begins to read ahead.
-    pub fn start(mut source: Source) -> std::io::Result<Self> {
+    pub fn start(mut source: Source) -> io::Result<Self> {
         let held = source.is_held();
         let (full, filled) = mpsc::sync_channel(AHEAD);
         let (empty, emptied) = mpsc::channel();
@@ -78,22 +80,47 @@ fn read(source: &mut Source, full: &SyncSender<Result<Chunk, ReplayError>>, empt
     }
 }
 
+/// A port's sending queue, as it was opened.
+pub(crate) struct Queue {
+    pub port: usize,
+    pub queue: Box<dyn TxQueue>,
+    /// Frames handed over at once.
+    pub limit: usize,
+    /// See [`squall_port::PortFacts::ahead`].
+    pub ahead: Nanos,
+}
+
 /// A port's sending queue.
 struct Out {
     queue: Box<dyn TxQueue>,
-    /// Frames handed over at once.
     limit: usize,
+    ahead: Picos,
+    /// Frames that the port has and has not told of; none of them lies before this place.
+    under_way: usize,
+    oldest: Place,
+    /// The port had no room, though what is to be sent may not be due yet.
+    full: bool,
     blocked: Blocked,
     counters: PortTx,
+}
+
+/// A frame among those of all chunks: the chunk's number, and its place in that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    chunk: u64,
+    at: usize,
 }
 
 pub(crate) struct Replayer {
     outs: Vec<Out>,
     clock: Clock,
     feed: Option<Feed>,
-    chunk: Chunk,
-    /// Frames of the chunk before here are dealt with; those before `filled` are in slots of port `out`.
-    at: usize,
+    /// Those with frames that are not dealt with, and the number of the first of them.
+    chunks: VecDeque<Chunk>,
+    first: u64,
+    /// The frames before `next` were handed over (or some behind it, where frames were taken back). From there to `filled`,
+    /// in the same chunk, they are in slots of port `out`.
+    next: Place,
     filled: usize,
     out: usize,
     /// Frames that may leave yet.
@@ -101,16 +128,25 @@ pub(crate) struct Replayer {
     /// Time spent in pauses.
     shift: Picos,
     paused: Option<Picos>,
-    /// Nothing comes behind the chunk at hand.
+    /// Nothing comes behind the chunks at hand.
     ended: bool,
+    /// Nothing more is handed over; what is under way may still leave.
+    over: bool,
     overdue: bool,
     error: Option<ReplayError>,
+    /// A port that tells later has no room, or it is too early even for it: until then there is nothing to be done.
+    patience: Option<Picos>,
     /// Since when the reader has been waited for, and how long in all.
     hungry: Option<Nanos>,
     starved: Nanos,
     source: Option<Source>,
     pub done: bool,
 }
+
+/// How long to rest when a port that waits itself has no room: a fraction of what it has.
+const FULL_REST: Picos = Picos(100_000_000);
+/// And when nothing is due for so long as it takes frames ahead: less often is cheaper.
+const EARLY_REST: Picos = Picos(1_000_000_000);
 
 /// What a replay came to.
 pub struct Replayed {
@@ -129,11 +165,15 @@ impl std::fmt::Debug for Replayed {
 }
 
 impl Replayer {
-    /// `queues` in the order of the replay's ports: (port, queue, frames that it takes at once).
-    pub fn new(queues: Vec<(usize, Box<dyn TxQueue>, usize)>, clock: Clock, feed: Feed, fingerprint: bool) -> Self {
-        let out = |(port, queue, limit): (usize, Box<dyn TxQueue>, usize)| Out {
+    /// `queues` in the order of the replay's ports.
+    pub fn new(queues: Vec<Queue>, clock: Clock, feed: Feed, fingerprint: bool) -> Self {
+        let out = |Queue { port, queue, limit, ahead }: Queue| Out {
             queue,
             limit: limit.clamp(1, BATCH),
+            ahead: ahead.into(),
+            under_way: 0,
+            oldest: Place::default(),
+            full: false,
             blocked: Blocked::default(),
             counters: PortTx { port, fingerprint: fingerprint.then(Fingerprint::default), ..PortTx::default() },
         };
@@ -142,16 +182,19 @@ impl Replayer {
             outs: queues.into_iter().map(out).collect(),
             clock,
             feed: Some(feed),
-            chunk: Chunk::default(),
-            at: 0,
+            chunks: VecDeque::from([Chunk::default()]),
+            first: 0,
+            next: Place::default(),
             filled: 0,
             out: 0,
             allowed: if feed_held { 0 } else { u64::MAX },
             shift: Picos(0),
             paused: None,
             ended: false,
+            over: false,
             overdue: false,
             error: None,
+            patience: None,
             hungry: None,
             starved: Nanos::ZERO,
             source: None,
@@ -163,11 +206,15 @@ impl Replayer {
         self.outs.iter().map(|out| &out.counters)
     }
 
-    pub fn pause(&mut self, now: Picos) {
+    /// What has not left does not, until it goes on.
+    pub fn pause(&mut self, now: Picos, budget: &mut Budget) {
+        self.take_back(budget);
         self.paused.get_or_insert(now);
     }
 
     pub fn resume(&mut self, now: Picos) {
+        // By the instants at which they were due before.
+        self.ask();
         if let Some(since) = self.paused.take() {
             self.shift.0 += now.0.saturating_sub(since.0);
         }
@@ -180,13 +227,16 @@ impl Replayer {
 
     /// When something is to be done next; `None`: never, as it stands.
     pub fn next_due(&self, end: Picos) -> Option<Picos> {
-        if self.at < self.filled {
+        if self.hand() > 0 {
             return Some(Picos(0));
         }
-        if self.paused.is_some() || self.allowed == 0 {
+        if self.over || self.paused.is_some() || self.allowed == 0 {
             return None;
         }
-        match self.chunk.departures.get(self.at) {
+        if self.patience.is_some() {
+            return self.patience;
+        }
+        match self.chunk().departures.get(self.next.at) {
             Some(frame) if frame.due == Departure::AT_ONCE => Some(Picos(0)),
             Some(frame) => Some(self.due(frame)).filter(|&due| due < end),
             None if self.ended => None,
@@ -194,70 +244,133 @@ impl Replayer {
         }
     }
 
+    /// Whether what comes next need not be done in time: a port waits itself.
+    pub fn is_patient(&self) -> bool {
+        self.patience.is_some()
+    }
+
     #[inline]
     fn due(&self, frame: &Departure) -> Picos {
         Picos(frame.due.0.saturating_add(self.shift.0))
+    }
+
+    /// The chunk of the next frame.
+    #[inline]
+    fn chunk(&self) -> &Chunk {
+        &self.chunks[(self.next.chunk - self.first) as usize]
+    }
+
+    #[inline]
+    fn chunk_mut(&mut self) -> &mut Chunk {
+        &mut self.chunks[(self.next.chunk - self.first) as usize]
+    }
+
+    /// Frames in slots that are not handed over.
+    fn hand(&self) -> usize {
+        self.filled.saturating_sub(self.next.at)
     }
 
     /// One round: what is at hand, or what is due; whether frames moved.
     pub fn turn(&mut self, now: Nanos, watch: &mut Watch, budget: &mut Budget) -> bool {
         let at = self.clock.since_start(now);
         let real = self.clock != Clock::Virtual;
+        let moved = self.ask();
+        self.patience = None;
+        if self.done {
+            return moved;
+        }
         if real && at.0 >= budget.end.0.saturating_add(OVERTIME) {
             (self.done, self.overdue) = (true, true);
             return false;
         }
-        if self.at < self.filled {
-            let moved = self.send(watch);
-            if self.at < self.filled || self.done {
+        if self.hand() > 0 {
+            let moved = self.send(watch) || moved;
+            if self.hand() > 0 || self.done {
                 return moved;
             }
         }
-        if budget.packets == 0 || budget.octets == 0 {
-            self.done = true;
-            return false;
+        self.over |= budget.packets == 0 || budget.octets == 0;
+        if self.over {
+            return self.end() || moved;
         }
-        let waits = self.paused.is_some() || (self.allowed == 0 && self.at < self.chunk.departures.len());
-        if waits || matches!(self.clock, Clock::Real(start) if now < start) || !self.have_frames(now) {
-            return false;
+        let waits = self.paused.is_some() || (self.allowed == 0 && self.next.at < self.chunk().departures.len());
+        if waits || !self.have_frames(now) {
+            return moved;
         }
-        let horizon = if real { at.0.min(budget.end.0.saturating_sub(1)) } else { budget.end.0.saturating_sub(1) };
-        if !self.fill(now, horizon, at, budget) {
-            let over = |due: Picos| if due == Departure::AT_ONCE { at >= budget.end } else { due >= budget.end };
-            self.done = over(self.chunk.departures[self.at].due) && (!real || at >= budget.end);
-            return false;
+        let port = usize::from(self.chunk().departures[self.next.at].port);
+        let ahead = self.outs[port].ahead;
+        if matches!(self.clock, Clock::Real(start) if now < start) && ahead.0 == 0 {
+            return moved;
+        }
+        // What is before the next frame leaves before it, by whatever port.
+        if self.outs.iter().enumerate().any(|(i, out)| i != port && out.under_way > 0) {
+            return moved;
+        }
+        let horizon = if real { at.0.saturating_add(ahead.0) } else { u64::MAX };
+        if !self.fill(now, horizon.min(budget.end.0.saturating_sub(1)), at, budget) {
+            let due = self.chunk().departures[self.next.at].due;
+            let over = if due == Departure::AT_ONCE { at >= budget.end } else { self.shifted(due) >= budget.end };
+            if over && (!real || at >= budget.end) {
+                self.over = true;
+                return self.end() || moved;
+            }
+            if ahead.0 > 0 && !over {
+                let early = Picos(self.shifted(due).0.saturating_sub(ahead.0)).max(Picos(at.0 + EARLY_REST.0));
+                self.patience = Some(if self.outs[port].full { Picos(at.0 + FULL_REST.0) } else { early });
+                return false;
+            }
+            return moved;
         }
         self.send(watch);
         true
     }
 
+    fn shifted(&self, due: Picos) -> Picos {
+        Picos(due.0.saturating_add(self.shift.0))
+    }
+
+    /// Nothing more is handed over: whether all has been told of just now.
+    fn end(&mut self) -> bool {
+        self.done = self.outs.iter().all(|out| out.under_way == 0);
+        self.done
+    }
+
     /// Whether a frame is at hand, or has come now.
     fn have_frames(&mut self, now: Nanos) -> bool {
-        if self.at < self.chunk.departures.len() {
-            return true;
+        loop {
+            let frames = &self.chunk().departures[self.next.at..];
+            // Behind what was taken back there may be what has left by another port.
+            match frames.iter().position(|frame| frame.progress == Progress::Waiting) {
+                Some(skipped) => {
+                    self.next.at += skipped;
+                    return true;
+                }
+                None if self.next.chunk + 1 < self.first + self.chunks.len() as u64 => self.go_on(),
+                None => break,
+            }
         }
         let Some(feed) = self.feed.as_ref().filter(|_| !self.ended) else {
-            self.done = true;
+            self.over = true;
+            self.end();
             return false;
         };
         match feed.full.try_recv() {
             Ok(Ok(chunk)) => {
-                let mut sent = std::mem::replace(&mut self.chunk, chunk);
-                sent.done = sent.departures.len();
-                // The reader is gone when all is read.
-                let _ = feed.empty.send(sent);
-                (self.at, self.filled) = (0, 0);
+                self.chunks.push_back(chunk);
+                self.go_on();
                 if let Some(since) = self.hungry.take() {
                     self.starved = self.starved + now.saturating_sub(since);
                 }
                 true
             }
             Ok(Err(error)) => {
-                (self.error, self.ended, self.done) = (Some(error), true, true);
+                (self.error, self.ended, self.over) = (Some(error), true, true);
+                self.end();
                 false
             }
             Err(TryRecvError::Disconnected) => {
-                (self.ended, self.done) = (true, true);
+                (self.ended, self.over) = (true, true);
+                self.end();
                 false
             }
             Err(TryRecvError::Empty) => {
@@ -269,18 +382,40 @@ impl Replayer {
         }
     }
 
+    /// To the next chunk; those of which all is known go back.
+    fn go_on(&mut self) {
+        self.next = Place { chunk: self.next.chunk + 1, at: 0 };
+        self.filled = 0;
+        self.give_back();
+    }
+
+    fn give_back(&mut self) {
+        let open = self.outs.iter().filter(|out| out.under_way > 0).map(|out| out.oldest.chunk).min();
+        let until = open.map_or(self.next.chunk, |oldest| oldest.min(self.next.chunk));
+        while self.first < until
+            && let Some(chunk) = self.chunks.pop_front()
+        {
+            self.first += 1;
+            // The reader is gone when all is read.
+            let _ = self.feed.as_ref().map(|feed| feed.empty.send(chunk));
+        }
+    }
+
     /// Puts the frames that leave next by one port into slots: whether there were any.
     fn fill(&mut self, now: Nanos, horizon: u64, at: Picos, budget: &mut Budget) -> bool {
-        let frames = &self.chunk.departures[self.at..];
+        let chunk = &self.chunks[(self.next.chunk - self.first) as usize];
+        let frames = &chunk.departures[self.next.at..];
         let port = frames[0].port;
         let shift = self.shift.0;
         let may_leave = |frame: &Departure| match frame.due {
             Departure::AT_ONCE => at < budget.end,
             due => due.0.saturating_add(shift) <= horizon,
         };
+        let ours = |frame: &&Departure| frame.port == port && frame.progress == Progress::Waiting && may_leave(frame);
         let out = &mut self.outs[usize::from(port)];
         let most = usize::try_from(budget.packets.min(self.allowed)).unwrap_or(BATCH).min(out.limit).min(frames.len());
-        let mut count = frames[..most].iter().take_while(|frame| frame.port == port && may_leave(frame)).count();
+        let mut count = frames[..most].iter().take_while(ours).count();
+        out.full = false;
         if count == 0 {
             return false;
         }
@@ -288,13 +423,15 @@ impl Replayer {
         count = count.min(batch.len());
         let blocked = count == 0;
         let mut filled = 0;
+        // Ports that wait themselves get frames before the start, too.
+        let at_once = self.clock.instant(Picos(0)).max(now);
         for frame in &frames[..count] {
             if budget.octets == 0 {
                 break;
             }
-            let octets = self.chunk.frame(self.at + filled);
+            let octets = chunk.frame(self.next.at + filled);
             let due = match frame.due {
-                Departure::AT_ONCE => now,
+                Departure::AT_ONCE => at_once,
                 due => self.clock.instant(Picos(due.0 + shift)),
             };
             batch.frame(filled, octets.len(), due).copy_from_slice(octets);
@@ -311,14 +448,16 @@ impl Replayer {
         if self.allowed != u64::MAX {
             self.allowed -= filled as u64;
         }
-        out.blocked.note(now, blocked, &mut out.counters);
-        (self.filled, self.out) = (self.at + filled, usize::from(port));
+        let is_due = frames[0].due == Departure::AT_ONCE || frames[0].due.0.saturating_add(shift) <= at.0;
+        out.blocked.note(now, blocked && is_due, &mut out.counters);
+        out.full = blocked;
+        (self.filled, self.out) = (self.next.at + filled, usize::from(port));
         filled > 0
     }
 
     fn send(&mut self, watch: &mut Watch) -> bool {
         let before = watch.now();
-        let wanted = self.filled - self.at;
+        let wanted = self.hand();
         let out = &mut self.outs[self.out];
         match out.queue.send(wanted) {
             Ok(sent) => {
@@ -326,45 +465,138 @@ impl Replayer {
                 out.counters.sending = out.counters.sending + after.saturating_sub(before);
                 out.blocked.note(before, sent < wanted, &mut out.counters);
                 out.counters.retried += (wanted - sent) as u64;
-                out.credit(&self.chunk, self.at..self.at + sent, (before, after), self.clock, self.shift.0);
-                self.at += sent;
+                let frames = self.next.at..self.next.at + sent;
+                let chunk = &mut self.chunks[(self.next.chunk - self.first) as usize];
+                let later = out.ahead.0 > 0;
+                let progress = if later { Progress::UnderWay } else { Progress::Left };
+                chunk.departures[frames.clone()].iter_mut().for_each(|frame| frame.progress = progress);
+                if !later {
+                    out.credit(chunk, frames, (before, after), self.clock, self.shift.0);
+                } else {
+                    if out.under_way == 0 {
+                        out.oldest = self.next;
+                    }
+                    out.under_way += sent;
+                }
+                self.next.at += sent;
                 sent > 0
             }
             Err(SendError::Frame(reason)) => {
                 out.counters.errors += 1;
                 *out.counters.not_sent.entry(reason).or_default() += 1;
-                self.chunk.departures[self.at].failed = true;
-                self.at += 1;
+                let at = self.next.at;
+                self.chunk_mut().departures[at].progress = Progress::Failed;
+                self.next.at += 1;
                 true
             }
             Err(SendError::Port(error)) => {
-                out.counters.error = Some(error.to_string());
-                self.drop_hand("port_lost");
-                self.done = true;
+                self.lose(self.out, &error);
                 false
+            }
+        }
+    }
+
+    /// What has become of frames that ports have; whether any has left.
+    fn ask(&mut self) -> bool {
+        let mut moved = false;
+        for i in 0..self.outs.len() {
+            while self.outs[i].tells_later() {
+                match self.outs[i].hear(i, &mut self.chunks, self.first, self.clock, self.shift.0) {
+                    Ok(0) => break,
+                    Ok(_) => moved = true,
+                    Err(error) => {
+                        self.lose(i, &error);
+                        break;
+                    }
+                }
+            }
+        }
+        moved
+    }
+
+    /// Port `i` is of no further use.
+    fn lose(&mut self, i: usize, error: &io::Error) {
+        // What was not due yet was not lost.
+        self.stop();
+        self.outs[i].counters.error.get_or_insert(error.to_string());
+        self.drop_hand("port_lost");
+        let out = &mut self.outs[i];
+        let all = self.chunks.iter_mut().flat_map(|chunk| &mut chunk.departures);
+        let had = all.filter(|frame| usize::from(frame.port) == i && frame.progress == Progress::UnderWay);
+        let lost = had.map(|frame| frame.progress = Progress::Failed).count();
+        if lost > 0 {
+            *out.counters.not_sent.entry("port_lost").or_default() += lost as u64;
+        }
+        out.under_way = 0;
+        self.done = true;
+    }
+
+    /// Frames that are not about to leave are waiting again.
+    fn take_back(&mut self, budget: &mut Budget) {
+        for i in 0..self.outs.len() {
+            if !self.outs[i].tells_later() {
+                continue;
+            }
+            let mut refund = |frame: &Departure| {
+                // What is without end stays so.
+                budget.packets = budget.packets.saturating_add(1);
+                budget.octets = budget.octets.saturating_add(u64::from(frame.len + FCS_LEN));
+                self.allowed = self.allowed.saturating_add(1);
+            };
+            if self.out == i {
+                let chunk = &self.chunks[(self.next.chunk - self.first) as usize];
+                chunk.departures[self.next.at..self.filled.max(self.next.at)].iter().for_each(&mut refund);
+                self.filled = self.next.at;
+            }
+            let mut left = self.outs[i].queue.take_back();
+            self.outs[i].under_way -= left;
+            for (chunk, frames) in self.chunks.iter_mut().enumerate().rev() {
+                for (at, frame) in frames.departures.iter_mut().enumerate().rev() {
+                    if left == 0 {
+                        break;
+                    }
+                    if usize::from(frame.port) == i && frame.progress == Progress::UnderWay {
+                        frame.progress = Progress::Waiting;
+                        refund(frame);
+                        self.next = self.next.min(Place { chunk: self.first + chunk as u64, at });
+                        self.filled = 0;
+                        left -= 1;
+                    }
+                }
             }
         }
     }
 
     /// What is at hand does not leave.
     fn drop_hand(&mut self, reason: &'static str) {
-        let waiting = self.at..self.filled.max(self.at);
+        let waiting = self.next.at..self.filled.max(self.next.at);
         if !waiting.is_empty() {
             let counters = &mut self.outs[self.out].counters;
             *counters.not_sent.entry(reason).or_default() += waiting.len() as u64;
-            self.chunk.departures[waiting.clone()].iter_mut().for_each(|frame| frame.failed = true);
+            let frames = &mut self.chunk_mut().departures[waiting.clone()];
+            frames.iter_mut().for_each(|frame| frame.progress = Progress::Failed);
         }
-        self.at = waiting.end;
+        self.next.at = waiting.end;
+    }
+
+    /// Nothing more is sent: what a port has and is not about to send stays here.
+    pub fn stop(&mut self) {
+        self.take_back(&mut Budget { packets: u64::MAX, octets: u64::MAX, end: Picos(0) });
     }
 
     /// All is sent: what is at hand gets one more chance, what was due and is not sent is counted, as far as it was read.
     pub fn settle(&mut self, now: Nanos, watch: &mut Watch, end: Picos) {
         let lost = |outs: &[Out]| outs.iter().any(|out| out.counters.error.is_some());
-        while self.at < self.filled && !lost(&self.outs) && self.send(watch) {}
+        if !lost(&self.outs) {
+            self.stop();
+        }
+        while self.hand() > 0 && !lost(&self.outs) && self.send(watch) {}
         self.drop_hand("port_full");
         let until = if self.clock == Clock::Virtual { Picos(0) } else { self.clock.since_start(now).min(end) };
+        let chunks = self.chunks.iter().skip((self.next.chunk - self.first) as usize);
+        let rest = chunks.flat_map(|chunk| &chunk.departures).filter(|frame| frame.progress == Progress::Waiting);
         let late = |frame: &&Departure| frame.due != Departure::AT_ONCE && self.due(frame) < until;
-        let late: Vec<u8> = self.chunk.departures[self.at..].iter().take_while(late).map(|frame| frame.port).collect();
+        let late: Vec<u8> = rest.take_while(late).map(|frame| frame.port).collect();
         // A run that is stopped from outside may leave one frame that was due just then.
         if late.len() > usize::from(!self.overdue) {
             for port in late {
@@ -376,15 +608,17 @@ impl Replayer {
 
     /// The end of the run: what was sent is to be out, and the reader comes home.
     pub fn close(&mut self) {
-        for out in &mut self.outs {
-            if let Err(error) = out.queue.finish() {
-                out.counters.error.get_or_insert(error.to_string());
+        for i in 0..self.outs.len() {
+            if let Err(error) = self.outs[i].queue.finish() {
+                self.ask();
+                self.lose(i, &error);
             }
         }
+        self.ask();
         if let Some(Feed { full, empty, reader, .. }) = self.feed.take() {
-            let mut last = std::mem::take(&mut self.chunk);
-            last.done = self.at;
-            let _ = empty.send(last);
+            for chunk in std::mem::take(&mut self.chunks) {
+                let _ = empty.send(chunk);
+            }
             drop((full, empty));
             self.source = reader.join().ok();
             if self.source.is_none() {
@@ -401,6 +635,64 @@ impl Replayer {
 }
 
 impl Out {
+    /// The port takes frames ahead of their time, and is not lost.
+    fn tells_later(&self) -> bool {
+        self.ahead.0 > 0 && self.counters.error.is_none()
+    }
+
+    /// What has become of some of the frames that port `i` has: how many those are.
+    fn hear(
+        &mut self,
+        i: usize,
+        chunks: &mut VecDeque<Chunk>,
+        first: u64,
+        clock: Clock,
+        shift: u64,
+    ) -> io::Result<usize> {
+        let Self { queue, counters, under_way, oldest, .. } = self;
+        let fates = queue.fates()?;
+        let mut errors = [0; BATCH];
+        let mut late = 0;
+        for fate in fates {
+            let chunk = loop {
+                let chunk = &mut chunks[(oldest.chunk - first) as usize];
+                let frames = &chunk.departures[oldest.at..];
+                let is_it = |f: &Departure| usize::from(f.port) == i && f.progress == Progress::UnderWay;
+                if let Some(skipped) = frames.iter().position(is_it) {
+                    oldest.at += skipped;
+                    break chunk;
+                }
+                *oldest = Place { chunk: oldest.chunk + 1, at: 0 };
+            };
+            let frame = &mut chunk.departures[oldest.at];
+            match *fate {
+                Fate::Left(at) => {
+                    frame.progress = Progress::Left;
+                    counters.packets += 1;
+                    counters.octets += u64::from(frame.len + FCS_LEN);
+                    counters.last = at;
+                    if frame.due != Departure::AT_ONCE {
+                        let due = clock.instant(Picos(frame.due.0 + shift));
+                        errors[late] = at.saturating_sub(due).0;
+                        late += 1;
+                    }
+                    if let Some(print) = &mut counters.fingerprint {
+                        print.merge(fingerprint(chunk.frame(oldest.at), Cut::WHOLE));
+                    }
+                }
+                Fate::Lost(reason) => {
+                    frame.progress = Progress::Failed;
+                    counters.errors += 1;
+                    *counters.not_sent.entry(reason).or_default() += 1;
+                }
+            }
+            oldest.at += 1;
+            *under_way -= 1;
+        }
+        counters.departure_error.record_all(&errors[..late]);
+        Ok(fates.len())
+    }
+
     /// The port has taken these frames of `chunk`, between the two instants.
     #[inline]
     fn credit(

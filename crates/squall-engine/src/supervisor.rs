@@ -26,7 +26,7 @@ use crate::{
     cut::Cutter,
     flows::{Flows, Player},
     generate::Driver,
-    replay::{Feed, Replayed, Replayer},
+    replay::{Feed, Queue, Replayed, Replayer},
     transmit::{Budget, Transmitter},
     worker::{Bell, Inflow, Letter, Receiving, Worker},
 };
@@ -245,8 +245,7 @@ struct Orders {
 #[derive(Default)]
 struct Queues {
     rx: Vec<(usize, u32, Box<dyn RxQueue>)>,
-    /// With the frames that the port takes at once.
-    tx: Vec<(usize, Box<dyn TxQueue>, usize)>,
+    tx: Vec<Queue>,
     generators: Vec<Driver>,
     /// Of ports that flows are played on.
     facts: Vec<(usize, PortFacts)>,
@@ -261,7 +260,7 @@ impl Queues {
             queues.rx.push((port, queue, rx));
         }
         for &(port, queue) in &worker.tx {
-            if ports[port].generates() {
+            if ports[port].generates() && !plan.replay.contains(&port) {
                 let driver = Driver::open(plan, index, port, queue, ports[port].as_mut());
                 queues.generators.extend(driver.map_err(|error| port_error(plan, port, error))?);
                 continue;
@@ -272,7 +271,8 @@ impl Queues {
                 0 => tx,
                 longest => Box::new(Cutter::new(tx, longest.max(longest_frame))),
             };
-            queues.tx.push((port, tx, ports[port].facts().batch));
+            let facts = ports[port].facts();
+            queues.tx.push(Queue { port, queue: tx, limit: facts.batch, ahead: facts.ahead });
             if plan.flows.contains(&port) {
                 queues.facts.push((port, ports[port].facts().clone()));
             }
@@ -288,8 +288,8 @@ impl Orders {
         let player = settings.flows.as_ref().map(|flows| {
             let mut player = Player::new(clock, flows);
             for (port, facts) in &queues.facts {
-                let at = tx.iter().position(|queue| queue.0 == *port).expect("its queue was opened with its facts");
-                let (_, queue, _) = tx.remove(at);
+                let at = tx.iter().position(|queue| queue.port == *port).expect("its queue was opened with its facts");
+                let queue = tx.remove(at).queue;
                 let ours = rx.extract_if(.., |queue| queue.0 == *port).map(|(_, _, queue)| queue).collect();
                 let serving = |worker: &&squall_plan::PlanWorker| worker.tx.iter().any(|tx| tx.0 == *port);
                 let workers = plan.workers.iter().filter(serving).count() as u32;
@@ -300,11 +300,11 @@ impl Orders {
         });
         let replay = feed.map(|feed| {
             // In the order of the replay's ports.
-            let of_replay = |port: &usize| tx.iter().position(|queue| queue.0 == *port).map(|at| tx.remove(at));
+            let of_replay = |port: &usize| tx.iter().position(|queue| queue.port == *port).map(|at| tx.remove(at));
             let of_replay: Vec<_> = plan.replay.iter().filter_map(of_replay).collect();
             Replayer::new(of_replay, clock, feed, settings.fingerprint)
         });
-        for (port, queue, limit) in tx {
+        for Queue { port, queue, limit, .. } in tx {
             let mut transmitter = Transmitter::new(port, queue, clock, limit, settings.fingerprint);
             transmitter.load(
                 (0..plan.streams.len())
@@ -596,7 +596,8 @@ impl Running {
     /// [`EngineError::FixedEnd`].
     pub fn limit(&mut self, stop: Stop) -> Result<(), EngineError> {
         let old = self.plan.stop;
-        if let Some(port) = (0..self.ports.len()).find(|&port| self.ports[port].generates()) {
+        let generates = |&port: &usize| self.ports[port].generates() && !self.plan.replay.contains(&port);
+        if let Some(port) = (0..self.ports.len()).find(generates) {
             return Err(EngineError::FixedEnd(self.plan.ports[port].name.clone()));
         }
         let senders = self.plan.workers.iter().filter(|w| !w.tx.is_empty()).count();

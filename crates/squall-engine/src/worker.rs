@@ -455,7 +455,13 @@ impl Worker {
         if self.clock == Clock::Virtual && open {
             return std::thread::yield_now();
         }
-        rest(now, wake, longest, if next.is_some() { SPIN } else { SLEEP_MARGIN });
+        let margin = match next {
+            // A port waits itself.
+            Some(_) if self.replay.as_ref().is_some_and(Replayer::is_patient) => Nanos::ZERO,
+            Some(_) => SPIN,
+            None => SLEEP_MARGIN,
+        };
+        rest(now, wake, longest, margin);
     }
 
     /// Whether the last wait for frames ended long ago and the next may be long, or it was long itself: a queue that tells
@@ -515,9 +521,10 @@ impl Worker {
         };
         self.generators.iter_mut().for_each(|g| g.obey(&control, at));
         match (&mut self.replay, &control) {
-            (Some(replay), Control::Pause(None)) => replay.pause(at),
+            (Some(replay), Control::Pause(None)) => replay.pause(at, &mut self.budget),
             (Some(replay), Control::Resume(None)) => replay.resume(at),
             (Some(replay), Control::Step(frames)) => replay.step(*frames),
+            (Some(replay), Control::Stop) => replay.stop(),
             _ => {}
         }
         if let (Some(player), Control::Stop) = (&mut self.player, &control) {

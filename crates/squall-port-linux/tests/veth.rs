@@ -99,6 +99,14 @@ const TESTS: &[(&str, Test)] = &[
         af_xdp::the_driver_stamps_departures_and_may_be_asked_to_launch,
     ),
     ("xdp_live_conforms", xdp_live::xdp_live_conforms),
+    (
+        "frames_leave_when_they_are_due_and_can_be_taken_back",
+        xdp_live::frames_leave_when_they_are_due_and_can_be_taken_back,
+    ),
+    (
+        "a_peer_that_does_not_poll_and_a_link_that_goes_down_are_told",
+        xdp_live::a_peer_that_does_not_poll_and_a_link_that_goes_down_are_told,
+    ),
 ];
 
 /// Tells a test who runs it.

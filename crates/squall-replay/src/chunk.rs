@@ -12,8 +12,6 @@ pub struct Chunk {
     pub departures: Vec<Departure>,
     /// From which frame on addresses have changed so often.
     pub changes: Vec<(usize, u64)>,
-    /// So many of them have been dealt with, when a chunk comes back.
-    pub done: usize,
 }
 
 /// A frame of a chunk.
@@ -32,8 +30,20 @@ pub struct Departure {
     pub port: u8,
     /// It has lost its end: the port takes no such long frame.
     pub truncated: bool,
+    pub progress: Progress,
+}
+
+/// How far a frame has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Progress {
+    /// No port has it.
+    #[default]
+    Waiting,
+    /// A port has it, and will tell what becomes of it.
+    UnderWay,
+    Left,
     /// It was dealt with, and has not left.
-    pub failed: bool,
+    Failed,
 }
 
 impl Departure {
@@ -51,7 +61,6 @@ impl Chunk {
         self.octets.clear();
         self.departures.clear();
         self.changes.clear();
-        self.done = 0;
     }
 
     /// Whether another frame had better go into the next one.

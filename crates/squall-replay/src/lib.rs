@@ -14,7 +14,7 @@ mod timing;
 pub mod unique;
 
 pub use cache::{Cache, CacheError};
-pub use chunk::{Chunk, Departure};
+pub use chunk::{Chunk, Departure, Progress};
 pub use source::{Input, Open, Replay, ReplayError, Sent, Source, SplitBy, Tally, TooLong};
 pub use split::{Side, Split, SplitError, Splitter};
 pub use squall_edit::{Edits, Numbers, ValueError};

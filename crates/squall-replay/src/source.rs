@@ -14,7 +14,7 @@ use squall_pcap::{CaptureError, CaptureReader};
 use squall_units::Picos;
 
 use crate::{
-    Cache, Chunk, Departure, Schedule, Side, Split, SplitError, Splitter, Stats, Timing, Unique,
+    Cache, Chunk, Departure, Progress, Schedule, Side, Split, SplitError, Splitter, Stats, Timing, Unique,
     split::{Auto, AutoMode, By},
     stats::{self, FlowId, Summary},
 };
@@ -311,13 +311,16 @@ impl Source {
     /// Takes note of what has become of the frames of a chunk that comes back.
     pub fn observe(&mut self, chunk: &Chunk) {
         let mut changes = chunk.changes.iter().peekable();
-        for (i, frame) in chunk.departures[..chunk.done].iter().enumerate() {
-            while let (Some((_, change)), Some(stats)) = (changes.next_if(|(first, _)| *first == i), &mut self.stats) {
+        for (i, frame) in chunk.departures.iter().enumerate() {
+            if matches!(frame.progress, Progress::Waiting | Progress::UnderWay) {
+                continue;
+            }
+            while let (Some((_, change)), Some(stats)) = (changes.next_if(|(first, _)| *first <= i), &mut self.stats) {
                 stats.addresses_change(*change);
             }
             let sent = &mut self.sent[usize::from(frame.port)];
             sent.attempted += 1;
-            if frame.failed {
+            if frame.progress == Progress::Failed {
                 sent.failed += 1;
                 continue;
             }
@@ -528,7 +531,7 @@ impl Departing {
                 flow,
                 port: mark.port(),
                 truncated: mark.truncated(),
-                failed: false,
+                progress: Progress::Waiting,
             });
             offset += len;
             self.given += 1;

@@ -23,9 +23,9 @@ pub const SEEN: usize = 17;
 pub const GONE: usize = 18;
 /// What cannot be, as [`TAIL`] plus 1.
 pub const BROKEN: usize = 19;
-/// Frames that the driver had no room for, and that were offered again.
-pub const RETRIED: usize = 20;
-/// Since when it has none, nanoseconds; 0: it has.
+/// Not 0: frames are under way and are to leave before others are taken.
+const LEAVING: usize = 20;
+/// Since when the driver has no room, nanoseconds; 0: it has.
 const FULL_SINCE: usize = 21;
 /// The last reading of the clock.
 const NOW: usize = 22;
@@ -59,8 +59,8 @@ pub const SHORTEST: u32 = 14;
 const NEAR: i32 = 20_000;
 const PART: i32 = 10_000;
 /// No wait is longer while frames are under way: they leave when the kernel has run the program as often as it hands
-/// frames over at once.
-const HELD: i32 = 3_000;
+/// frames over at once, which without a frame takes about as long.
+const HELD: i32 = 1_000;
 /// Looks at the clock in one wait, at most: far more than a part takes.
 const LOOKS: i32 = 10_000;
 /// Looks at the ring for a new frame: some microseconds.
@@ -152,11 +152,16 @@ impl Maps {
 fn write(a: &mut Asm, maps: Maps, layout: &Layout) {
     let (idle, broken, skip, have) = (a.label(), a.label(), a.label(), a.label());
     let (until, peek, go, free, fits) = (a.label(), a.label(), a.label(), a.label(), a.label());
+    let leave = a.label();
     a.mov(R6, R1).load_map_value(R8, maps.memory, 0);
     a.load(U64, R1, R8, word(ATTENTION)).jump_if(Cond::Eq, R1, 0, free).store(U64, R8, word(SEEN), R1).jump(idle);
-    a.bind(free).load(U64, R7, R8, word(TAIL)).load(U64, R1, R8, word(HEAD)).jump_if(Cond::Ne, R1, R7, have);
+    // The rest of the batch passes without frames.
+    let settled = a.label();
+    a.bind(free).load(U64, R1, R8, word(LEAVING)).jump_if(Cond::Eq, R1, 0, settled);
+    a.load(U64, R1, R8, word(UNDER_WAY.pending)).jump_if(Cond::Ne, R1, 0, idle).store(U64, R8, word(LEAVING), 0);
+    a.bind(settled).load(U64, R7, R8, word(TAIL)).load(U64, R1, R8, word(HEAD)).jump_if(Cond::Ne, R1, R7, have);
     // What is under way leaves only when the batch of runs is over.
-    a.load(U64, R1, R8, word(UNDER_WAY.pending)).jump_if(Cond::Ne, R1, 0, idle);
+    a.load(U64, R1, R8, word(UNDER_WAY.pending)).jump_if(Cond::Ne, R1, 0, leave);
     a.store(U64, R10, TARGET, R7);
     a.mov(R1, PEEKS).load_function(R2, peek).mov(R3, R10).add(R3, i32::from(TARGET)).mov(R4, 0).call(helper::LOOP);
     a.load(U64, R1, R8, word(HEAD)).jump_if(Cond::Eq, R1, R7, idle);
@@ -165,7 +170,7 @@ fn write(a: &mut Asm, maps: Maps, layout: &Layout) {
     a.load(U64, R1, R5, 0).jump_if(Cond::Ne, R1, WAITING as i32, skip);
     slot(a, maps, Layout::description(0), DESCRIPTION);
     a.load(U64, R1, R5, 0).store(U64, R10, LEN, R1).load(U64, R3, R5, 8).store(U64, R10, DUE, R3);
-    wait(a, idle, until, go);
+    wait(a, (idle, leave), until, go);
 
     a.bind(go).load(U64, R4, R10, LEN).jump_if(Cond::Lt, R4, SHORTEST as i32, broken);
     a.jump_if(Cond::Gt, R4, layout.longest as i32, broken);
@@ -183,6 +188,7 @@ fn write(a: &mut Asm, maps: Maps, layout: &Layout) {
     a.store(U64, R8, word(TAIL), R7).store(U64, R8, word(GONE), 1).jump(idle);
 
     a.bind(skip).add(R7, 1).store(U64, R8, word(TAIL), R7).jump(idle);
+    a.bind(leave).store(U64, R8, word(LEAVING), 1).jump(idle);
     a.bind(broken).add(R7, 1).store(U64, R8, word(BROKEN), R7);
     a.bind(idle).mov(R0, xdp_action::DROP).exit();
 
@@ -202,15 +208,16 @@ fn write(a: &mut Asm, maps: Maps, layout: &Layout) {
     a.mov(R0, 1).bind(waiting).exit();
 }
 
-/// Goes to `go` when the instant R3 (at [`DUE`], too) is there, to `idle` if that is not for long.
-fn wait(a: &mut Asm, idle: Label, until: Label, go: Label) {
+/// Goes to `go` when the instant R3 (at [`DUE`], too) is there, to `idle` if it is not for long, to `leave` if what is under
+/// way has to leave before.
+fn wait(a: &mut Asm, (idle, leave): (Label, Label), until: Label, go: Label) {
     let (alone, near) = (a.label(), a.label());
     // What was due when the clock was read last is due now.
     a.load(U64, R1, R8, word(NOW)).jump_if(Cond::Le, R3, R1, go);
     a.call(helper::KTIME_GET_NS).store(U64, R8, word(NOW), R0);
     a.load(U64, R3, R10, DUE).jump_if(Cond::Le, R3, R0, go);
     a.load(U64, R1, R8, word(UNDER_WAY.pending)).jump_if(Cond::Eq, R1, 0, alone);
-    a.mov(R4, R0).add(R4, HELD).jump_if(Cond::Lt, R4, R3, idle);
+    a.mov(R4, R0).add(R4, HELD).jump_if(Cond::Lt, R4, R3, leave);
     a.bind(alone).mov(R4, R0).add(R4, NEAR).jump_if(Cond::Ge, R4, R3, near);
     a.mov(R3, R0).add(R3, PART);
     a.bind(near).store(U64, R10, TARGET, R3).store(U64, R10, WAITED, R0);
@@ -250,6 +257,197 @@ fn credit(a: &mut Asm, maps: Maps) {
     a.store(U64, R8, word(TAIL), R4).jump(out);
     a.bind(first).store(U64, R8, word(FULL_SINCE), R0);
     a.bind(again).store(U64, R8, word(TAIL), R4);
-    a.load(U64, R1, R8, word(RETRIED)).add(R1, 1).store(U64, R8, word(RETRIED), R1);
     a.bind(out).mov(R0, 0);
+}
+
+#[cfg(test)]
+mod tests {
+    use squall_bpf::interpret::Machine;
+
+    use super::*;
+
+    const LONGEST: u32 = 1518;
+    const REDIRECT: u64 = xdp_action::REDIRECT as u64;
+    const DROP: u64 = xdp_action::DROP as u64;
+
+    /// The program and its witnesses with one memory, as a kernel has them.
+    struct Kernel<'a> {
+        program: Machine<'a>,
+        driver: Machine<'a>,
+        redirect: Machine<'a>,
+        layout: Layout,
+    }
+
+    impl Kernel<'_> {
+        fn word(&mut self, index: usize) -> u64 {
+            u64::from_ne_bytes(self.program.maps[MEMORY][8 * index..][..8].try_into().unwrap())
+        }
+
+        fn set(&mut self, index: usize, value: u64) {
+            self.program.maps[MEMORY][8 * index..][..8].copy_from_slice(&value.to_ne_bytes());
+        }
+
+        /// Puts a frame into the ring.
+        fn put(&mut self, len: usize, due: u64) {
+            let head = self.word(HEAD);
+            let slot = head as usize % SLOTS;
+            let at = self.layout.frame(slot);
+            self.program.maps[MEMORY][at..at + len].copy_from_slice(&content(head, len));
+            self.set(Layout::description(slot), len as u64);
+            self.set(Layout::description(slot) + 1, due);
+            self.set(HEAD, head + 1);
+        }
+
+        /// One run over a page, which comes back as it was left.
+        fn run(&mut self, page: &mut Vec<u8>) -> u64 {
+            self.program.run_xdp(page).unwrap()
+        }
+
+        /// The driver has taken `sent` of what is under way, and had no room for `drops`.
+        fn hand_over(&mut self, sent: u64, drops: u64, now: u64) {
+            self.driver.maps.clone_from(&self.program.maps);
+            self.driver.now = now;
+            self.driver.run_tracepoint(&[0, 0, sent, drops, 0]).unwrap();
+            self.program.maps.clone_from(&self.driver.maps);
+        }
+
+        fn refuse(&mut self, error: i32) {
+            self.redirect.maps.clone_from(&self.program.maps);
+            self.redirect.run_tracepoint(&[0, 0, 0, error as u32 as u64]).unwrap();
+            self.program.maps.clone_from(&self.redirect.maps);
+        }
+
+        fn results(&mut self, n: usize) -> Vec<u64> {
+            (0..n).map(|i| self.word(RESULTS + i)).collect()
+        }
+    }
+
+    fn content(number: u64, len: usize) -> Vec<u8> {
+        (0..len).map(|i| (number as usize * 7 + i * 3) as u8).collect()
+    }
+
+    fn with_kernel(test: impl FnOnce(&mut Kernel<'_>)) {
+        let layout = Layout::new(LONGEST);
+        let (program, witnesses) = objects(&layout);
+        let mut kernel = Kernel {
+            program: Machine::new(&program),
+            driver: Machine::new(&witnesses[0].1),
+            redirect: Machine::new(&witnesses[1].1),
+            layout,
+        };
+        (kernel.program.now, kernel.program.tick) = (1_000_000, 50);
+        test(&mut kernel);
+    }
+
+    #[test]
+    fn frames_leave_in_order_with_their_octets_whatever_the_page_held() {
+        with_kernel(|k| {
+            let lengths = [60, 1518, 14, 300, 61, 1514];
+            lengths.iter().for_each(|&len| k.put(len, 0));
+            let mut page = vec![0xff; LONGEST as usize];
+            for (number, &len) in lengths.iter().enumerate() {
+                assert_eq!(k.run(&mut page), REDIRECT);
+                assert_eq!(page, content(number as u64, len), "frame {number}");
+            }
+            assert_eq!((k.word(TAIL), k.word(UNDER_WAY.pending)), (6, 6));
+            assert_eq!(k.run(&mut page), DROP, "there are no more");
+            k.hand_over(6, 0, 7_000_000);
+            assert_eq!(k.results(7), [7_000_000, 7_000_000, 7_000_000, 7_000_000, 7_000_000, 7_000_000, WAITING]);
+            assert_eq!((k.word(UNDER_WAY.pending), k.word(BROKEN)), (0, 0));
+        });
+    }
+
+    #[test]
+    fn a_frame_waits_until_it_is_due_and_lets_those_before_it_leave() {
+        with_kernel(|k| {
+            let mut page = vec![0; 100];
+            k.put(60, 0);
+            k.put(60, 1_100_000);
+            assert_eq!(k.run(&mut page), REDIRECT);
+            for _ in 0..3 {
+                assert_eq!(k.run(&mut page), DROP, "the first is under way");
+            }
+            k.hand_over(1, 0, k.program.now);
+            let mut runs = 0;
+            while k.run(&mut page) == DROP {
+                runs += 1;
+                assert!(k.program.now < 1_100_000, "a wait has parts");
+            }
+            assert!((2..20).contains(&runs), "{runs} parts");
+            assert!((1_100_000..1_100_100).contains(&k.program.now), "{}", k.program.now);
+        });
+    }
+
+    #[test]
+    fn what_the_driver_has_no_room_for_is_offered_again_in_order() {
+        with_kernel(|k| {
+            let mut page = vec![0; 100];
+            (0..5).for_each(|_| k.put(60, 0));
+            (0..4).for_each(|_| assert_eq!(k.run(&mut page), REDIRECT));
+            k.hand_over(1, 3, 2_000_000);
+            assert_eq!((k.word(TAIL), k.word(UNDER_WAY.pending)), (1, 0));
+            for number in 1..5 {
+                assert_eq!(k.run(&mut page), REDIRECT);
+                assert_eq!(page, content(number, 60));
+            }
+            k.hand_over(0, 4, 2_000_100);
+            // Not for ever: the first of them is given up, and the others have their time.
+            (0..4).for_each(|_| assert_eq!(k.run(&mut page), REDIRECT));
+            k.hand_over(0, 4, 2_000_000 + PATIENCE as u64);
+            assert_eq!((k.results(5), k.word(TAIL)), (vec![2_000_000, DROPPED, WAITING, WAITING, WAITING], 2));
+            (0..3).for_each(|_| assert_eq!(k.run(&mut page), REDIRECT));
+            k.hand_over(3, 0, 20_000_000);
+            assert_eq!(k.results(5), [2_000_000, DROPPED, 20_000_000, 20_000_000, 20_000_000]);
+        });
+    }
+
+    #[test]
+    fn a_frame_that_is_refused_is_told_alone_and_not_offered_again() {
+        with_kernel(|k| {
+            let mut page = vec![0; 100];
+            (0..3).for_each(|_| k.put(60, 0));
+            assert_eq!(k.run(&mut page), REDIRECT);
+            assert_eq!(k.run(&mut page), REDIRECT);
+            k.refuse(-90);
+            assert_eq!(k.run(&mut page), REDIRECT);
+            // The driver sees the first and the third, and has no room.
+            k.hand_over(0, 2, 2_000_000);
+            assert_eq!((k.results(3), k.word(TAIL)), (vec![WAITING, REFUSED, WAITING], 0));
+            let runs: Vec<u64> = (0..3).map(|_| k.run(&mut page)).collect();
+            assert_eq!(runs, [REDIRECT, DROP, REDIRECT], "one was told of before");
+            k.hand_over(2, 0, 3_000_000);
+            assert_eq!(k.results(3), [3_000_000, REFUSED, 3_000_000]);
+            assert_eq!(k.word(UNDER_WAY.redirect_error) as i32, -90);
+        });
+    }
+
+    #[test]
+    fn attention_is_seen_and_without_an_interface_nothing_is_taken() {
+        with_kernel(|k| {
+            let mut page = vec![0; 100];
+            k.put(60, 0);
+            k.set(ATTENTION, 7);
+            assert_eq!((k.run(&mut page), k.word(SEEN), k.word(TAIL)), (DROP, 7, 0));
+            k.set(ATTENTION, 0);
+            k.program.redirect = xdp_action::DROP;
+            assert_eq!((k.run(&mut page), k.word(GONE), k.word(TAIL)), (DROP, 1, 0));
+            assert_eq!((k.word(UNDER_WAY.pending), k.word(UNDER_WAY.generated)), (0, 0));
+        });
+    }
+
+    #[test]
+    fn the_ring_wraps() {
+        with_kernel(|k| {
+            let mut page = vec![0; 100];
+            for number in 0..2 * SLOTS as u64 + 3 {
+                k.put(60 + number as usize % 50, 0);
+                assert_eq!(k.run(&mut page), REDIRECT);
+                assert_eq!(page, content(number, 60 + number as usize % 50));
+                k.hand_over(1, 0, number + 10);
+                let slot = number as usize % SLOTS;
+                assert_eq!(k.word(RESULTS + slot), number + 10);
+                k.set(RESULTS + slot, WAITING);
+            }
+        });
+    }
 }

@@ -1,8 +1,15 @@
 //! xdp_live's transmit queue over a veth pair, whose other end receives by af_xdp: its program makes the peer poll.
 
-use squall_port::conformance::{Bench, check};
+use std::{ops::Range, process::Command, time::Duration};
 
-use crate::{Outcome, Skipped, enter, port};
+use squall_port::{
+    Fate, TxQueue,
+    conformance::{Bench, check},
+    monotonic,
+};
+use squall_units::Nanos;
+
+use crate::{Outcome, Skipped, enter, port, receive};
 
 /// Room for the most frames that are sent before anybody looks.
 const RECEIVER: &str = "af_xdp:veth-b,take=all,ring=32768";
@@ -18,5 +25,95 @@ pub fn xdp_live_conforms() -> Outcome {
     need_programs()?;
     let open = &mut || Ok((port("xdp_live:veth-a")?, Some(port(RECEIVER)?)));
     check(Bench { open, stored: false });
+    Ok(())
+}
+
+/// Puts frames `numbers` into the ring, each due at its instant by `due`.
+fn put(tx: &mut dyn TxQueue, numbers: Range<u32>, due: impl Fn(u32) -> Nanos) {
+    let mut next = numbers.start;
+    while next < numbers.end {
+        let mut batch = tx.lend((numbers.end - next) as usize);
+        let n = batch.len();
+        assert!(n > 0, "there is room");
+        for i in 0..n {
+            let number = next + i as u32;
+            let frame = batch.frame(i, 60, due(number));
+            frame.fill(0);
+            frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
+            frame[56..60].copy_from_slice(&number.to_be_bytes());
+        }
+        assert_eq!(tx.send(n).expect("good frames are sent"), n);
+        next += n as u32;
+    }
+}
+
+/// When the next `n` frames left.
+fn left(tx: &mut dyn TxQueue, n: usize) -> Vec<Nanos> {
+    let patience = monotonic() + Nanos(5_000_000_000);
+    let mut all = Vec::new();
+    while all.len() < n && monotonic() < patience {
+        for fate in tx.fates().expect("the port is there") {
+            let Fate::Left(at) = *fate else { panic!("{fate:?}") };
+            all.push(at);
+        }
+    }
+    assert_eq!(all.len(), n);
+    all
+}
+
+pub fn frames_leave_when_they_are_due_and_can_be_taken_back() -> Outcome {
+    enter()?;
+    need_programs()?;
+    let (mut a, mut b) = (port("xdp_live:veth-a")?, port(RECEIVER)?);
+    let (mut tx, mut rx) = (a.open_tx(0, 60)?, b.open_rx(0)?);
+    let begin = monotonic() + Nanos(5_000_000);
+    let soon = |number: u32| begin + Nanos(1_000_000 * u64::from(number));
+    put(&mut *tx, 0..10, soon);
+    put(&mut *tx, 10..40, |_| begin + Nanos(3_600_000_000_000));
+    let times = left(&mut *tx, 10);
+    assert!((0..10).all(|i| times[i as usize] >= soon(i)), "none leaves before its time");
+    assert_eq!(tx.take_back(), 30, "what is not due is taken back");
+    assert_eq!(tx.take_back(), 0);
+    // Long enough that the program is left and entered again.
+    let until = monotonic() + Nanos(200_000_000);
+    while monotonic() < until {
+        assert_eq!(tx.fates()?, []);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    put(&mut *tx, 10..20, |_| Nanos::ZERO);
+    tx.finish()?;
+    left(&mut *tx, 10);
+    assert!(receive(&mut *rx)?.into_iter().eq(0..20), "what was taken back has not left");
+    assert_eq!(a.interface_counters().map(|c| c.tx_packets), Some(20));
+    Ok(())
+}
+
+pub fn a_peer_that_does_not_poll_and_a_link_that_goes_down_are_told() -> Outcome {
+    enter()?;
+    need_programs()?;
+    let mut a = port("xdp_live:veth-a")?;
+    let trouble = |tx: &mut dyn TxQueue| {
+        put(tx, 0..1, |_| Nanos::ZERO);
+        let patience = monotonic() + Nanos(5_000_000_000);
+        loop {
+            assert!(monotonic() < patience, "the trouble is told");
+            // The interface may refuse a frame before it is known that it will refuse all.
+            if let Err(error) = tx.fates() {
+                return error.to_string();
+            }
+        }
+    };
+    let mut tx = a.open_tx(0, 60)?;
+    let told = trouble(&mut *tx);
+    assert!(told.contains("veth-a takes no frames from XDP"), "{told}");
+    drop(tx);
+    let _rx = port(RECEIVER)?.open_rx(0)?;
+    let mut tx = a.open_tx(0, 60)?;
+    put(&mut *tx, 0..1, |_| Nanos::ZERO);
+    left(&mut *tx, 1);
+    let down = Command::new("ip").args(["link", "set", "veth-a", "down"]).status()?;
+    assert!(down.success());
+    let told = trouble(&mut *tx);
+    assert!(told.contains("veth-a: the interface was taken down"), "{told}");
     Ok(())
 }
