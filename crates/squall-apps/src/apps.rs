@@ -54,8 +54,9 @@ const FAILED: u32 = PIECES;
 
 /// Octets that may wait for acknowledgement before another message is begun.
 const SEND_AHEAD: u32 = 1 << 20;
-/// Octets that came before an instruction waits for them, where they cannot merely be counted.
-const MOST_STASHED: usize = 256 << 10;
+/// Of octets that came before an instruction waits for them, where they cannot merely be counted: from so many on the peer
+/// is held back.
+const MANY_STASHED: usize = 64 << 10;
 
 /// Programs, and which of them serve whom. `O` is told what happens.
 ///
@@ -98,6 +99,10 @@ pub trait FlowSocket {
     fn wake_at(&mut self, at: Nanos);
     /// Octets sent that the peer has not acknowledged.
     fn unacknowledged(&self) -> u32;
+    /// The peer is to wait once it has filled the window that it knows ...
+    fn pause(&mut self);
+    /// ... until now.
+    fn resume(&mut self);
 }
 
 impl<O: Observer> Apps<O> {
@@ -287,6 +292,12 @@ impl FlowSocket for Socket<'_, State> {
     fn unacknowledged(&self) -> u32 {
         self.unacknowledged()
     }
+    fn pause(&mut self) {
+        self.pause();
+    }
+    fn resume(&mut self) {
+        self.resume();
+    }
 }
 
 fn number_of(tuple: &Tuple) -> u32 {
@@ -425,8 +436,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
             None => self.run(octets),
             Some(mut early) => {
                 early.extend_from_slice(octets);
-                self.run(&early);
-                self.apps.keep_spare(early);
+                self.run_stashed(early);
             }
         }
     }
@@ -497,9 +507,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
             && !self.apps.stash.is_empty()
             && let Some(early) = self.apps.stash.remove(&self.socket.id())
         {
-            self.run(&early);
-            self.apps.keep_spare(early);
-            return;
+            return self.run_stashed(early);
         }
         if !self.is(STARTED) {
             return;
@@ -515,6 +523,17 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
         if !input.is_empty() {
             self.keep(input);
         }
+    }
+
+    /// What came early, and was taken out of the stash.
+    #[cold]
+    fn run_stashed(&mut self, early: Vec<u8>) {
+        let many = early.len() >= MANY_STASHED;
+        self.run(&early);
+        if many && self.apps.stash.get(&self.socket.id()).is_none_or(|kept| kept.len() < MANY_STASHED) {
+            self.socket.resume();
+        }
+        self.apps.keep_spare(early);
     }
 
     #[inline]
@@ -591,6 +610,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
             }
             Op::WaitPeerClose => {
                 *input = &[];
+                self.state.have = 0;
                 if !self.is(PEER_CLOSED) {
                     return Step::Waits;
                 }
@@ -867,9 +887,8 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
     /// What came too early waits until an instruction wants it.
     #[cold]
     fn keep(&mut self, octets: &[u8]) {
-        if octets.len() > MOST_STASHED {
-            self.fail(ProtocolError::UnexpectedData);
-            return;
+        if octets.len() >= MANY_STASHED {
+            self.socket.pause();
         }
         let mut kept = self.apps.spare.pop().unwrap_or_default();
         kept.extend_from_slice(octets);

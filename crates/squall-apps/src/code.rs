@@ -668,7 +668,7 @@ impl<'a> Compiler<'a> {
             start: 0,
             registers: self.deepest as u8,
             http,
-            counts: !http && !receives(|op| matches!(op, Op::RecvUntil { .. } | Op::WaitPeerClose)),
+            counts: !http && !receives(|op| matches!(op, Op::RecvUntil { .. })),
             packets,
             takes: !self.code.takes.is_empty(),
             keepalive: receives(|op| matches!(op, Op::Within { keepalive: true, .. })),

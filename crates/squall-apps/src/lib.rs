@@ -2,7 +2,7 @@
 //! them, and tells an [`Observer`] what happened.
 //!
 //! A [`Program`] is plain values: made by a [`ProgramBuilder`], from text ([`Instruction`] and [`Message`] are `FromStr` and
-//! `Display`), [built in](builtin), or from a capture. [`Apps::add`] checks it and turns it into operations that run without
+//! `Display`), [built in](builtin), or from a capture ([`import()`]). [`Apps::add`] checks it and turns it into operations that run without
 //! allocating; what belongs to one flow is a [`State`] of 24 octets. Nothing here knows a clock, a thread or a packet.
 //!
 //! ```
@@ -26,6 +26,7 @@ mod builder;
 pub mod builtin;
 mod code;
 mod http;
+mod import;
 mod message;
 mod model;
 mod observer;
@@ -33,6 +34,10 @@ mod text;
 
 pub use apps::{Apps, FlowSocket, Listener, ProgramId, State};
 pub use builder::ProgramBuilder;
+pub use import::{
+    ConversationReport, Delays, End, Hole, Holes, Import, ImportError, ImportOptions, Imported, LeftOut, SideReport,
+    import,
+};
 pub use message::{Alphabet, Mark, Message, MessageError, NumberForm, Part, Scope};
 pub use model::{
     Compare, Condition, Delay, Instruction, MessageRef, Mistake, Program, ProgramError, Role, Take, TakeForm, Times,

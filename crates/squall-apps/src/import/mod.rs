@@ -1,0 +1,432 @@
+//! Captures become programs: each conversation is what its client says and what its server says, with the pauses of each.
+//!
+//! Octets are put in order by their sequence numbers, so retransmissions, duplicates and packets out of order are gone; where the
+//! capture lacks some, that is told. What is kept of time is when each side spoke first of what it said.
+
+mod programs;
+mod reassembly;
+
+use std::{collections::HashMap, fmt, io::Read, net::IpAddr};
+
+use squall_measure::flow::{FlowKey, Fragment, Headers, Link, protocol};
+use squall_pcap::{CaptureError, CaptureReader, Packet};
+use squall_units::Nanos;
+
+use crate::{Program, Transport};
+use reassembly::Stream;
+
+/// How conversations become programs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ImportOptions {
+    pub delays: Delays,
+    /// Shorter pauses are left out: they are the network's and the machine's rather than the application's.
+    pub shortest_delay: Nanos,
+    pub holes: Holes,
+    /// Ends a wait that takes longer; `None`: a lost datagram keeps its flow waiting for ever.
+    pub udp_within: Option<Nanos>,
+    /// A silence of UDP between two conversations of the same addresses and ports.
+    pub udp_idle: Nanos,
+    /// Conversations that are kept at most.
+    pub most_conversations: usize,
+    /// Octets of memory at most, for what was said.
+    pub most_octets: u64,
+}
+
+impl Default for ImportOptions {
+    fn default() -> Self {
+        Self {
+            delays: Delays::Keep,
+            shortest_delay: Nanos(1_000_000),
+            holes: Holes::Cut,
+            udp_within: Some(Nanos(5_000_000_000)),
+            udp_idle: Nanos(60_000_000_000),
+            most_conversations: 100_000,
+            most_octets: 1 << 30,
+        }
+    }
+}
+
+/// What becomes of pauses.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Delays {
+    Keep,
+    /// Multiplied by this, 0 or more.
+    Scale(f64),
+    Drop,
+}
+
+/// What becomes of octets that the capture lacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holes {
+    /// The conversation ends where the first is.
+    Cut,
+    /// Zeros stand for them.
+    Zeros,
+}
+
+/// A conversation of a capture.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Imported {
+    pub client: Program,
+    pub server: Program,
+    /// Address and port, as captured.
+    pub client_end: (IpAddr, u16),
+    pub server_end: (IpAddr, u16),
+    pub report: ConversationReport,
+}
+
+/// What a conversation was in the capture.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ConversationReport {
+    /// Since 1970-01-01 UTC, of its first packet.
+    pub begin_ns: u64,
+    pub duration: Nanos,
+    pub of_client: SideReport,
+    pub of_server: SideReport,
+    /// The capture has the handshake: it says who began.
+    pub handshake: bool,
+    pub end: End,
+    /// Where octets are missing, in the order of the programs.
+    pub holes: Vec<Hole>,
+    /// Octets that were left out since they stand behind a hole ([`Holes::Cut`]).
+    pub cut: u64,
+}
+
+/// What one side sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SideReport {
+    pub packets: u64,
+    /// Of application data, each once, without what is missing.
+    pub octets: u64,
+    /// Of application data that came again.
+    pub again: u64,
+    /// Of those, octets that said something else than the first time; the first counts.
+    pub conflicting: u64,
+    /// Segments of which something was new, behind others that follow them in the stream.
+    pub out_of_order: u64,
+    /// Datagrams without octets, which programs leave out.
+    pub empty: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum End {
+    /// Both sides closed, or the one that did was the last to be seen.
+    Closed,
+    Reset,
+    /// The capture ended before, or it is UDP.
+    #[default]
+    Open,
+}
+
+/// Octets that a capture lacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hole {
+    pub of_client: bool,
+    /// From the side's first octet.
+    pub offset: u64,
+    pub octets: u64,
+}
+
+/// What [`import`] found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Import {
+    /// In the order of their first packets.
+    pub conversations: Vec<Imported>,
+    pub packets: u64,
+    /// Packets that are in no conversation.
+    pub left_out: LeftOut,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Neither TCP nor UDP over IP.
+    pub other_protocols: u64,
+    /// Headers that are cut or contradict themselves.
+    pub damaged: u64,
+    pub fragments: u64,
+    /// To groups or to all: nobody can answer as a flow.
+    pub multicast: u64,
+    /// Of conversations in which nothing was said and no handshake seen.
+    pub silent: u64,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ImportError {
+    #[error(transparent)]
+    Capture(#[from] CaptureError),
+    #[error(
+        "packet {packet} begins a conversation more than the {most} that are kept; try a filter, or a higher limit of conversations"
+    )]
+    Conversations { packet: u64, most: usize },
+    #[error(
+        "at packet {packet} what was said needs more than {most} octets of memory; try a filter, or a higher limit of octets"
+    )]
+    Octets { packet: u64, most: u64 },
+}
+
+/// Reads a capture to its end and makes two programs of each conversation, of names that begin with `name`.
+///
+/// Who sends the SYN is the client; without one, who has the higher port if the other's is below 1024, else who is seen first.
+///
+/// # Errors
+/// Where the capture is damaged; or the packet at which a limit of `options` is reached.
+pub fn import<R: Read>(
+    capture: &mut CaptureReader<R>,
+    name: &str,
+    options: &ImportOptions,
+) -> Result<Import, ImportError> {
+    let mut importer = Importer {
+        options,
+        by_flow: HashMap::new(),
+        conversations: vec![],
+        octets: 0,
+        packets: 0,
+        left_out: LeftOut::default(),
+    };
+    loop {
+        let batch = capture.next_batch()?;
+        if batch.is_empty() {
+            break;
+        }
+        for packet in batch.iter() {
+            importer.packet(&packet)?;
+        }
+    }
+    Ok(importer.finish(name))
+}
+
+struct Importer<'a> {
+    options: &'a ImportOptions,
+    /// The last conversation of each pair of addresses and ports.
+    by_flow: HashMap<FlowKey, usize>,
+    conversations: Vec<Conversation>,
+    octets: u64,
+    packets: u64,
+    left_out: LeftOut,
+}
+
+/// As it is read.
+struct Conversation {
+    transport: Transport,
+    /// `streams[0]` is of who was seen first.
+    ends: [(IpAddr, u16); 2],
+    streams: [Stream; 2],
+    first_ns: u64,
+    last_ns: u64,
+    /// Who sent the SYN, if it or its answer was seen.
+    began: Option<usize>,
+    /// The instants of SYN, its answer, and what came then from the client.
+    handshake: [Option<u64>; 3],
+    reset: Option<(usize, u64, u64)>,
+}
+
+/// A conversation takes so much beside what was said, and a packet's part of it so much.
+const CONVERSATION: u64 = 512;
+const CHUNK: u64 = 64;
+
+mod flag {
+    pub const FIN: u8 = 1;
+    pub const SYN: u8 = 2;
+    pub const RST: u8 = 4;
+    pub const PSH: u8 = 8;
+    pub const ACK: u8 = 16;
+}
+
+impl Importer<'_> {
+    fn packet(&mut self, packet: &Packet<'_>) -> Result<(), ImportError> {
+        self.packets += 1;
+        let headers = Headers::parse(packet.data, Link::from(packet.link_type.0));
+        let transport = match headers.key.protocol {
+            protocol::TCP if headers.key.is_ip() => Transport::Tcp,
+            protocol::UDP if headers.key.is_ip() => Transport::Udp,
+            _ => {
+                self.left_out.other_protocols += 1;
+                return Ok(());
+            }
+        };
+        if headers.fragment != Fragment::Whole {
+            self.left_out.fragments += 1;
+            return Ok(());
+        }
+        let (Some(src), Some(dst)) = (headers.key.src_ip(), headers.key.dst_ip()) else { return Ok(()) };
+        if is_group(dst) || is_group(src) {
+            self.left_out.multicast += 1;
+            return Ok(());
+        }
+        let Some(segment) = Segment::of(packet, &headers, transport) else {
+            self.left_out.damaged += 1;
+            return Ok(());
+        };
+        let ends = [(src, headers.key.src_port), (dst, headers.key.dst_port)];
+        let index = self.conversation(headers.key.canonical().0, transport, ends, packet, &segment)?;
+        let conversation = &mut self.conversations[index];
+        let side = usize::from(conversation.ends[0] != ends[0]);
+        conversation.last_ns = conversation.last_ns.max(packet.time_ns);
+        let stored = conversation.take(side, packet, &segment);
+        self.octets += stored;
+        if self.octets > self.options.most_octets {
+            return Err(ImportError::Octets { packet: packet.number, most: self.options.most_octets });
+        }
+        Ok(())
+    }
+
+    /// The conversation that the packet belongs to, which it may begin.
+    fn conversation(
+        &mut self,
+        key: FlowKey,
+        transport: Transport,
+        ends: [(IpAddr, u16); 2],
+        packet: &Packet<'_>,
+        segment: &Segment<'_>,
+    ) -> Result<usize, ImportError> {
+        if let Some(&index) = self.by_flow.get(&key) {
+            let conversation = &self.conversations[index];
+            let over = match transport {
+                Transport::Udp => packet.time_ns.saturating_sub(conversation.last_ns) > self.options.udp_idle.0,
+                Transport::Tcp => conversation.is_over_for(usize::from(conversation.ends[0] != ends[0]), segment),
+            };
+            if !over {
+                return Ok(index);
+            }
+        }
+        if self.conversations.len() >= self.options.most_conversations {
+            return Err(ImportError::Conversations { packet: packet.number, most: self.options.most_conversations });
+        }
+        self.octets += CONVERSATION;
+        self.conversations.push(Conversation {
+            transport,
+            ends,
+            streams: [Stream::default(), Stream::default()],
+            first_ns: packet.time_ns,
+            last_ns: packet.time_ns,
+            began: None,
+            handshake: [None; 3],
+            reset: None,
+        });
+        self.by_flow.insert(key, self.conversations.len() - 1);
+        Ok(self.conversations.len() - 1)
+    }
+
+    fn finish(self, name: &str) -> Import {
+        let mut import = Import { packets: self.packets, left_out: self.left_out, ..Import::default() };
+        for conversation in self.conversations {
+            let packets: u64 = conversation.streams.iter().map(|stream| stream.report.packets).sum();
+            let number = import.conversations.len() + 1;
+            match programs::of(conversation, &format!("{name} {number}"), self.options) {
+                Some(imported) => import.conversations.push(imported),
+                None => import.left_out.silent += packets,
+            }
+        }
+        import
+    }
+}
+
+/// What a packet says, beside its addresses.
+struct Segment<'a> {
+    seq: u32,
+    flags: u8,
+    /// What was captured of it.
+    payload: &'a [u8],
+    /// Octets of it on the wire.
+    len: u32,
+}
+
+impl<'a> Segment<'a> {
+    /// `None`: the headers are not all there.
+    fn of(packet: &Packet<'a>, headers: &Headers, transport: Transport) -> Option<Self> {
+        let octets = packet.data;
+        let be16 = |at: usize| octets.get(at..at + 2).map(|two| u32::from(two[0]) << 8 | u32::from(two[1]));
+        if headers.fault.is_some() {
+            return None;
+        }
+        let (network, transport_at, payload_at) =
+            (headers.network as usize, headers.transport as usize, headers.payload as usize);
+        let payload = octets.get(payload_at..headers.end as usize)?;
+        let behind_headers = payload_at - network;
+        let total = match headers.key.version {
+            4 => be16(network + 2)? as usize,
+            _ => match be16(network + 4)? as usize {
+                0 => 0,
+                len => len + 40,
+            },
+        };
+        // 0: the segment was cut into packets behind the place of capture.
+        let len = if total == 0 { payload.len() } else { total.checked_sub(behind_headers)?.max(payload.len()) };
+        let len = match transport {
+            Transport::Tcp => len,
+            // UDP's own length rules.
+            Transport::Udp => {
+                (be16(transport_at + 4)? as usize).checked_sub(8).filter(|own| *own <= len).unwrap_or(len)
+            }
+        };
+        let payload = &payload[..payload.len().min(len)];
+        let (seq, flags) = match transport {
+            Transport::Tcp => (be16(transport_at + 4)? << 16 | be16(transport_at + 6)?, headers.tcp_flags),
+            Transport::Udp => (0, 0),
+        };
+        Some(Self { seq, flags, payload, len: len as u32 })
+    }
+
+    fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+}
+
+impl Conversation {
+    /// Whether a SYN begins another conversation of the same addresses and ports.
+    fn is_over_for(&self, side: usize, segment: &Segment<'_>) -> bool {
+        if !segment.has(flag::SYN) || segment.has(flag::ACK) {
+            return false;
+        }
+        match self.streams[side].first_seq {
+            // The same SYN again.
+            Some(seq) if seq == segment.seq => false,
+            None => self.began.is_none(),
+            Some(_) => true,
+        }
+    }
+
+    /// Octets of memory that it took.
+    fn take(&mut self, side: usize, packet: &Packet<'_>, segment: &Segment<'_>) -> u64 {
+        let stream = &mut self.streams[side];
+        stream.report.packets += 1;
+        let at = (packet.time_ns, packet.number);
+        if self.transport == Transport::Udp {
+            stream.datagram(at, segment.payload, segment.len);
+            return CHUNK + segment.payload.len() as u64;
+        }
+        let syn = segment.has(flag::SYN);
+        if syn {
+            stream.first_seq.get_or_insert(segment.seq);
+            let answer = usize::from(segment.has(flag::ACK));
+            self.began.get_or_insert(if answer == 1 { 1 - side } else { side });
+            self.handshake[answer].get_or_insert(packet.time_ns);
+        } else if self.began == Some(side) && self.handshake[1].is_some() {
+            self.handshake[2].get_or_insert(packet.time_ns);
+        }
+        if segment.has(flag::RST) {
+            // Octets of a reset are of the system, not of the application.
+            self.reset.get_or_insert((side, packet.time_ns, packet.number));
+            return 0;
+        }
+        let seq = segment.seq.wrapping_add(u32::from(syn));
+        let fin = segment.has(flag::FIN);
+        let before = stream.memory();
+        stream.segment(at, seq, segment.payload, segment.len, fin, segment.has(flag::PSH));
+        CHUNK * stream.chunks_since(before.0) + (stream.memory().1 - before.1)
+    }
+}
+
+fn is_group(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_multicast() || address.is_broadcast() || address.is_unspecified(),
+        IpAddr::V6(address) => address.is_multicast() || address.is_unspecified(),
+    }
+}
+
+impl fmt::Display for Hole {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let side = if self.of_client { "client" } else { "server" };
+        write!(f, "{} octets of the {side} from octet {} on", self.octets, self.offset)
+    }
+}
