@@ -61,6 +61,12 @@ pub trait Application {
     /// Somebody begins a flow to a local address and port on which nothing is known: the class and state with which it is
     /// taken, or `None` (a reset, or port unreachable).
     fn accept(&mut self, now: Nanos, flow: &Tuple) -> Option<(ClassId, Self::State)>;
+
+    /// Whether somebody listens at the local address and port of `flow`, which is not begun by this: what is neither SYN,
+    /// ACK nor reset is dropped there (RFC 9293 §3.10.7.2), and elsewhere reset.
+    fn listens(&self, _flow: &Tuple) -> bool {
+        false
+    }
 }
 
 /// What happens to a flow.

@@ -6,6 +6,7 @@ use squall_units::Nanos;
 
 use crate::{
     Application, ClassId, Event, Reason, congestion,
+    congestion::initial_window,
     core::rto,
     flow::{Bits, Duration, Flow, NO_EXTRA, State},
     packet::{ACK, Bad, CWR, ECE, FIN, Ip, Key, PSH, RST, SYN, Segment},
@@ -99,6 +100,9 @@ impl<A: Application> Stack<A> {
             taken
         } else {
             self.core.strays.unknown_flow += 1;
+            if segment.flags & (ACK | SYN) == 0 && self.app.listens(&key.tuple()) {
+                return;
+            }
             None
         };
         let Some((class, state)) = taken else {
@@ -222,6 +226,8 @@ impl<A: Application> Stack<A> {
                 self.core.start_rtx(now, flow, rto);
             } else if class.tunables.keepidle > Nanos::ZERO {
                 self.start_idle(now, flow);
+            } else {
+                f.rtx_at = tick(now);
             }
         } else if flight == 0 {
             self.restart_idle_tcp(now, flow);
@@ -324,11 +330,10 @@ impl<A: Application> Stack<A> {
 
     /// SYN-SENT or SYN-RECEIVED becomes ESTABLISHED.
     fn establish(&mut self, now: Nanos, flow: u32) -> ControlFlow<()> {
-        let initwnd = u32::from(self.core.class(flow).tunables.initwnd);
-        let f = &mut self.core.flows[flow];
+        let (f, class) = self.core.parts(flow);
         let mss = u32::from(f.mss);
-        // RFC 6928; one segment if the SYN was lost (RFC 5681 §3.1).
-        f.cwnd = if f.bits.retries() > 0 { mss } else { (initwnd * mss).min((initwnd * 1460).max(2 * mss)) };
+        // One segment if the SYN was lost (RFC 5681 §3.1).
+        f.cwnd = if f.bits.retries() > 0 { mss } else { initial_window(class.tunables.initwnd, mss) };
         f.bits.set_retries(0);
         f.bits.clear(Bits::RTX | Bits::HEAD | Bits::TIMING);
         f.bits.set_state(State::Established);
@@ -531,16 +536,26 @@ impl<A: Application> Stack<A> {
             if window == 0 && was > 0 {
                 self.core.counters(flow).zero_windows_in += 1;
             }
+            if let Some(extra) = self.core.extra(flow).filter(|extra| extra.widest > 0) {
+                extra.widest = extra.widest.max(window);
+            }
         }
         let f = &mut self.core.flows[flow];
         if f.bits.has(Bits::PERSIST) {
             // It answers: that may go on for ever.
             f.bits.set_dupacks(0);
-            if f.snd_wnd > 0 {
+            if advances || f.snd_wnd > was {
                 f.bits.clear(Bits::PERSIST | Bits::RTX);
                 f.bits.set_retries(0);
+                if !advances {
+                    // The probe's octets were not taken: they are new again.
+                    f.snd_nxt = f.snd_una;
+                    self.core.counters(flow).sent -= u64::from(flight);
+                }
+                self.core.enqueue(flow);
             }
         }
+        let f = &self.core.flows[flow];
         if f.snd_wnd > was || f.snd_wnd > 0 && flight == 0 {
             self.core.enqueue(flow);
         }
@@ -572,6 +587,7 @@ impl<A: Application> Stack<A> {
         let fin_sent = matches!(state, State::FinWait1 | State::Closing | State::LastAck);
         let fin_acked = fin_sent && ack == f.snd_nxt;
         let octets = acked - u32::from(fin_acked);
+        let retries = f.bits.retries();
         f.bits.set_retries(0);
         // Round-trip time: by timestamps (RFC 7323 §4.1), or of the one segment that is timed (Karn).
         let ms = if f.bits.has(Bits::TIMESTAMPS) {
@@ -583,14 +599,20 @@ impl<A: Application> Stack<A> {
             None
         };
         // A clock that ran back is no clock.
-        if let Some(ms) = ms.filter(|ms| *ms < 1 << 20) {
+        let ms = ms.filter(|ms| *ms < 1 << 20);
+        if let Some(ms) = ms {
             sample(&mut self.core.flows[flow], (ms * 1049).max(524));
+        }
+        // Karn (RFC 6298 §5.7): until there is a sample, the time-out stays as long as it has become.
+        if let Some(extra) = self.core.extra(flow) {
+            extra.backoff = if ms.is_some() { 0 } else { (extra.backoff + retries).min(15) };
         }
         self.core.drop_pieces(flow, ack);
         self.congestion_ack(now, flow, acked, flight);
         let f = &mut self.core.flows[flow];
         if f.flight() == 0 {
             f.bits.clear(Bits::RTX);
+            f.rtx_at = tick(now);
             self.start_idle(now, flow);
         } else {
             // RFC 6298 §5.3.
@@ -628,9 +650,8 @@ impl<A: Application> Stack<A> {
     fn text(&mut self, now: Nanos, flow: u32, seq: u32, payload: &[u8], fin: bool) -> ControlFlow<()> {
         let f = &self.core.flows[flow];
         if matches!(f.tcp_state(), State::CloseWait | State::Closing | State::LastAck | State::TimeWait) {
-            // The peer had said that there is no more.
-            self.core.counters(flow).duplicate_segments += 1;
-            self.answer_with_ack(now, flow, true);
+            // The peer had said that there is no more: "ignore the segment text".
+            self.core.counters(flow).unexpected += 1;
             return GO_ON;
         }
         let (rcv_nxt, edge) = (f.rcv_nxt, f.rcv_adv);

@@ -47,6 +47,12 @@ impl Cubic {
     }
 }
 
+/// RFC 6928: `segments` of them, and no more octets than so many of Ethernet's, but at least two.
+pub(crate) fn initial_window(segments: u16, mss: u32) -> u32 {
+    let segments = u32::from(segments);
+    (segments * mss).min((segments * 1460).max(2 * mss))
+}
+
 /// Half of what is under way (RFC 5681 §3.1, equation 4).
 pub(crate) fn reno_reduce(flight: u32, mss: u32) -> u32 {
     (flight / 2).max(2 * mss)

@@ -396,7 +396,12 @@ impl<S: Copy + Default> Core<S> {
     #[inline]
     pub fn rto(&self, flow: u32) -> u32 {
         let f = &self.flows[flow];
-        rto(f, &self.classes[usize::from(f.class)])
+        let class = &self.classes[usize::from(f.class)];
+        let wait = rto(f, class);
+        match self.extra_ref(flow) {
+            Some(extra) if extra.backoff > 0 => (u64::from(wait) << extra.backoff).min(u64::from(class.rto_max)) as u32,
+            _ => wait,
+        }
     }
 
     /// Starts the one of retransmission, persist, keepalive, TIME-WAIT timers that runs, `wait` ticks from now on.

@@ -72,9 +72,11 @@ impl<A: Application> Stack<A> {
         let error = match (ip.protocol, header[0], header[1]) {
             (ICMP, 3, 4) => Error::TooBig(u32::from(be16(header, 6)), IPV4),
             (ICMP, 3, 2 | 3) => Error::Port,
+            (ICMP, 3, 0 | 1 | 5) => Error::Soft,
             (ICMP, 3, _) => Error::Way,
             (ICMP6, 2, _) => Error::TooBig(be32(header, 4), IPV6),
             (ICMP6, 1, 4) => Error::Port,
+            (ICMP6, 1, 0 | 3) => Error::Soft,
             (ICMP6, 1, _) => Error::Way,
             _ => return Err(Bad::Protocol),
         };
@@ -99,8 +101,11 @@ impl<A: Application> Stack<A> {
         match (error, state) {
             (Error::TooBig(mtu, ip_header), _) if !key.udp => self.lower_mss(flow, mtu, ip_header),
             (Error::Port, State::SynSent | State::Udp) => self.finish(now, flow, Reason::Refused),
-            (Error::Way, State::SynSent | State::Udp) => self.finish(now, flow, Reason::Unreachable),
-            // Of a connection that stands, errors are soft (RFC 5927 §5.2): it goes on or times out.
+            (Error::Way, State::SynSent | State::Udp) | (Error::Soft, State::Udp) => {
+                self.finish(now, flow, Reason::Unreachable)
+            }
+            // Soft ones end no connection (RFC 9293 §3.9.2.2, MUST-56), and of one that stands all are soft (RFC 5927 §5.2):
+            // it goes on or times out.
             _ => (),
         }
         self.settle(now, flow);
@@ -137,6 +142,8 @@ enum Error {
     TooBig(u32, usize),
     Port,
     Way,
+    /// The way or the host is not there now.
+    Soft,
 }
 
 /// Whose packet an ICMP error quotes, and the sequence number if that is TCP.

@@ -31,6 +31,10 @@ pub(crate) struct Extra {
     pub paused: bool,
     /// `None`: nothing was lost yet.
     pub ssthresh: Option<u32>,
+    /// The time-out is so many times doubled since the last round-trip time, besides the time-outs in a row.
+    pub backoff: u8,
+    /// The peer's largest window since one was too small to be filled; 0: none was.
+    pub widest: u32,
     pub cubic: Cubic,
 }
 
@@ -57,6 +61,7 @@ impl Extra {
             && self.sacked.is_empty()
             && self.recovery == Recovery::None
             && self.ssthresh.is_none()
+            && self.widest == 0
             && !self.paused
     }
 

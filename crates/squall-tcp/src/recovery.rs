@@ -41,6 +41,7 @@ impl<A: Application> Stack<A> {
             extra.high_rxt = una;
         }
         let over = le(extra.recover, una);
+        let after_timeout = extra.recovery == Recovery::Loss;
         let mut head = false;
         match extra.recovery {
             Recovery::NewReno if over => {
@@ -69,13 +70,17 @@ impl<A: Application> Stack<A> {
                 if over && extra.recovery == Recovery::Loss {
                     extra.recovery = Recovery::None;
                 }
-                if limited || extra.recovery == Recovery::Loss {
+                if limited || after_timeout {
                     cwnd = match extra.ssthresh {
                         Some(ssthresh) if cwnd >= ssthresh => match congestion {
                             Congestion::Cubic => extra.cubic.grow(now, cwnd, acked, mss, rtt),
                             Congestion::NewReno => congestion::reno_grow(cwnd, acked, mss),
                         },
-                        _ => cwnd.saturating_add(acked),
+                        // All that is acknowledged counts (RFC 3465), behind a time-out a segment an ACK; to the threshold.
+                        threshold => {
+                            let counted = if after_timeout { acked.min(mss) } else { acked };
+                            cwnd.saturating_add(counted).min(threshold.unwrap_or(u32::MAX))
+                        }
                     };
                 }
             }

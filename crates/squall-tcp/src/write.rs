@@ -5,6 +5,7 @@ use squall_units::{Cut, Nanos};
 use crate::{
     Application, ClassId, Output, Tuple,
     arrives::stamp,
+    congestion::initial_window,
     core::rto,
     extra::Recovery,
     flow::{Bits, NO_EXTRA, State},
@@ -14,6 +15,7 @@ use crate::{
     },
     seq::{distance, lt, max, min},
     stack::{Left, Stack, Written},
+    wheel::{tick, ticks},
 };
 
 /// Packets that a flow sends before it is the next one's turn.
@@ -29,6 +31,7 @@ enum Kind {
     Rto,
     Fast,
     Sack,
+    Probe,
 }
 
 impl<A: Application> Stack<A> {
@@ -78,10 +81,7 @@ impl<A: Application> Stack<A> {
             }
             State::TimeWait => self.write_ack(now, flow, out),
             _ if bits.has(Bits::PROBE) => {
-                let seq = f.snd_una.wrapping_sub(1);
-                let options = self.options(now, flow);
-                self.write_segment(flow, out, seq, 0, &options, Kind::New)?;
-                self.core.flows[flow].bits.clear(Bits::PROBE);
+                self.write_probe(now, flow, out)?;
                 Some(true)
             }
             state => {
@@ -106,6 +106,30 @@ impl<A: Application> Stack<A> {
         self.write_segment(flow, out, seq, 0, &options, Kind::New)?;
         self.core.counters(flow).acks_out += 1;
         Some(true)
+    }
+
+    /// Of a window that is closed or too small: what it takes, at least an octet (RFC 9293 §3.8.6.1). Else keepalive's: the
+    /// number of an old octet, without it (§3.8.4).
+    fn write_probe(&mut self, now: Nanos, flow: u32, out: &mut impl Output) -> Option<()> {
+        let f = &self.core.flows[flow];
+        let options = self.options(now, flow);
+        let most = u32::from(f.mss) - options.octets() as u32;
+        let available = self.core.stream_end(flow).wrapping_sub(f.snd_nxt);
+        let (seq, octets) = match f.flight() {
+            _ if !f.bits.has(Bits::PERSIST) => (f.snd_una.wrapping_sub(1), 0),
+            0 if available == 0 => (f.snd_una.wrapping_sub(1), 0),
+            0 => (f.snd_nxt, available.min(f.snd_wnd).clamp(1, most)),
+            flight => (f.snd_una, flight),
+        };
+        let new = octets > 0 && f.flight() == 0;
+        self.write_segment(flow, out, seq, octets, &options, Kind::Probe)?;
+        let (f, class) = self.core.parts(flow);
+        f.bits.clear(Bits::PROBE);
+        if new {
+            f.snd_nxt = f.snd_nxt.wrapping_add(octets);
+            class.counters.sent += u64::from(octets);
+        }
+        Some(())
     }
 
     /// What is to be sent again.
@@ -215,6 +239,10 @@ impl<A: Application> Stack<A> {
         if available == 0 && !closes {
             return Some(false);
         }
+        if f.flight() == 0 {
+            self.after_idle(now, flow);
+        }
+        let f = &self.core.flows[flow];
         let options = self.options(now, flow);
         let (nxt, flight, bits) = (f.snd_nxt, f.flight(), f.bits);
         let mss = u32::from(f.mss);
@@ -239,6 +267,13 @@ impl<A: Application> Stack<A> {
             if !last && flight > 0 {
                 return Some(false);
             }
+            // Nor one that the window cuts short, until the time-out forces it out.
+            if len == window && len < available && !self.is_wide(flow, window) {
+                if !bits.has(Bits::PERSIST) {
+                    self.persist(now, flow);
+                }
+                return Some(false);
+            }
         } else {
             len = self.whole_segments(flow, len, most, len < available || !no_delay && !closes);
         }
@@ -261,7 +296,7 @@ impl<A: Application> Stack<A> {
         if flight == 0 || !f.bits.has(Bits::RTX) {
             f.bits.set_retries(0);
             f.bits.clear(Bits::PERSIST);
-            let rto = rto(f, class);
+            let rto = if f.extra == NO_EXTRA { rto(f, class) } else { self.core.rto(flow) };
             self.core.start_rtx(now, flow, rto);
         }
         Some(true)
@@ -280,6 +315,30 @@ impl<A: Application> Stack<A> {
                 let dupacks = if inflated { 0 } else { u32::from(f.bits.dupacks().min(2)) };
                 f.cwnd.saturating_add(dupacks * u32::from(f.mss)).saturating_sub(f.flight())
             }
+        }
+    }
+
+    /// Whether a window of less than a segment is half of the peer's widest (RFC 9293 §3.8.6.2.1), as far as that is known:
+    /// it is kept of those who had too small a one.
+    fn is_wide(&mut self, flow: u32, window: u32) -> bool {
+        let extra = self.core.make_extra(flow);
+        let widest = extra.widest;
+        extra.widest = widest.max(window);
+        widest > 0 && window >= widest.div_ceil(2)
+    }
+
+    /// Who was silent for longer than the time-out begins with the initial window again (RFC 5681 §4.1).
+    fn after_idle(&mut self, now: Nanos, flow: u32) {
+        let (f, class) = (&self.core.flows[flow], self.core.class(flow));
+        let restart = initial_window(class.tunables.initwnd, f.mss.into());
+        if f.cwnd <= restart || f.bits.has(Bits::PERSIST) {
+            return;
+        }
+        // Without a timer `rtx_at` is when the last was acknowledged; else keepalive's, which began then.
+        let keepalive = if f.bits.has(Bits::RTX) { ticks(class.tunables.keepidle) + 1 } else { 0 };
+        let silence = tick(now).wrapping_sub(f.rtx_at.wrapping_sub(keepalive));
+        if f.bits.retries() > 0 || silence > self.core.rto(flow) {
+            self.core.flows[flow].cwnd = restart;
         }
     }
 

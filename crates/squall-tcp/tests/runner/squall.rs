@@ -61,6 +61,10 @@ impl Application for Talker {
     fn accept(&mut self, _now: Nanos, _flow: &Tuple) -> Option<(ClassId, ())> {
         self.listening.then_some((self.class, ()))
     }
+
+    fn listens(&self, _flow: &Tuple) -> bool {
+        self.listening
+    }
 }
 
 fn gone(reason: Reason) -> Gone {
