@@ -88,9 +88,9 @@ impl Application for Watched {
 
     #[inline]
     fn event(&mut self, socket: &mut Socket<'_, State>, event: Event<'_>) {
-        let Event::Gone(reason) = event else { return self.apps.on_event(&mut Line(socket), event) };
+        let Event::Gone(reason) = event else { return self.apps.on_event(socket, event) };
         let program = self.apps.program(socket.state());
-        self.apps.on_event(&mut Line(socket), event);
+        self.apps.on_event(socket, event);
         let (id, now) = (socket.id().0 as usize, socket.now());
         let begun = self.beginning.or_else(|| self.begun.get(id).copied()).unwrap_or_default();
         self.apps.observer_mut().over(program, reason, self.stopping, now, begun);
@@ -107,47 +107,6 @@ impl Application for Watched {
         let program = self.apps.program(&state);
         self.apps.observer_mut().opened(program);
         Some((class, state))
-    }
-}
-
-struct Line<'a, 'b>(&'a mut Socket<'b, State>);
-
-impl squall_apps::FlowSocket for Line<'_, '_> {
-    #[inline]
-    fn now(&self) -> Nanos {
-        self.0.now()
-    }
-    #[inline]
-    fn id(&self) -> FlowId {
-        self.0.id()
-    }
-    #[inline]
-    fn tuple(&self) -> Tuple {
-        self.0.tuple()
-    }
-    #[inline]
-    fn state(&mut self) -> &mut State {
-        self.0.state()
-    }
-    #[inline]
-    fn send(&mut self, piece: Piece) -> bool {
-        self.0.send(piece).is_ok()
-    }
-    #[inline]
-    fn close(&mut self) {
-        self.0.close();
-    }
-    #[inline]
-    fn abort(&mut self) {
-        self.0.abort();
-    }
-    #[inline]
-    fn wake_at(&mut self, at: Nanos) {
-        self.0.wake_at(at);
-    }
-    #[inline]
-    fn unacknowledged(&self) -> u32 {
-        self.0.unacknowledged()
     }
 }
 
