@@ -749,12 +749,16 @@ class RoleReport:
         Begun (client) or accepted (server); with the handshake done; ended as they should.
     failed, not_begun : dict of str to int
         Ended otherwise, and due but not begun, by reason.
+    protocol_errors : dict of str to int
+        What peers did that the programs do not say.
     active, peak_active : int
         Open when the run ended, and at once at most.
     cps : float
         Begun a second.
-    setup_ns, first_byte_ns, transaction_ns, transaction_from_due_ns : Distribution or None
-        SYN to handshake, begin to first octet, begin to end, and due instant to end (coordinated omission).
+    setup_ns, first_byte_ns, transaction_ns : Distribution or None
+        SYN to handshake; a request to the first octet of its answer, and to its last.
+    duration_ns, duration_from_due_ns : Distribution or None
+        Of flows that completed: from the beginning, and from the instant at which they were due (coordinated omission).
     received_octets, sent_octets, goodput_bps
         Of application data; what was received, bits a second.
     http : dict of str to int
@@ -767,6 +771,7 @@ class RoleReport:
     established: int
     completed: int
     failed: dict[str, int]
+    protocol_errors: dict[str, int]
     not_begun: dict[str, int]
     active: int
     peak_active: int
@@ -774,7 +779,8 @@ class RoleReport:
     setup_ns: Distribution | None
     first_byte_ns: Distribution | None
     transaction_ns: Distribution | None
-    transaction_from_due_ns: Distribution | None
+    duration_ns: Distribution | None
+    duration_from_due_ns: Distribution | None
     received_octets: int
     sent_octets: int
     goodput_bps: float

@@ -23,7 +23,7 @@ Examples:
   squall flows http --url http://10.0.0.2/big --port eth1 --clients 10.0.1.1 --users 100 --requests 10
   squall flows serve --port eth1 --servers 10.0.2.1-10.0.2.9 --body 32KiB
   squall flows app dns --port eth1 --port2 eth2 --clients 16.0.0.0/24 --servers 48.0.0.1 --cps 1k --flows 10k
-  squall flows app http --port loop:x,peer=y --port2 loop:y,peer=x --clients 16.0.0.0/16 --servers 48.0.0.1 --cps 50k
+  squall flows app http --port loop:x --port2 loop:x --clients 16.0.0.0/16 --servers 48.0.0.1 --cps 50k
   squall flows apps                                          # what is built in, and its options
 
 Addresses of clients and servers are ours: they are in no interface, and ARP and ND are answered for them.

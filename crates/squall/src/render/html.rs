@@ -236,12 +236,18 @@ fn loaded(load: &LoadReport, page: &mut String) {
                 nanos(&role.first_byte_ns, |d| d.p50),
                 nanos(&role.transaction_ns, |d| d.p50),
                 nanos(&role.transaction_ns, |d| d.p99),
-                nanos(&role.transaction_from_due_ns, |d| d.p99),
+                nanos(&role.duration_from_due_ns, |d| d.p50),
+                nanos(&role.duration_from_due_ns, |d| d.p99),
             ];
             let row =
                 [vec![format!("{name} ({side})")], counts.map(human::count).to_vec(), rates.to_vec(), times.to_vec()];
             rows.push(row.concat());
-            for (what, counts) in [("failed", &role.failed), ("not begun", &role.not_begun), ("HTTP", &role.http)] {
+            for (what, counts) in [
+                ("failed", &role.failed),
+                ("not as programs say", &role.protocol_errors),
+                ("not begun", &role.not_begun),
+                ("HTTP", &role.http),
+            ] {
                 let reason = |(reason, n): (&String, &u64)| {
                     vec![format!("{name} ({side})"), what.to_owned(), reason.clone(), human::count(*n)]
                 };
@@ -259,10 +265,7 @@ fn loaded(load: &LoadReport, page: &mut String) {
         "CPS",
         "Goodput",
         "Set-up p50",
-        "First octet p50",
-        "Transaction p50",
-        "p99",
-        "p99 from due",
+        "First octet p50", "Answer p50", "p99", "Flow p50", "p99",
     ];
     table("Flows by template", &columns, &rows, page);
     if !reasons.is_empty() {

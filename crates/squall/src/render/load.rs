@@ -19,7 +19,12 @@ pub fn load(report: &Report, width: usize, color: bool) -> Vec<String> {
         for (side, role) in [("client", &roles.client), ("server", &roles.server)] {
             let Some(role) = role else { continue };
             table.row(row(name, side, role));
-            for (what, counts) in [("failed", &role.failed), ("not begun", &role.not_begun), ("HTTP", &role.http)] {
+            for (what, counts) in [
+                ("failed", &role.failed),
+                ("not as programs say", &role.protocol_errors),
+                ("not begun", &role.not_begun),
+                ("HTTP", &role.http),
+            ] {
                 if !counts.is_empty() && name != "all templates" {
                     reasons.push(format!("{name} ({side}): {what}: {}", listed(counts)));
                 }
@@ -56,13 +61,12 @@ const COLUMNS: [(&str, u8); 12] = [
     ("GOODPUT", 1),
     ("SET-UP P50", 3),
     ("FIRST OCTET P50", 5),
-    ("P50 / P99", 2),
+    ("ANSWER P50 / P99", 2),
 ];
 
 fn row(name: &str, side: &str, role: &RoleReport) -> Vec<Cell> {
     let p50 = |d: &Option<Distribution>| d.as_ref().map_or(String::new(), |d| human::ns(d.p50 as f64));
     let both = |d: &Distribution| format!("{} / {}", human::ns(d.p50 as f64), human::ns(d.p99 as f64));
-    let duration = role.transaction_from_due_ns.as_ref().or(role.transaction_ns.as_ref());
     vec![
         Cell::styled(name, Style::Bold),
         side.into(),
@@ -75,7 +79,7 @@ fn row(name: &str, side: &str, role: &RoleReport) -> Vec<Cell> {
         human::si(role.goodput_bps, "b/s").into(),
         p50(&role.setup_ns).into(),
         p50(&role.first_byte_ns).into(),
-        duration.map_or_else(String::new, both).into(),
+        role.transaction_ns.as_ref().map_or_else(String::new, both).into(),
     ]
 }
 

@@ -49,6 +49,8 @@ pub struct RoleReport {
     /// Ended otherwise, by reason: `unfinished`, `aborted`, `stopped` (open when the drain time was over), `reset`, `refused`,
     /// `unreachable`, `connect_timeout`, `timeout`, `keepalive_timeout`.
     pub failed: BTreeMap<String, u64>,
+    /// What peers did that the programs do not say: `unexpected_data`, `too_short`, `no_answer`, `bad_http`.
+    pub protocol_errors: BTreeMap<String, u64>,
     /// Due, and not begun, by reason: `late` (the generator was the bound), `ports_exhausted`, `unresolved`, `limit`, `full`.
     pub not_begun: BTreeMap<String, u64>,
     /// Open when the run ended, and at once at most.
@@ -58,12 +60,13 @@ pub struct RoleReport {
     pub cps: f64,
     /// From the SYN to the end of the handshake.
     pub setup_ns: Option<Distribution>,
-    /// From the beginning of a flow to the first octet received.
+    /// From a request to the first octet of its answer, and to its last.
     pub first_byte_ns: Option<Distribution>,
-    /// From the beginning of a flow to its end, of those that completed.
     pub transaction_ns: Option<Distribution>,
+    /// From the beginning of a flow to its end, of those that completed.
+    pub duration_ns: Option<Distribution>,
     /// The same from the instant at which the flow was due: with the time it waited to begin (coordinated omission).
-    pub transaction_from_due_ns: Option<Distribution>,
+    pub duration_from_due_ns: Option<Distribution>,
     /// Of application data.
     pub received_octets: u64,
     pub sent_octets: u64,
@@ -95,7 +98,8 @@ impl LoadReport {
     pub(super) fn distributions_mut(&mut self) -> impl Iterator<Item = &mut Option<Distribution>> {
         let roles = self.templates.iter_mut().map(|template| &mut template.roles).chain([&mut self.total]);
         roles.flat_map(|roles| roles.client.iter_mut().chain(&mut roles.server)).flat_map(|role| {
-            [&mut role.setup_ns, &mut role.first_byte_ns, &mut role.transaction_ns, &mut role.transaction_from_due_ns]
+            let RoleReport { setup_ns, first_byte_ns, transaction_ns, duration_ns, duration_from_due_ns, .. } = role;
+            [setup_ns, first_byte_ns, transaction_ns, duration_ns, duration_from_due_ns]
         })
     }
 }

@@ -1,0 +1,76 @@
+//! What became of the flows: from the workers' statistics to a part of the report.
+
+use std::collections::BTreeMap;
+
+use squall_engine::FlowStats;
+use squall_flows::{FlowStatistics, Load, Statistics, TemplateStatistics};
+
+use crate::{
+    assemble::distribution,
+    report::load::{ExhaustedReport, LinkReport, LoadReport, RoleReport, RolesReport, TemplateReport},
+};
+
+/// `names` are those of the plan's ports.
+pub fn report(load: &Load, names: &[String], all: &[FlowStats]) -> LoadReport {
+    let mut total = Statistics { over: true, ..Statistics::default() };
+    all.iter().for_each(|one| total.merge(&one.statistics));
+    let seconds = total.elapsed.as_secs_f64();
+    let mut links: BTreeMap<usize, Statistics> = BTreeMap::new();
+    for one in all {
+        links.entry(one.port).or_default().link.merge(&one.statistics.link);
+    }
+    let template = |(template, statistics): (&squall_flows::Template, &TemplateStatistics)| TemplateReport {
+        name: template.name.clone(),
+        roles: roles(statistics, seconds),
+    };
+    let exhausted = load.clients.iter().zip(&total.exhausted).filter(|(_, exhausted)| exhausted.flows > 0);
+    LoadReport {
+        duration_s: seconds,
+        templates: load.templates.iter().zip(&total.templates).map(template).collect(),
+        total: roles(&total.total(), seconds),
+        links: links.into_iter().map(|(port, statistics)| LinkReport {
+            port: names.get(port).cloned().unwrap_or_default(),
+            counters: named(statistics.link.iter()),
+        }).collect(),
+        exhausted: exhausted.map(|(pool, exhausted)| ExhaustedReport {
+            pool: pool.name.clone(),
+            addresses: exhausted.addresses,
+            flows: exhausted.flows,
+        }).collect(),
+    }
+}
+
+fn roles(statistics: &TemplateStatistics, seconds: f64) -> RolesReport {
+    let role = |flows: &FlowStatistics| (!flows.is_empty()).then(|| role(flows, seconds));
+    RolesReport { client: role(&statistics.client), server: role(&statistics.server) }
+}
+
+fn role(flows: &FlowStatistics, seconds: f64) -> RoleReport {
+    let a_second = |n: f64| if seconds > 0.0 { n / seconds } else { 0.0 };
+    let classes = ["1xx", "2xx", "3xx", "4xx", "5xx"].into_iter().zip(flows.http);
+    RoleReport {
+        attempted: flows.attempted,
+        established: flows.established,
+        completed: flows.completed,
+        failed: named(flows.failed.iter()),
+        protocol_errors: named(flows.protocol_errors.iter().map(|(name, n)| (*name, *n))),
+        not_begun: named(flows.not_begun.iter()),
+        active: flows.active,
+        peak_active: flows.peak,
+        cps: a_second(flows.attempted as f64),
+        setup_ns: distribution(&flows.setup),
+        first_byte_ns: distribution(&flows.first_byte),
+        transaction_ns: distribution(&flows.transaction),
+        duration_ns: distribution(&flows.duration),
+        duration_from_due_ns: distribution(&flows.corrected),
+        received_octets: flows.received_octets,
+        sent_octets: flows.sent_octets,
+        goodput_bps: a_second(flows.received_octets as f64 * 8.0),
+        http: named(classes.filter(|(_, n)| *n > 0)),
+        tcp: named(flows.tcp.entries().filter(|(_, n)| *n > 0)),
+    }
+}
+
+fn named<'a>(counts: impl Iterator<Item = (&'a str, u64)>) -> BTreeMap<String, u64> {
+    counts.map(|(name, n)| (name.to_owned(), n)).collect()
+}
