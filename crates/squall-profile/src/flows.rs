@@ -166,6 +166,11 @@ pub struct Tcp {
 }
 
 impl Flows {
+    /// Those that clients or servers stand on.
+    pub fn ports(&self) -> Vec<usize> {
+        self.clients.into_iter().chain(self.servers).collect()
+    }
+
     /// As the schema describes them; `port` names ports.
     pub(crate) fn to_entries<'a>(&self, port: impl Fn(usize) -> Option<&'a str>) -> Map<String, Json> {
         let mut shared = Map::new();

@@ -10,7 +10,7 @@ use std::{
 
 use squall_engine::{Measure, Running, Settings, Take};
 use squall_measure::FlowSettings;
-use squall_plan::{Assets, Cpu, Multiplier, Options, Plan, PlanPort, PortLimits};
+use squall_plan::{Assets, Cpu, FlowPort, Multiplier, Options, Plan, PlanPort, PortLimits};
 use squall_port::{Port, PortFacts};
 use squall_profile::Profile;
 use squall_replay::{Replay, Source};
@@ -22,7 +22,7 @@ use crate::{
     capture::{Capturing, accepted, filter_of},
     cpus::Claim,
     kinds::{Use, Wanted},
-    report::{Report, Sample},
+    report::{Report, Sample, load::LoadReport},
 };
 
 /// A profile and how it is to be run.
@@ -67,6 +67,7 @@ pub struct Opened {
     virtual_time: bool,
     take: Vec<Take>,
     source: Option<Source>,
+    played: Option<Arc<squall_engine::Flows>>,
 }
 
 /// A port that nothing is sent to is there to receive: if it cannot, the run would show nothing, and seem well. A sink
@@ -110,6 +111,7 @@ pub struct Run {
     series: Vec<Sample>,
     last: assemble::Last,
     capturing: Option<Capturing>,
+    played: Option<Arc<squall_engine::Flows>>,
     /// Until the workers are gone.
     _claim: Claim,
 }
@@ -192,7 +194,8 @@ impl Session {
             Err(error) => Err(error),
         })?;
         let virtual_time = self.settle(&mut limits);
-        let mut plan = self.compile(&limits, virtual_time)?;
+        let played = self.played(&ports.iter().map(Option::as_ref).collect::<Vec<_>>())?;
+        let mut plan = self.compile(&limits, virtual_time, &flow_ports(played.as_ref(), &ports))?;
         for port in generate {
             squall_engine::can_be_generated(&plan, port, &plan.ports[port].address)
                 .map_err(|error| Error::Usage(error.to_string()))?;
@@ -217,8 +220,10 @@ impl Session {
 
     /// What port `i` of the profile is wanted for.
     fn wanted(&self, i: usize) -> Wanted {
-        let sends = |port| self.replay.is_some() || self.profile.streams.iter().any(|s| s.port == port);
-        let to = match (sends(i), self.receive) {
+        let plays = |port| self.profile.flows.as_ref().is_some_and(|flows| flows.ports().contains(&port));
+        let streams = |port| self.profile.streams.iter().any(|s| s.port == port);
+        let sends = |port| self.replay.is_some() || streams(port) || plays(port);
+        let to = match (sends(i), self.receive || plays(i)) {
             (true, true) => Use::Both,
             (true, false) => Use::Send,
             (false, _) => Use::Receive,
@@ -249,7 +254,7 @@ impl Session {
         let (mut ports, mut take) = (Vec::new(), Vec::new());
         let (mut limits, notes) = self.each_port(|port, wanted| {
             let (mut opened, limit, note) = crate::ports::open(&port.address, wanted)?;
-            if wanted.to == Use::Receive && self.receive {
+            if (wanted.to == Use::Receive && self.receive) || self.profile.flows.is_some() {
                 receives(&port.address, opened.as_ref())?;
             }
             let filter = match filter_of(self.filter.as_deref(), self.capture.as_ref(), opened.facts())? {
@@ -264,7 +269,9 @@ impl Session {
             Ok((limit, note))
         })?;
         let virtual_time = self.settle(&mut limits);
-        let (mut plan, claim) = self.claim(&limits, virtual_time)?;
+        let facts: Vec<_> = ports.iter().map(|port| Some(port.facts().clone())).collect();
+        let played = self.played(&facts.iter().map(Option::as_ref).collect::<Vec<_>>())?;
+        let (mut plan, claim) = self.claim(&limits, virtual_time, &flow_ports(played.as_ref(), &facts))?;
         let source = self.source(&limits)?;
         let for_ever = self.replay.as_ref().is_some_and(|replay| replay.loops == 0 && replay.limit.is_none());
         let endless = plan.streams.iter().any(|s| s.pattern.total().is_none()) || goes_round(&plan) || for_ever;
@@ -277,7 +284,20 @@ impl Session {
             ));
         }
         plan.notes.splice(0..0, notes);
-        Ok(Opened { session: self, ports, limits, plan, claim, virtual_time, take, source })
+        let played = played.map(Arc::new);
+        Ok(Opened { session: self, ports, limits, plan, claim, virtual_time, take, source, played })
+    }
+
+    /// The flows of the profile's templates, for ports with these facts.
+    fn played(&self, facts: &[Option<&PortFacts>]) -> Result<Option<squall_engine::Flows>, Error> {
+        let Some(flows) = &self.profile.flows else { return Ok(None) };
+        if !self.profile.streams.is_empty() || self.replay.is_some() {
+            return Err(Error::Usage("a run has flows, or streams, or captures, not several\n  try two runs".into()));
+        }
+        if self.multiplier.is_some() {
+            return Err(Error::Usage("flows are not multiplied\n  try other cps in the profile".into()));
+        }
+        crate::loading::compile(&self.profile, flows, facts).map(Some)
     }
 
     /// What reads the captures.
@@ -291,31 +311,31 @@ impl Session {
     }
 
     /// The plan, and its CPUs held: one that another run took meanwhile is looked at no more.
-    fn claim(&self, limits: &[PortLimits], virtual_time: bool) -> Result<(Plan, Claim), Error> {
+    fn claim(&self, limits: &[PortLimits], virtual_time: bool, flows: &[FlowPort]) -> Result<(Plan, Claim), Error> {
         loop {
-            let plan = self.compile(limits, virtual_time)?;
+            let plan = self.compile(limits, virtual_time, flows)?;
             if let Ok(claim) = Claim::of(&plan, self.cpus.is_some()) {
                 return Ok((plan, claim));
             }
         }
     }
 
-    fn compile(&self, limits: &[PortLimits], virtual_time: bool) -> Result<Plan, Error> {
+    fn compile(&self, limits: &[PortLimits], virtual_time: bool, flows: &[FlowPort]) -> Result<Plan, Error> {
         let pin = match virtual_time {
             true => None,
             false => Some(crate::cpus::choose(self.cpus.as_deref(), self.cores)?),
         };
-        self.compile_for(limits, pin)
+        self.compile_for(limits, pin, flows)
     }
 
-    fn compile_for(&self, limits: &[PortLimits], pin: Option<Vec<Cpu>>) -> Result<Plan, Error> {
+    fn compile_for(&self, limits: &[PortLimits], pin: Option<Vec<Cpu>>, flows: &[FlowPort]) -> Result<Plan, Error> {
         let options = Options {
             cores: self.cores.or(self.cpus.as_ref().map(Vec::len)),
             cpus: crate::host::cpus(),
             pin,
             multiplier: self.multiplier,
             replay: self.replay.iter().flat_map(|_| 0..self.profile.ports.len()).collect(),
-            flows: Vec::new(),
+            flows: flows.to_vec(),
         };
         let folder = Path::new(&self.profile.origin).parent().unwrap_or(Path::new(""));
         Ok(squall_plan::compile(&self.profile, limits, &Disk(folder), &options)?)
@@ -338,6 +358,16 @@ impl Session {
             other => other,
         }
     }
+}
+
+/// Ports that flows are played on, as a plan has to know them; an unknown one is as the others are.
+fn flow_ports(played: Option<&squall_engine::Flows>, facts: &[Option<PortFacts>]) -> Vec<FlowPort> {
+    let longest = |side: &squall_engine::FlowSide| match &facts[side.port] {
+        Some(facts) => side.max_frame(facts),
+        None => side.network.longest_frame(),
+    };
+    let sides = played.iter().flat_map(|played| &played.sides);
+    sides.map(|side| FlowPort { port: side.port, max_frame: longest(side) }).collect()
 }
 
 /// Whether streams start each other in a circle without end.
@@ -395,7 +425,7 @@ impl Opened {
         }
         let flows = self.session.flows.clone().map(|flows| FlowSettings {
             wall: (!self.virtual_time).then(crate::host::wall_offset),
-            restarts: self.plan.streams.is_empty() && self.plan.replay.is_empty(),
+            restarts: self.plan.streams.is_empty() && self.plan.replay.is_empty() && self.played.is_none(),
             ..flows
         });
         let settings = Settings {
@@ -409,7 +439,7 @@ impl Opened {
             },
             take: self.take,
             linger: self.session.linger,
-            flows: None,
+            flows: self.played.clone(),
         };
         let context = assemble::Context {
             started: SystemTime::now(),
@@ -436,6 +466,7 @@ impl Opened {
             series: Vec::new(),
             last: assemble::Last { at: Instant::now(), ..assemble::Last::default() },
             capturing,
+            played: self.played,
             _claim: self.claim,
         })
     }
@@ -489,7 +520,7 @@ impl Run {
     /// Whether nothing is sent: [`Session::listen`].
     pub fn listening(&self) -> bool {
         let plan = self.running.plan();
-        plan.streams.is_empty() && plan.replay.is_empty()
+        plan.streams.is_empty() && plan.replay.is_empty() && plan.flows.is_empty()
     }
 
     /// Rates since the last call, and the report so far. Each call is a point of the report's series.
@@ -498,8 +529,10 @@ impl Run {
         let snapshots = self.running.snapshot(full);
         let elapsed = self.running.elapsed();
         let accepted = accepted(&snapshots);
+        let load = self.played.as_ref().map(|played| loaded(played, self.running.plan(), &snapshots));
         let totals = assemble::Totals::of(&self.running, snapshots);
         let mut report = totals.report(&self.context, self.running.plan(), elapsed, &[], Vec::new());
+        report.load = load;
         report.capture = self.capturing.as_ref().map(|capturing| capturing.so_far(&report, accepted));
         let mut sample = totals.sample(&mut self.last, elapsed, &report);
         if self.listening() {
@@ -536,8 +569,11 @@ impl Run {
         if addresses(&profile) != addresses(&self.session.profile) {
             return Err(Error::Usage("ports cannot change while running\n  try a new run".into()));
         }
+        if profile.flows.is_some() || self.played.is_some() {
+            return Err(Error::Usage("flows do not change while running\n  try a new run".into()));
+        }
         let session = Session { profile, ..self.session.clone() };
-        let new = session.compile_for(&self.limits, None)?;
+        let new = session.compile_for(&self.limits, None, &[])?;
         // Queues were opened with slots for the frames that there were.
         let mut ports = new.ports.iter().zip(&self.running.plan().ports);
         let longer =
@@ -587,6 +623,7 @@ impl Run {
             capturing.tell(&outcome.interfaces, &outcome.workers);
         }
         let accepted = accepted(&outcome.workers);
+        let load = self.played.as_ref().map(|played| loaded(played, &plan, &outcome.workers));
         let totals = assemble::Totals::new(names, facts, outcome.workers);
         // Who sends nothing has no last departure: the run was as long as it was listened, or as the file is.
         let duration = match listening {
@@ -599,6 +636,10 @@ impl Run {
             report.replay =
                 Some(crate::replay::report(replay, replayed, &report.ports, &totals.retried(), duration.as_secs_f64()));
         }
+        if let Some(load) = load {
+            crate::loading::judge(&load, &mut report.verdict);
+            report.load = Some(load);
+        }
         let told = outcome.notes.into_iter().filter(|note| !plan.notes.contains(note));
         report.notes.extend(told);
         if let Some(capturing) = self.capturing {
@@ -609,6 +650,12 @@ impl Run {
         }
         Ok(report)
     }
+}
+
+/// What became of the flows so far.
+fn loaded(played: &squall_engine::Flows, plan: &Plan, workers: &[squall_engine::Snapshot]) -> LoadReport {
+    let names: Vec<_> = plan.ports.iter().map(|port| port.name.clone()).collect();
+    crate::loading::report(&played.load, &names, workers.iter().flat_map(|worker| &worker.flows))
 }
 
 pub(crate) type StreamHistograms = HashMap<u32, (Histogram, Histogram)>;

@@ -4,13 +4,15 @@
 
 mod apps;
 mod network;
+mod report;
 mod tunables;
 
 use std::{collections::BTreeMap, fmt::Display, str::FromStr};
 
-use squall_apps::{Message, Program, Role, Transport};
+use squall_apps::{Message, Program, Role as ProgramRole, Transport};
+use squall_engine::{FlowSide, Flows as Played};
 use squall_flows::{
-    AddrRange, Arrival, Cps, Limits, Load, Network, Order, PORTS, Pool, Ramp, Spacing, Target, Template, Think,
+    AddrRange, Arrival, Cps, Limits, Load, Order, PORTS, Pool, Ramp, Role, Spacing, Target, Template, Think,
 };
 use squall_port::PortFacts;
 use squall_profile::{Diagnostic, Diagnostics, Flows, Profile, Said, Says};
@@ -18,19 +20,12 @@ use squall_tcp::Tunables;
 use squall_units::MacAddr;
 
 pub use apps::applications;
+pub use report::report;
 
-use crate::Error;
-
-/// A load, and where it runs.
-#[derive(Clone, Debug)]
-pub struct Loading {
-    pub load: Load,
-    /// Ports of the profile: clients, servers.
-    pub clients: Option<usize>,
-    pub servers: Option<usize>,
-    pub client_network: Network,
-    pub server_network: Network,
-}
+use crate::{
+    Error,
+    report::{Reason, ReasonCode, Verdict, load::LoadReport},
+};
 
 /// Locally administered, where an interface has no address of its own.
 const CLIENT_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
@@ -42,20 +37,13 @@ const ETHERNET_HEADER: u32 = 14;
 ///
 /// # Errors
 /// [`Error::Input`], every mistake with its place.
-pub fn compile(profile: &Profile, flows: &Flows, facts: &[&PortFacts]) -> Result<Loading, Error> {
+pub fn compile(profile: &Profile, flows: &Flows, facts: &[Option<&PortFacts>]) -> Result<Played, Error> {
     let mut mistakes = Mistakes { origin: &profile.origin, found: Vec::new() };
-    let clients: Vec<Pool> = flows.pools.iter().map(|said| pool(said, &mut mistakes)).collect();
+    let pools: Vec<Pool> = flows.pools.iter().map(|said| pool(said, &mut mistakes)).collect();
     let templates = flows.templates.iter().flat_map(|said| templates(said, flows, &mut mistakes)).collect();
-    let side = |said, port: Option<usize>, fallback, mistakes: &mut Mistakes<'_>| {
-        let facts = port.and_then(|port| facts.get(port));
-        let mtu = facts.map_or(1500, |facts| facts.max_frame.saturating_sub(ETHERNET_HEADER).clamp(576, 1500) as u16);
-        network::network(said, facts.and_then(|facts| facts.mac), fallback, mtu, mistakes)
-    };
-    let client_network = side(&flows.client_network, flows.clients, CLIENT_MAC, &mut mistakes);
-    let server_network = side(&flows.server_network, flows.servers, SERVER_MAC, &mut mistakes);
     let load = Load {
-        servers: clients.clone(),
-        clients,
+        servers: pools.clone(),
+        clients: pools,
         templates,
         target: flows.target.map(target),
         ramp: Ramp { up: flows.ramp.up, hold: flows.ramp.hold, down: flows.ramp.down },
@@ -64,18 +52,44 @@ pub fn compile(profile: &Profile, flows: &Flows, facts: &[&PortFacts]) -> Result
         patience: flows.patience.unwrap_or(squall_flows::PATIENCE),
         seed: profile.seed,
     };
-    if mistakes.found.is_empty() {
-        for network in [&client_network, &server_network] {
-            if let Err(error) = load.check(network) {
-                mistakes.note(&Said::default(), &error.to_string(), "");
-                break;
-            }
+    let mut sides: Vec<FlowSide> = Vec::new();
+    for (port, role, said, fallback) in [
+        (flows.clients, Role::Clients, &flows.client_network, CLIENT_MAC),
+        (flows.servers, Role::Servers, &flows.server_network, SERVER_MAC),
+    ] {
+        let Some(port) = port else { continue };
+        if let Some(side) = sides.iter_mut().find(|side| side.port == port) {
+            side.role = Role::Both;
+            continue;
         }
+        let facts = facts.get(port).copied().flatten();
+        let mtu = facts.map_or(1500, |facts| facts.max_frame.saturating_sub(ETHERNET_HEADER).clamp(576, 1500) as u16);
+        let mac = facts.and_then(|facts| facts.mac).unwrap_or(fallback);
+        let network = network::network(said, mac, mtu, &mut mistakes);
+        sides.push(FlowSide { port, role, network, flows: squall_flows::FLOWS });
+    }
+    if mistakes.found.is_empty()
+        && let Some(error) = sides.iter().find_map(|side| load.check(&side.network).err())
+    {
+        mistakes.told(&Said::default(), &error);
     }
     if !mistakes.found.is_empty() {
         return Err(Error::Input(Diagnostics(mistakes.found)));
     }
-    Ok(Loading { load, clients: flows.clients, servers: flows.servers, client_network, server_network })
+    Ok(Played { load, sides })
+}
+
+/// What makes a run of flows not valid: the generator was the bound.
+pub fn judge(load: &LoadReport, verdict: &mut Verdict) {
+    for template in &load.templates {
+        let Some(client) = &template.roles.client else { continue };
+        for (reason, code) in [("late", ReasonCode::GeneratorBound), ("full", ReasonCode::GeneratorBound)] {
+            let Some(flows) = client.not_begun.get(reason).filter(|n| **n > 0) else { continue };
+            let text = format!("template {:?}: {flows} flows were due and did not begin ({reason})", template.name);
+            verdict.reasons.push(Reason { code, text });
+            verdict.valid = false;
+        }
+    }
 }
 
 fn target(target: squall_profile::Target) -> Target {
@@ -179,8 +193,8 @@ fn ends(
                 );
                 return None;
             }
-            let client = program(name, Role::Client, transport, client, &named, mistakes);
-            let server = program(name, Role::Server, transport, server, &named, mistakes);
+            let client = program(name, ProgramRole::Client, transport, client, &named, mistakes);
+            let server = program(name, ProgramRole::Server, transport, server, &named, mistakes);
             Some(vec![(1, said.name.clone(), Ends { client: client?, server: server?, port: said.port? })])
         }
         Says::App { app, options } => apps::ends(app, options, mistakes),
@@ -194,7 +208,7 @@ fn ends(
 /// Of a side that somebody else plays nothing is said: a program that does nothing stands for it.
 fn program(
     name: &str,
-    role: Role,
+    role: ProgramRole,
     transport: Transport,
     lines: &[Said],
     messages: &BTreeMap<String, Message>,

@@ -8,16 +8,9 @@ use squall_units::MacAddr;
 
 use super::Mistakes;
 
-/// `mac`: of the port, if it has one; else `fallback`.
-pub fn network(
-    said: &squall_profile::Network,
-    mac: Option<MacAddr>,
-    fallback: MacAddr,
-    mtu: u16,
-    mistakes: &mut Mistakes<'_>,
-) -> Network {
-    let default = Network { mac: mac.unwrap_or(fallback), mtu, ..Network::default() };
-    let mut network = Network { cluster: said.cluster, mtu: said.mtu.unwrap_or(mtu), ..default };
+/// `mac` and `mtu` are those of the port, for what is not said.
+pub fn network(said: &squall_profile::Network, mac: MacAddr, mtu: u16, mistakes: &mut Mistakes<'_>) -> Network {
+    let mut network = Network { mac, cluster: said.cluster, mtu: said.mtu.unwrap_or(mtu), ..Network::default() };
     if let Some(text) = &said.mac {
         network.mac = mistakes.parsed(text, "a MAC address", "02:00:00:00:00:01").unwrap_or(network.mac);
     }

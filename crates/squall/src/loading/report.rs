@@ -11,9 +11,9 @@ use crate::{
 };
 
 /// `names` are those of the plan's ports.
-pub fn report(load: &Load, names: &[String], all: &[FlowStats]) -> LoadReport {
+pub fn report<'a>(load: &Load, names: &[String], all: impl Iterator<Item = &'a FlowStats> + Clone) -> LoadReport {
     let mut total = Statistics { over: true, ..Statistics::default() };
-    all.iter().for_each(|one| total.merge(&one.statistics));
+    all.clone().for_each(|one| total.merge(&one.statistics));
     let seconds = total.elapsed.as_secs_f64();
     let mut links: BTreeMap<usize, Statistics> = BTreeMap::new();
     for one in all {
@@ -28,15 +28,20 @@ pub fn report(load: &Load, names: &[String], all: &[FlowStats]) -> LoadReport {
         duration_s: seconds,
         templates: load.templates.iter().zip(&total.templates).map(template).collect(),
         total: roles(&total.total(), seconds),
-        links: links.into_iter().map(|(port, statistics)| LinkReport {
-            port: names.get(port).cloned().unwrap_or_default(),
-            counters: named(statistics.link.iter()),
-        }).collect(),
-        exhausted: exhausted.map(|(pool, exhausted)| ExhaustedReport {
-            pool: pool.name.clone(),
-            addresses: exhausted.addresses,
-            flows: exhausted.flows,
-        }).collect(),
+        links: links
+            .into_iter()
+            .map(|(port, statistics)| LinkReport {
+                port: names.get(port).cloned().unwrap_or_default(),
+                counters: named(statistics.link.iter()),
+            })
+            .collect(),
+        exhausted: exhausted
+            .map(|(pool, exhausted)| ExhaustedReport {
+                pool: pool.name.clone(),
+                addresses: exhausted.addresses,
+                flows: exhausted.flows,
+            })
+            .collect(),
     }
 }
 

@@ -265,7 +265,11 @@ fn loaded(load: &LoadReport, page: &mut String) {
         "CPS",
         "Goodput",
         "Set-up p50",
-        "First octet p50", "Answer p50", "p99", "Flow p50", "p99",
+        "First octet p50",
+        "Answer p50",
+        "p99",
+        "Flow p50",
+        "p99",
     ];
     table("Flows by template", &columns, &rows, page);
     if !reasons.is_empty() {
