@@ -8,7 +8,9 @@ mod runner;
 use std::{
     collections::VecDeque,
     error::Error,
-    fs, panic,
+    fs,
+    io::ErrorKind,
+    panic,
     path::{Path, PathBuf},
     process::{Command, ExitCode},
     sync::Mutex,
@@ -172,9 +174,19 @@ fn play_here(file: &str, family: &str) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             println!("{error}");
-            let forbidden = matches!(error.downcast_ref::<LabError>(), Some(LabError::Forbidden { .. }));
-            ExitCode::from(if forbidden { SKIPPED } else { 1 })
+            ExitCode::from(if error.downcast_ref().is_some_and(is_for_want_of_rights) { SKIPPED } else { 1 })
         }
+    }
+}
+
+/// Namespaces, sysctls or the programs that set them up are not to be had here.
+fn is_for_want_of_rights(error: &LabError) -> bool {
+    match error {
+        LabError::Forbidden { .. } => true,
+        LabError::Io { source, .. } => {
+            matches!(source.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem | ErrorKind::NotFound)
+        }
+        _ => false,
     }
 }
 

@@ -89,7 +89,13 @@ impl Linux {
 
     fn make(script: &Script, family: Family) -> io::Result<Self> {
         let ends = Ends::of(family);
-        PLAIN.iter().try_for_each(|(name, value)| sysctl(name, value))?;
+        for (name, value) in PLAIN {
+            // What a kernel has no switch for it does not do, or always.
+            match sysctl(name, value) {
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                set => set?,
+            }
+        }
         let mut options = Options { no_delay: true, ..Options::default() };
         let mut route = vec![];
         for tunable in &script.tunables {

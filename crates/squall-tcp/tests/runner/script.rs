@@ -262,7 +262,7 @@ impl Script {
                 }
                 continue;
             }
-            let mut cursor = Cursor { file, line, text: text.split(" //").next().unwrap_or(text), at: 0 };
+            let mut cursor = Cursor { file, line, text: text.split(" //").next().unwrap_or(text), at: 0, word_at: 0 };
             cursor.skip_blanks();
             if opening && !script.rule.contains("RFC ") {
                 return Err(cursor.error("a comment that names the rule and its RFC (// RFC 9293 3.5: ...)"));
@@ -286,17 +286,17 @@ impl Script {
         // What is said to differ is played, too, and so found when it does no longer.
         let apart = script.steps.iter().find(|step| step.who == Who::Linux);
         if let (None, Some(difference)) = (apart, script.differences.first()) {
-            let cursor = Cursor { file, line: number + 1, text: "", at: 0 };
+            let cursor = Cursor { file, line: number + 1, text: "", at: 0, word_at: 0 };
             return Err(
                 cursor.error(format!("steps of Linux alone (@linux +.1 ...) that show how {}", difference.what))
             );
         }
         if let Some(step) = apart.filter(|_| script.differences.is_empty()) {
-            let cursor = Cursor { file, line: step.line, text: "@linux", at: 0 };
+            let cursor = Cursor { file, line: step.line, text: "@linux", at: 0, word_at: 0 };
             return Err(cursor.error("a line `linux-differs: what; verdict: RFC section says ...` before the steps"));
         }
         if script.steps.is_empty() {
-            let cursor = Cursor { file, line: number + 1, text: "", at: 0 };
+            let cursor = Cursor { file, line: number + 1, text: "", at: 0, word_at: 0 };
             return Err(cursor.error("at least one step (+0 listen)"));
         }
         Ok(script)
@@ -309,6 +309,8 @@ struct Cursor<'a> {
     text: &'a str,
     /// Octets read.
     at: usize,
+    /// Where the last word begins that was read.
+    word_at: usize,
 }
 
 impl<'a> Cursor<'a> {
@@ -350,6 +352,7 @@ impl<'a> Cursor<'a> {
 
     fn word(&mut self) -> &'a str {
         self.skip_blanks();
+        self.word_at = self.at;
         let word = self.peek();
         self.at += word.len();
         word
@@ -408,6 +411,7 @@ impl<'a> Cursor<'a> {
         let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
         match rest[..end].parse::<f64>() {
             Ok(seconds) if seconds * 1e9 <= LONGEST.0 as f64 => {
+                self.word_at = self.at;
                 self.at += end;
                 Ok(Nanos::from_secs_f64(seconds))
             }
@@ -474,9 +478,7 @@ impl<'a> Cursor<'a> {
 
     /// An error at the word just read.
     fn error_before(&self, expected: &str) -> ScriptError {
-        let read = self.text[..self.at].trim_end();
-        let start = read.rfind(|c: char| c.is_whitespace()).map_or(0, |at| at + 1);
-        Cursor { at: start.min(self.at), ..*self }.error(expected)
+        Cursor { at: self.word_at, ..*self }.error(expected)
     }
 
     fn settings(&mut self, settings: &mut Vec<Setting>) -> Result<(), ScriptError> {
