@@ -8,7 +8,7 @@ use squall_units::Nanos;
 
 use crate::{
     Delay, Observer, Program, ProgramError, ProtocolError, Role, Transport,
-    code::{Code, Info, NO_TAKE, Op, TakeOf, compile},
+    code::{Code, NO_TAKE, Op, TakeOf, Traits, compile},
     http::{Found, Kind, Parser},
     message::Sending,
     model::TakeForm,
@@ -141,8 +141,8 @@ impl<O: Observer> Apps<O> {
     /// If the program is a client's.
     pub fn listen(&mut self, listener: Listener) {
         let info = &self.code.programs[usize::from(listener.program.0)];
-        assert!(info.role == Role::Server, "{:?} is no server's program", info.name);
-        self.listeners.add(listener, info.transport);
+        assert!(info.traits.role == Role::Server, "{:?} is no server's program", info.name);
+        self.listeners.add(listener, info.traits.transport);
     }
 
     /// What a new flow of a client's program begins with. `number` is the flow's among all of its template, on whatever
@@ -150,8 +150,8 @@ impl<O: Observer> Apps<O> {
     #[must_use]
     pub fn client(&self, program: ProgramId, number: u32, due: Nanos) -> State {
         let info = &self.code.programs[usize::from(program.0)];
-        debug_assert!(info.role == Role::Client, "{:?} is no client's program", info.name);
-        State { flow: number, began: ticks(due), at: info.start, ..State::default() }
+        debug_assert!(info.traits.role == Role::Client, "{:?} is no client's program", info.name);
+        State { flow: number, began: ticks(due), at: info.traits.start, ..State::default() }
     }
 
     /// The program that a flow runs.
@@ -167,12 +167,12 @@ impl<O: Observer> Apps<O> {
 
     #[must_use]
     pub fn role(&self, program: ProgramId) -> Role {
-        self.code.programs[usize::from(program.0)].role
+        self.code.programs[usize::from(program.0)].traits.role
     }
 
     #[must_use]
     pub fn transport(&self, program: ProgramId) -> Transport {
-        self.code.programs[usize::from(program.0)].transport
+        self.code.programs[usize::from(program.0)].traits.transport
     }
 
     pub fn observer(&self) -> &O {
@@ -200,7 +200,9 @@ impl<O: Observer> Apps<O> {
     #[inline]
     pub fn on_event(&mut self, socket: &mut impl FlowSocket, event: Event<'_>) {
         let mut state = *socket.state();
-        let mut flow = Running { apps: self, state: &mut state, socket };
+        let program = self.program(&state);
+        let traits = self.code.programs[usize::from(program.0)].traits;
+        let mut flow = Running { apps: self, state: &mut state, socket, program, traits };
         flow.event(event);
         *socket.state() = state;
     }
@@ -228,7 +230,7 @@ impl<O: Observer> Apps<O> {
     #[inline]
     pub fn on_accept(&mut self, now: Nanos, tuple: &Tuple) -> Option<(ClassId, State)> {
         let listener = self.listeners.find(tuple)?;
-        let start = self.code.programs[usize::from(listener.program.0)].start;
+        let start = self.code.programs[usize::from(listener.program.0)].traits.start;
         // A number of its own that does not depend on the worker, nor on what came before.
         let flow = number_of(tuple);
         Some((listener.class, State { flow, began: ticks(now), at: start, ..State::default() }))
@@ -323,6 +325,8 @@ struct Running<'a, O, S> {
     apps: &'a mut Apps<O>,
     state: &'a mut State,
     socket: &'a mut S,
+    program: ProgramId,
+    traits: Traits,
 }
 
 /// Where the program goes on.
@@ -365,7 +369,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
             Event::Gone(reason) => {
                 let finished = matches!(self.op(), Op::Finish) && self.is(WAITING);
                 self.release();
-                let program = self.program();
+                let program = self.program;
                 self.apps.observer.gone(program, reason, finished);
             }
         }
@@ -376,8 +380,8 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
             return;
         }
         self.state.at |= STARTED;
-        let program = self.program();
-        let (client, registers) = (self.info().role == Role::Client, self.info().registers);
+        let program = self.program;
+        let (client, registers) = (self.traits.role == Role::Client, self.traits.registers);
         let setup = if client { self.since_began() } else { Nanos::ZERO };
         if registers > 1 {
             self.state.register = self.apps.free_rows.pop().unwrap_or_else(|| {
@@ -391,7 +395,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
 
     /// Gives back what the flow held beside its record.
     fn release(&mut self) {
-        if self.is(STARTED) && self.info().registers > 1 {
+        if self.is(STARTED) && self.traits.registers > 1 {
             self.apps.free_rows.push(self.state.register);
         }
         if !self.apps.stash.is_empty()
@@ -403,7 +407,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
 
     #[inline]
     fn received(&mut self, octets: &[u8]) {
-        let program = self.program();
+        let program = self.program;
         if !self.is(STARTED) {
             // The first datagram of a flow.
             self.start();
@@ -415,17 +419,16 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
             let took = self.since_began();
             self.apps.observer.first_octet(program, took);
         }
-        if self.info().keepalive
+        if self.traits.keepalive
             && let Some((nanos, true)) = self.allowed()
         {
             let at = self.socket.now() + Nanos(nanos);
             self.socket.wake_at(at);
         }
-        let info = self.info();
-        if info.transport == Transport::Udp {
+        if self.traits.transport == Transport::Udp {
             return self.datagram(octets);
         }
-        if info.counts {
+        if self.traits.counts {
             self.state.have = self.state.have.saturating_add(octets.len() as u32);
             return self.run(&[]);
         }
@@ -442,7 +445,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
     }
 
     fn datagram(&mut self, octets: &[u8]) {
-        if self.info().takes
+        if self.traits.takes
             && let Some(take) = self.next_take()
         {
             match take.form.read(octets, take.offset as usize) {
@@ -450,7 +453,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
                 None => return self.fail(ProtocolError::TooShort),
             }
         }
-        let one = if self.info().packets { 1 } else { octets.len() as u32 };
+        let one = if self.traits.packets { 1 } else { octets.len() as u32 };
         self.state.have = self.state.have.saturating_add(one);
         self.run(&[]);
     }
@@ -465,7 +468,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
                 _ => None,
             })
         };
-        let take = next(self.state.at & AT).flatten().or_else(|| next(self.info().start).flatten());
+        let take = next(self.state.at & AT).flatten().or_else(|| next(self.traits.start).flatten());
         take.filter(|take| *take != NO_TAKE).map(|take| code.takes[usize::from(take)])
     }
 
@@ -569,7 +572,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
                     return self.wait_for_peer();
                 }
                 // A datagram belongs to one instruction as a whole.
-                self.state.have = if self.info().packets { self.state.have - wanted } else { 0 };
+                self.state.have = if self.traits.packets { self.state.have - wanted } else { 0 };
                 self.answered(answered);
             }
             Op::Delay { delay } => return self.delay(delay),
@@ -658,7 +661,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
     #[inline]
     fn say(&mut self, piece: u32, len: Option<u32>) -> bool {
         let of = self.apps.code.pieces[piece as usize];
-        let http = self.info().http;
+        let http = self.traits.http;
         let nth = match of.register {
             Some(register) => self.register(register),
             None if http => self.state.sent & 0xffff,
@@ -677,14 +680,14 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
             }
             len => len,
         });
-        if !self.is(ASKED) && self.info().role == Role::Client {
+        if !self.is(ASKED) && self.traits.role == Role::Client {
             self.state.at |= ASKED;
             self.state.at &= !ANSWERING;
             self.state.began = ticks(self.socket.now());
         }
-        let program = self.program();
+        let program = self.program;
         self.apps.observer.sent(program, len);
-        if self.info().transport == Transport::Tcp {
+        if self.traits.transport == Transport::Tcp {
             self.state.at += PIECE;
         }
         self.socket.send(Piece { message: piece, nth, len })
@@ -693,7 +696,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
     fn answered(&mut self, all: bool) {
         if self.is(ASKED) && all {
             self.state.at &= !(ASKED | ANSWERING);
-            let (program, took) = (self.program(), self.since_began());
+            let (program, took) = (self.program, self.since_began());
             self.apps.observer.transaction(program, took);
         }
     }
@@ -730,17 +733,17 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
     /// A number for this operation of this flow, another in each pass of a loop.
     fn draw(&self) -> u64 {
         let pass = u64::from(self.state.sent) << 32 | u64::from(self.state.register);
-        let row = match self.info().registers > 1 {
+        let row = match self.traits.registers > 1 {
             true => self.apps.rows[self.state.register as usize].iter().fold(0, |h, &v| mix(h, v.into())),
             false => pass,
         };
-        let place = u64::from((self.state.at & AT) - self.info().start);
+        let place = u64::from((self.state.at & AT) - self.traits.start);
         mix(mix(mix(self.apps.seed, self.state.flow.into()), place), row ^ u64::from(self.state.sent) << 32)
     }
 
     fn http_response(&mut self, head: bool, answered: bool, input: &mut &[u8]) -> Step {
         let mut parser = Parser::load(self.state.have, (self.state.sent >> 16) as u16);
-        let program = self.program();
+        let program = self.program;
         let close = loop {
             let (used, found) = parser.read(Kind::Response { head }, input);
             *input = &input[used..];
@@ -774,7 +777,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
 
     fn http_serve(&mut self, serve: u32, input: &mut &[u8]) -> Step {
         let serve = self.apps.code.serves[serve as usize];
-        let program = self.program();
+        let program = self.program;
         let mut parser = Parser::load(self.state.have, (self.state.sent >> 16) as u16);
         loop {
             if !self.may_send() {
@@ -831,7 +834,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
     fn jump_to_end(&mut self) -> Step {
         let owner = self.apps.code.owner[(self.state.at & AT) as usize];
         let behind = match self.apps.code.programs.get(usize::from(owner) + 1) {
-            Some(next) => next.start,
+            Some(next) => next.traits.start,
             None => self.apps.code.ops.len() as u32,
         };
         self.jump(behind - 1)
@@ -845,8 +848,8 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
     }
 
     fn finish(&mut self, input: &mut &[u8]) -> Step {
-        let tcp = self.info().transport == Transport::Tcp;
-        if tcp && (!input.is_empty() || self.info().counts && self.state.have > 0) {
+        let tcp = self.traits.transport == Transport::Tcp;
+        if tcp && (!input.is_empty() || self.traits.counts && self.state.have > 0) {
             self.fail(ProtocolError::UnexpectedData);
             return Step::Over;
         }
@@ -862,25 +865,25 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
         }
         self.jump_to_end();
         self.state.at |= WAITING;
-        let program = self.program();
+        let program = self.program;
         self.apps.observer.finished(program);
     }
 
     /// The peer departed from the program: the flow ends.
     #[cold]
     fn fail(&mut self, error: ProtocolError) {
-        let program = self.program();
+        let program = self.program;
         self.apps.observer.protocol_error(program, error);
-        if self.info().registers > 1 {
+        if self.traits.registers > 1 {
             self.apps.free_rows.push(self.state.register);
         }
         self.jump_to_end();
         self.state.at &= !(WAITING | STARTED);
         self.state.at |= FAILED;
         self.state.have = 0;
-        let regular = error == ProtocolError::TooShort || self.info().transport == Transport::Udp;
+        let regular = error == ProtocolError::TooShort || self.traits.transport == Transport::Udp;
         // A refusal is to arrive before the end does.
-        let refused = error == ProtocolError::BadHttp && self.info().role == Role::Server;
+        let refused = error == ProtocolError::BadHttp && self.traits.role == Role::Server;
         if regular || refused { self.close() } else { self.socket.abort() }
     }
 
@@ -901,16 +904,6 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
     }
 
     #[inline]
-    fn info(&self) -> &Info {
-        &self.apps.code.programs[usize::from(self.program().0)]
-    }
-
-    #[inline]
-    fn program(&self) -> ProgramId {
-        self.apps.program(self.state)
-    }
-
-    #[inline]
     fn is(&self, flag: u32) -> bool {
         self.state.at & flag != 0
     }
@@ -920,7 +913,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
     }
 
     fn register(&self, register: u8) -> u32 {
-        if self.info().registers > 1 {
+        if self.traits.registers > 1 {
             self.apps.rows[self.state.register as usize][usize::from(register)]
         } else {
             self.state.register
@@ -928,7 +921,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
     }
 
     fn set_register(&mut self, register: u8, value: u32) {
-        if self.info().registers > 1 {
+        if self.traits.registers > 1 {
             self.apps.rows[self.state.register as usize][usize::from(register)] = value;
         } else {
             self.state.register = value;

@@ -151,6 +151,12 @@ pub struct Code {
 #[derive(Clone, Debug)]
 pub struct Info {
     pub name: Arc<str>,
+    pub traits: Traits,
+}
+
+/// What each event of a flow needs to know of its program.
+#[derive(Clone, Copy, Debug)]
+pub struct Traits {
     pub role: Role,
     pub transport: Transport,
     pub start: u32,
@@ -661,8 +667,7 @@ impl<'a> Compiler<'a> {
             return Err(program.error(0, Mistake::TwoCounts));
         }
         let http = receives(|op| matches!(op, Op::HttpResponse { .. } | Op::HttpServe { .. }));
-        let info = Info {
-            name: program.name.as_str().into(),
+        let traits = Traits {
             role: program.role,
             transport: program.transport,
             start: 0,
@@ -674,7 +679,7 @@ impl<'a> Compiler<'a> {
             keepalive: receives(|op| matches!(op, Op::Within { keepalive: true, .. })),
         };
         self.code.owner = vec![0; self.code.ops.len()];
-        self.code.programs.push(info);
+        self.code.programs.push(Info { name: program.name.as_str().into(), traits });
         Ok(self.code)
     }
 
@@ -863,7 +868,9 @@ impl Code {
             op
         }));
         self.owner.resize(self.ops.len(), number as u16);
-        self.programs.extend(other.programs.into_iter().map(|info| Info { start: ops, ..info }));
+        self.programs.extend(
+            other.programs.into_iter().map(|info| Info { traits: Traits { start: ops, ..info.traits }, ..info }),
+        );
         self.messages.extend(other.messages);
         self.pieces
             .extend(other.pieces.into_iter().map(|piece| PieceOf { message: piece.message + messages, ..piece }));

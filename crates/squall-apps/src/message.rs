@@ -749,3 +749,70 @@ pub(crate) fn write_escaped(f: &mut impl fmt::Write, octets: &[u8], besides: &[u
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sending(flow: u32, nth: u32) -> Sending {
+        let end = |octet, port| (IpAddr::from([10, 0, 0, octet]), port);
+        Sending { seed: 42, flow, nth, client: end(1, 1024), server: end(200, 80) }
+    }
+
+    fn whole(ready: &Ready, sending: Sending) -> Vec<u8> {
+        let mut out = vec![0; ready.len(|| sending) as usize];
+        ready.copy(|| sending, 0, &mut out);
+        out
+    }
+
+    #[test]
+    fn any_part_of_a_message_is_the_part_of_the_whole() {
+        let text = "a${random:octets:30}${random:alnum:7:flow}${counter:3:9:9}${counter:be16}${flow:4}${client}|${client_port}|\
+                    ${server}|${server_port}${choice:x|long one}${user_agent}${repeat:5000:abc}${variable:v}z";
+        let ready = Ready::new(&text.parse().expect("a message"), 1).expect("right");
+        for (flow, nth) in [(0, 0), (1, 0), (0, 1), (77, 70_000)] {
+            let all = whole(&ready, sending(flow, nth));
+            for from in (0..all.len()).step_by(61) {
+                for len in [1, 2, 40, 1460, all.len()] {
+                    let len = len.min(all.len() - from);
+                    let mut out = vec![0; len];
+                    ready.copy(|| sending(flow, nth), from as u32, &mut out);
+                    assert_eq!(out, all[from..from + len], "{from} {len}");
+                }
+            }
+        }
+        let text = |flow, nth| String::from_utf8_lossy(&whole(&ready, sending(flow, nth))).into_owned();
+        assert!(text(3, 5).contains("0003") && text(3, 5).contains("10.0.0.1|1024|10.0.0.200|80"));
+        assert!(text(3, 5).ends_with("5z"));
+    }
+
+    #[test]
+    fn random_marks_change_as_often_as_they_say() {
+        let of = |text: &str, flow, nth| {
+            whole(&Ready::new(&text.parse().expect("right"), 9).expect("right"), sending(flow, nth))
+        };
+        for (text, by_flow, by_sending) in [
+            ("${random:hex:16}", true, true),
+            ("${random:hex:16:flow}", true, false),
+            ("${choice:aaaa|bbbb|cccc|dddd|eeee|ffff|gggg|hhhh|iiii|jjjj|kkkk|llll|mmmm}", true, false),
+            ("x", false, false),
+        ] {
+            assert_eq!((0..20).any(|flow| of(text, flow, 0) != of(text, 20, 0)), by_flow, "{text}");
+            assert_eq!((0..20).any(|nth| of(text, 0, nth) != of(text, 0, 20)), by_sending, "{text}");
+        }
+        // Of another message the same name gives the same; without a name no two places do.
+        let named = of("${random:digits:12:flow:n} ${random:digits:12:flow:n}", 5, 5);
+        assert_eq!(named[..12], named[13..]);
+        assert_eq!(named[..12], of("--${random:digits:12:flow:n}", 5, 6)[2..]);
+        let nameless = of("${random:digits:12} ${random:digits:12}", 5, 5);
+        assert_ne!(nameless[..12], nameless[13..]);
+    }
+
+    #[test]
+    fn letters_of_an_alphabet_are_equally_frequent() {
+        let ready = Ready::new(&"${random:digits:100000}".parse().expect("right"), 9).expect("right");
+        let mut counts = [0u32; 10];
+        whole(&ready, sending(1, 1)).iter().for_each(|digit| counts[usize::from(digit - b'0')] += 1);
+        assert!(counts.iter().all(|count| (9_600..10_400).contains(count)), "{counts:?}");
+    }
+}

@@ -415,7 +415,7 @@ fn write(steps: &[Dual], client: ProgramBuilder, server: ProgramBuilder) -> (Pro
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(48) })]
 
     #[test]
     fn programs_that_answer_each_other_always_come_to_their_end(steps in duals(), loss in prop_oneof![Just(0u64), Just(20u64)]) {
