@@ -3,6 +3,7 @@
 use std::{
     cmp::Reverse,
     collections::{BinaryHeap, HashMap},
+    hash::{BuildHasherDefault, Hasher},
     net::IpAddr,
 };
 
@@ -11,7 +12,7 @@ use squall_units::{MacAddr, Nanos};
 /// The neighbours on a link.
 #[derive(Debug, Default)]
 pub struct Neighbours {
-    table: HashMap<IpAddr, Entry>,
+    table: HashMap<IpAddr, Entry, BuildHasherDefault<Mixer>>,
     /// Questions by the instant at which they are to be asked; out of date where the entry says otherwise.
     questions: BinaryHeap<Reverse<(Nanos, IpAddr)>>,
     asking: usize,
@@ -73,10 +74,12 @@ impl Neighbours {
 
     /// `address` has spoken with this MAC address. True if it was being asked for.
     pub fn learn(&mut self, address: IpAddr, mac: MacAddr) -> bool {
-        if self.table.len() >= MOST && !self.table.contains_key(&address) {
-            return false;
-        }
-        let was_asked = matches!(self.table.insert(address, Entry::Known(mac)), Some(Entry::Asked { .. }));
+        let known = self.table.len();
+        let was_asked = match self.table.get_mut(&address) {
+            Some(entry) => matches!(std::mem::replace(entry, Entry::Known(mac)), Entry::Asked { .. }),
+            None if known < MOST => self.table.insert(address, Entry::Known(mac)).is_some(),
+            None => false,
+        };
         self.asking -= usize::from(was_asked);
         was_asked
     }
@@ -108,6 +111,43 @@ impl Neighbours {
                 _ => {}
             }
         }
+    }
+}
+
+/// A hash of addresses that is looked up for each packet. Who could send many that collide could as well send many.
+#[derive(Debug, Default)]
+struct Mixer(u64);
+
+impl Mixer {
+    #[inline]
+    fn mix(&mut self, word: u64) {
+        let product = u128::from(self.0 ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
+        self.0 = (product >> 64) as u64 ^ product as u64;
+    }
+}
+
+impl Hasher for Mixer {
+    #[inline]
+    fn write(&mut self, octets: &[u8]) {
+        let (words, rest) = octets.as_chunks::<8>();
+        words.iter().for_each(|word| self.mix(u64::from_le_bytes(*word)));
+        self.mix(rest.iter().fold(1, |sum, octet| sum << 8 | u64::from(*octet)));
+    }
+
+    #[inline]
+    fn write_u32(&mut self, word: u32) {
+        self.mix(word.into());
+    }
+
+    // The family: one bit, and mixed in before the address.
+    #[inline]
+    fn write_isize(&mut self, family: isize) {
+        self.0 = self.0.rotate_left(32) ^ family as u64;
+    }
+
+    #[inline]
+    fn finish(&self) -> u64 {
+        self.0
     }
 }
 

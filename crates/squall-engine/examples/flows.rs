@@ -1,0 +1,164 @@
+//! What flows cost, both ends on one core over a loop in memory (docs/measuring.md).
+//!
+//! `flows knee SECONDS [ANSWER]`: as many connections as the core carries, each with 100 octets there and ANSWER (100) back.
+//! `flows cps CPS SECONDS [ANSWER]`: an open loop. `flows active N SECONDS`: N connections open, each for a time so that a
+//! tenth of a knee's load begins and ends meanwhile. `flows overload SECONDS`: the knee, then 1.5 times it.
+#![forbid(unsafe_code)]
+
+use std::{sync::Arc, time::Duration};
+
+use squall_apps::Program;
+use squall_engine::{FlowSide, Flows, Outcome, Settings, start};
+use squall_flows::{Arrival, Cps, Load, Network, Order, Pool, Role, Spacing, Statistics, Template, Think};
+use squall_plan::{Plan, PlanPort, PlanWorker};
+use squall_profile::Stop;
+use squall_tcp::Tunables;
+use squall_units::{MacAddr, Nanos};
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let number = |i: usize, default: u64| args.get(i).map_or(default, |text| text.parse().expect("a number"));
+    let mode = args.first().map_or("knee", String::as_str);
+    match mode {
+        "knee" => _ = run("knee", closed(number(3, 256) as u32), "", number(2, 100), number(1, 3)),
+        "cps" => _ = run("open loop", open(number(1, 100_000)), "", number(3, 100), number(2, 3)),
+        "active" => {
+            let (active, seconds) = (number(1, 1_000_000), number(2, 10));
+            // Each lives for as long as it takes to begin them all twice at this rate.
+            let cps = number(3, 50_000);
+            let life = format!("{} us", active * 1_000_000 / cps);
+            run(&format!("{active} active"), open(cps), &life, 100, seconds);
+        }
+        "overload" => {
+            let seconds = number(1, 3);
+            let knee = (0..3).map(|_| run("knee", closed(256), "", 100, seconds)).fold(0.0, f64::max);
+            for factor in [0.8, 1.0, 1.5, 3.0] {
+                let got = run(&format!("{factor} times it"), open((knee * factor) as u64), "", 100, seconds);
+                println!("  {:.1} % of the knee", 100.0 * got / knee);
+            }
+        }
+        other => panic!("{other:?}: expected knee, cps, active or overload"),
+    }
+}
+
+fn open(cps: u64) -> Arrival {
+    Arrival::Open { cps: Cps::per_second(cps), spacing: Spacing::Constant }
+}
+
+fn closed(users: u32) -> Arrival {
+    Arrival::Closed { users, think: Think::Fixed(Nanos::ZERO) }
+}
+
+fn load(arrival: Arrival, life: &str, answer: u64) -> Load {
+    let pool = |name: &str, range: &str| Pool {
+        name: name.into(),
+        ranges: vec![range.parse().expect("a range")],
+        ports: 1024..=65535,
+        order: Order::Random,
+    };
+    let body = "x".repeat(answer as usize);
+    let client = Program::client("get").send(&"g".repeat(100)).recv(answer as u32);
+    let client = if life.is_empty() { client } else { client.delay(life) };
+    let server = Program::server("give").recv(100).send(&body).wait_peer_close();
+    // Ends are short of nothing here: what would be waited for is let go at once.
+    let tunables = Tunables { time_wait: Nanos::ZERO, ..Tunables::default() };
+    let template = Template {
+        name: "web".into(),
+        clients: 0,
+        servers: 0,
+        port: 80,
+        client: client.close().build().expect("a good program"),
+        server: server.build().expect("a good program"),
+        client_tunables: tunables.clone(),
+        server_tunables: tunables,
+        arrival,
+        limit: None,
+    };
+    Load {
+        clients: vec![pool("clients", "16.0.0.1-16.0.3.250")],
+        servers: vec![pool("servers", "48.0.0.1-48.0.0.9")],
+        templates: vec![template],
+        seed: 5,
+        ..Load::default()
+    }
+}
+
+/// Connections a second.
+fn run(what: &str, arrival: Arrival, life: &str, answer: u64, seconds: u64) -> f64 {
+    let side = |port, role| FlowSide {
+        port,
+        role,
+        network: Network { mac: MacAddr([2, 0, 0, 0, port as u8, 0]), ..Network::default() },
+        flows: std::env::var("FLOWS").map_or(squall_flows::FLOWS, |n| n.parse().expect("a number")),
+    };
+    let of = Load { drain: Nanos(100_000_000), ..load(arrival, life, answer) };
+    let flows = Flows { load: of, sides: vec![side(0, Role::Clients), side(1, Role::Servers)] };
+    let address = "loop:flows".parse().expect("an address");
+    let ports: Vec<_> = (0..2).map(|_| squall_port::open(&address).expect("it opens").expect("a loop")).collect();
+    let max_frame = flows.sides[0].max_frame(ports[0].facts());
+    let port = |name: &str| PlanPort { name: name.into(), address: "loop:flows".into(), max_frame, cut_frame: 0 };
+    let plan = Plan {
+        seed: 5,
+        stop: Stop { duration: Some(Nanos(seconds * 1_000_000_000)), ..Stop::default() },
+        counted: false,
+        ports: vec![port("a"), port("b")],
+        streams: Vec::new(),
+        replay: Vec::new(),
+        flows: vec![0, 1],
+        workers: vec![PlanWorker { tx: vec![(0, 0), (1, 0)], rx: vec![(0, 0), (1, 0)], cpu: None }],
+        notes: Vec::new(),
+    };
+    let settings = Settings { linger: Duration::ZERO, flows: Some(Arc::new(flows)), ..Settings::default() };
+    let mut running = start(Arc::new(plan), ports, settings, None).expect("it starts");
+    // What came before the half is warming up.
+    std::thread::sleep(Duration::from_secs_f64(seconds as f64 / 2.0));
+    let half = running.snapshot(false);
+    while !running.wait_sent(Duration::from_millis(10)) && running.elapsed().0 < seconds * 1_000_000_000 - 50_000_000 {}
+    let end = running.snapshot(false);
+    let rss = resident();
+    let (cps, cpu, answers) = between(&half[0], &end[0]);
+    let outcome = running.finish().expect("nobody panics");
+    let all = total(&outcome);
+    let client = all.total().client;
+    println!(
+        "{what}: {cps:.0} connections/s, {:.0} cycles a connection and side, {:.2} Gbit/s, peak {} open, {rss} MiB resident",
+        cpu * 2.445 / 2.0,
+        answers * 8.0 / 1e9,
+        client.peak,
+    );
+    println!(
+        "  completed {} failed {:?} not begun {:?}; set-up p50 {} us p99 {} us",
+        client.completed,
+        client.failed.iter().collect::<Vec<_>>(),
+        client.not_begun.iter().collect::<Vec<_>>(),
+        client.setup.quantile(0.5) / 1000,
+        client.setup.quantile(0.99) / 1000,
+    );
+    cps
+}
+
+/// Connections that were completed a second, CPU nanoseconds of each, octets received a second.
+fn between(before: &squall_engine::Snapshot, after: &squall_engine::Snapshot) -> (f64, f64, f64) {
+    let sum = |snapshot: &squall_engine::Snapshot| {
+        let mut all = Statistics::default();
+        snapshot.flows.iter().for_each(|flows| all.merge(&flows.statistics));
+        let client = all.total().client;
+        (client.completed as f64, client.received_octets as f64, all.elapsed.as_secs_f64())
+    };
+    let ((c0, o0, t0), (c1, o1, t1)) = (sum(before), sum(after));
+    let cpu = (after.cpu_time.0 - before.cpu_time.0) as f64;
+    ((c1 - c0) / (t1 - t0), cpu / (c1 - c0), (o1 - o0) / (t1 - t0))
+}
+
+fn total(outcome: &Outcome) -> Statistics {
+    let mut all = Statistics::default();
+    outcome.workers.iter().flat_map(|w| &w.flows).for_each(|flows| all.merge(&flows.statistics));
+    all
+}
+
+/// MiB.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) / 1024
+}
