@@ -24,8 +24,10 @@ pub(crate) struct Link {
     /// Our end of a tunnel, and the other.
     ends: Option<(IpAddr, IpAddr)>,
     neighbours: Neighbours,
-    /// Of a fixed next hop or gateway that is known: IPv4, IPv6.
+    /// Of a fixed next hop, or a gateway or other end of a tunnel that is known: of packets of IPv4, of IPv6.
     hops: [Option<MacAddr>; 2],
+    /// Neighbours who were met lately, by a hash of their addresses.
+    lately: Box<[(IpAddr, MacAddr); LATELY]>,
     answers: VecDeque<Vec<u8>>,
     unused: Vec<Vec<u8>>,
     /// Takes what cannot be sent yet.
@@ -52,6 +54,18 @@ const ICMPV6: u8 = 58;
 const VXLAN_PORT: u16 = 4789;
 const GTPU_PORT: u16 = 2152;
 const BROADCAST: MacAddr = MacAddr([255; 6]);
+
+const LATELY: usize = 256;
+
+/// Where a neighbour is among those who were met lately.
+#[inline]
+fn place(address: IpAddr) -> usize {
+    let low = match address {
+        IpAddr::V4(address) => u32::from(address),
+        IpAddr::V6(address) => u128::from(address) as u32,
+    };
+    (low.wrapping_mul(0x9e37_79b9) >> 24) as usize
+}
 
 /// What a frame was for.
 enum Lost {
@@ -91,6 +105,7 @@ impl Link {
             ends: network.wraps.last().and_then(Wrap::ends),
             neighbours: Neighbours::default(),
             hops: [fixed; 2],
+            lately: Box::new([(IpAddr::V4(Ipv4Addr::UNSPECIFIED), MacAddr([0; 6])); LATELY]),
             answers: VecDeque::new(),
             unused: Vec::new(),
             scratch: vec![0; 1 << 16],
@@ -130,7 +145,7 @@ impl Link {
 
     /// Takes a frame; gives the IP packet in it if that is for a flow.
     #[inline]
-    pub fn receive<'f>(&mut self, now: Nanos, frame: &'f [u8]) -> Option<&'f [u8]> {
+    pub fn receive<'f>(&mut self, frame: &'f [u8]) -> Option<&'f [u8]> {
         self.statistics.frames_received += 1;
         let inside = match self.unwrap(frame) {
             Ok(inside) => inside,
@@ -148,7 +163,7 @@ impl Link {
             IPV4 if packet.len() >= 20 => (v4(&packet[12..]), v4(&packet[16..]), packet[9]),
             IPV6 if packet.len() >= 40 => (v6(&packet[8..]), v6(&packet[24..]), packet[6]),
             ARP => {
-                self.arp(now, frame, packet, inside.outer);
+                self.arp(frame, packet, inside.outer);
                 return None;
             }
             IPV4 | IPV6 => {
@@ -170,21 +185,28 @@ impl Link {
         if self.network.next_hop == NextHop::OnLink && self.ends.is_none() && begins(packet, protocol) {
             self.learn(source, MacAddr([frame[6], frame[7], frame[8], frame[9], frame[10], frame[11]]));
         }
-        let _ = now;
         Some(packet)
     }
 
     /// Whether packets towards `remote` can be sent; if not, the way is being asked for.
     #[inline]
     pub fn resolve(&mut self, now: Nanos, remote: IpAddr) -> Answer {
-        let six = usize::from(self.ends.map_or(remote, |(_, end)| end).is_ipv6());
-        if let Some(mac) = self.hops[six] {
+        if let Some(mac) = self.hops[usize::from(remote.is_ipv6())] {
             return Answer::Mac(mac);
         }
-        match self.hop(remote) {
-            Some(hop) => self.neighbours.find(now, hop),
-            None => Answer::Silent,
+        match self.lately[place(remote)] {
+            (address, mac) if address == remote => Answer::Mac(mac),
+            _ => self.look_up(now, remote),
         }
+    }
+
+    fn look_up(&mut self, now: Nanos, remote: IpAddr) -> Answer {
+        let Some(hop) = self.hop(remote) else { return Answer::Silent };
+        let answer = self.neighbours.find(now, hop);
+        if let Answer::Mac(mac) = answer {
+            self.lately[place(remote)] = (remote, mac);
+        }
+        answer
     }
 
     /// Who packets towards `remote` are handed to.
@@ -199,15 +221,28 @@ impl Link {
     }
 
     fn learn(&mut self, address: IpAddr, mac: MacAddr) {
+        let place = place(address);
+        if self.lately[place] == (address, mac) {
+            return;
+        }
+        if self.ends.is_none() && self.network.next_hop == NextHop::OnLink {
+            self.lately[place] = (address, mac);
+        }
         if self.neighbours.learn(address, mac) {
             self.statistics.resolved += 1;
         }
-        if let NextHop::Gateway { v4, v6 } = self.network.next_hop {
-            match address {
-                IpAddr::V4(a) if v4 == Some(a) => self.hops[0] = Some(mac),
-                IpAddr::V6(a) if v6 == Some(a) => self.hops[1] = Some(mac),
-                _ => {}
+        // Packets of both families go into a tunnel, whichever family its ends are of.
+        match (self.network.next_hop, self.ends, address) {
+            (NextHop::OnLink, Some((_, end)), _) if end == address => self.hops = [Some(mac); 2],
+            (NextHop::Gateway { v4, .. }, Some((IpAddr::V4(_), _)), IpAddr::V4(a)) if v4 == Some(a) => {
+                self.hops = [Some(mac); 2];
             }
+            (NextHop::Gateway { v6, .. }, Some((IpAddr::V6(_), _)), IpAddr::V6(a)) if v6 == Some(a) => {
+                self.hops = [Some(mac); 2];
+            }
+            (NextHop::Gateway { v4, .. }, None, IpAddr::V4(a)) if v4 == Some(a) => self.hops[0] = Some(mac),
+            (NextHop::Gateway { v6, .. }, None, IpAddr::V6(a)) if v6 == Some(a) => self.hops[1] = Some(mac),
+            _ => {}
         }
     }
 
@@ -260,7 +295,7 @@ impl Link {
         }
     }
 
-    fn arp(&mut self, _now: Nanos, frame: &[u8], packet: &[u8], outer: bool) {
+    fn arp(&mut self, frame: &[u8], packet: &[u8], outer: bool) {
         let Some(arp) = Arp::parse(packet) else {
             self.statistics.malformed += 1;
             return;
@@ -709,6 +744,12 @@ impl Prefix {
     /// Writes it before `len` octets of packet in `frame`.
     #[inline]
     fn write(&self, frame: &mut [u8], len: usize, to: MacAddr, from: MacAddr) {
+        // Nothing but Ethernet.
+        if let (&[.., a, b], 14, Some(head)) = (&self.octets[..], self.octets.len(), frame.first_chunk_mut::<14>()) {
+            let ([t0, t1, t2, t3, t4, t5], [f0, f1, f2, f3, f4, f5]) = (to.0, from.0);
+            *head = [t0, t1, t2, t3, t4, t5, f0, f1, f2, f3, f4, f5, a, b];
+            return;
+        }
         let before = self.octets.len();
         frame[..before].copy_from_slice(&self.octets);
         frame[..6].copy_from_slice(&to.0);

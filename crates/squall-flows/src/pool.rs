@@ -137,6 +137,8 @@ pub struct Tuples {
     ranges: Vec<(u64, AddrRange)>,
     /// The same, by address.
     by_address: Vec<(u128, u128, u64)>,
+    /// One range of IPv4, as most pools are: its first address, and how many there are.
+    only: Option<(u32, u32)>,
     v4: bool,
     addresses: u64,
     first_port: u16,
@@ -173,9 +175,14 @@ impl Tuples {
             let range = ranges.iter().find(|(at, _)| *at == pair[1].2).map_or(*first, |(_, range)| *range);
             return Err(PoolError::Overlap { name: pool.name.clone(), range });
         }
+        let only = match (&pool.ranges[..], first.first) {
+            ([_], IpAddr::V4(first)) => Some((first.into(), addresses as u32)),
+            _ => None,
+        };
         Ok(Self {
             ranges,
             by_address,
+            only,
             v4,
             addresses: addresses as u64,
             first_port: *pool.ports.start(),
@@ -211,6 +218,9 @@ impl Tuples {
     /// The address of that index, below [`Tuples::addresses`].
     #[inline]
     pub fn address(&self, index: u64) -> IpAddr {
+        if let Some((first, _)) = self.only {
+            return IpAddr::V4((first + index as u32).into());
+        }
         let at = match self.ranges.len() {
             1 => 0,
             _ => self.ranges.partition_point(|(first, _)| *first <= index) - 1,
@@ -223,6 +233,10 @@ impl Tuples {
     /// Where `address` is in the pool; `None`: it is not.
     #[inline]
     pub fn index_of(&self, address: IpAddr) -> Option<u64> {
+        if let (Some((first, addresses)), IpAddr::V4(address)) = (self.only, address) {
+            let index = u32::from(address).wrapping_sub(first);
+            return (index < addresses).then_some(index.into());
+        }
         if address.is_ipv4() != self.v4 {
             return None;
         }

@@ -249,7 +249,7 @@ impl Side {
     /// Takes a frame that came by the port; `cut`: what it was joined from.
     #[inline]
     pub fn receive(&mut self, now: Nanos, frame: &[u8], cut: Cut) {
-        let Some(packet) = self.link.receive(now, frame) else { return };
+        let Some(packet) = self.link.receive(frame) else { return };
         // Its checksum was verified, or never made.
         if !cut.is_whole() || (self.settings.partial_checksums && has_partial_checksum(packet)) {
             self.stack.receive_verified(now, packet);

@@ -55,15 +55,15 @@ fn carry(a: &mut Link, b: &mut Link, from: &str, to: &str) -> (Vec<u8>, Vec<u8>)
         let mut out = Frames::default();
         a.room(Nanos(0), &mut out, tuple, packet.len(), Cut::WHOLE).expect("room").copy_from_slice(&packet);
         if let Some(frame) = out.0.pop() {
-            let got = b.receive(Nanos(0), &frame).unwrap_or_else(|| panic!("{frame:02x?} {:?}", b.statistics));
+            let got = b.receive(&frame).unwrap_or_else(|| panic!("{frame:02x?} {:?}", b.statistics));
             return (frame.clone(), got[..packet.len()].to_vec());
         }
         assert_eq!((round, a.statistics.unresolved), (0, 1));
         a.advance(Nanos(0));
         a.transmit(&mut out);
-        out.0.drain(..).for_each(|question| assert!(b.receive(Nanos(0), &question).is_none()));
+        out.0.drain(..).for_each(|question| assert!(b.receive(&question).is_none()));
         b.transmit(&mut out);
-        out.0.drain(..).for_each(|answer| assert!(a.receive(Nanos(0), &answer).is_none()));
+        out.0.drain(..).for_each(|answer| assert!(a.receive(&answer).is_none()));
     }
     panic!("nobody answers: {:?} {:?}", a.statistics, b.statistics);
 }
@@ -99,7 +99,7 @@ fn each_client_of_a_cluster_has_its_own_mac() {
     assert_eq!(back[..6], [2, 0, 0, 0, 2, 4]);
     let mut strange = back.clone();
     strange[4] = 99;
-    assert!(a.receive(Nanos(0), &strange).is_none());
+    assert!(a.receive(&strange).is_none());
     assert_eq!(a.statistics.not_ours, 1);
 }
 
@@ -161,7 +161,7 @@ fn tags_labels_and_tunnels_go_around_and_come_off() {
             }
             // Cut short anywhere it is refused, and nothing breaks.
             for len in 0..frame.len() - 60 {
-                assert!(b.receive(Nanos(0), &frame[..len]).is_none(), "{len} of {:?}", wraps(false));
+                assert!(b.receive(&frame[..len]).is_none(), "{len} of {:?}", wraps(false));
             }
         }
     }
@@ -181,10 +181,10 @@ fn what_is_not_for_us_is_counted_and_passed_over() {
         (frame(BROADCAST, IPV4, &good), true),
         (frame(us, 0x88cc, &good), false),
     ] {
-        assert_eq!(a.receive(Nanos(0), &octets).is_some(), ours);
+        assert_eq!(a.receive(&octets).is_some(), ours);
     }
     assert_eq!((a.statistics.frames_received, a.statistics.not_ours, a.statistics.malformed), (6, 4, 0));
-    assert!(a.receive(Nanos(0), &frame(us, IPV4, &good[..19])).is_none());
+    assert!(a.receive(&frame(us, IPV4, &good[..19])).is_none());
     assert_eq!(a.statistics.malformed, 1);
 }
 
@@ -199,8 +199,8 @@ fn a_gateway_is_asked_for_and_nobody_else() {
     a.advance(Nanos(0));
     a.transmit(&mut out);
     assert_eq!(out.0.len(), 1);
-    assert!(router.receive(Nanos(0), &out.0[0]).is_none());
+    assert!(router.receive(&out.0[0]).is_none());
     router.transmit(&mut out);
-    assert!(a.receive(Nanos(0), &out.0[1]).is_none());
+    assert!(a.receive(&out.0[1]).is_none());
     assert_eq!(a.resolve(Nanos(0), "48.0.0.1".parse().unwrap()), Answer::Mac(MacAddr([2, 0, 0, 0, 9, 0])));
 }
