@@ -703,6 +703,10 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
 
     fn wait_for_peer(&mut self) -> Step {
         if self.is(PEER_CLOSED) {
+            let between_passes = self.traits.idle.map(|idle| self.traits.start + idle) == Some(self.state.at & AT);
+            if between_passes && self.state.have == 0 {
+                return self.jump_to_end();
+            }
             self.fail(ProtocolError::TooShort);
             return Step::Over;
         }

@@ -171,6 +171,8 @@ pub struct Traits {
     pub takes: bool,
     /// Some waiting is limited from what came last on.
     pub keepalive: bool,
+    /// From `start`: the operation that receives first in a server's endless loop. Who closes there has no more to ask.
+    pub idle: Option<u32>,
 }
 
 /// Operations of all programs of an [`crate::Apps`]: 22 bits.
@@ -178,7 +180,8 @@ pub const MOST_OPS: usize = 1 << 22;
 /// Variables and counted loops inside each other.
 pub const MOST_REGISTERS: usize = 8;
 const MOST_SLICES: u64 = 1 << 20;
-const MOST_DATAGRAM: u64 = 65_507;
+/// What the length field of UDP allows.
+const MOST_DATAGRAM: u64 = 65_527;
 const MOST_DELAY: Nanos = Nanos(86_400 * 1_000_000_000);
 /// A day: what is later is a mistake in a unit.
 const DAY: &str = "at most 24 h";
@@ -209,6 +212,7 @@ struct Compiler<'a> {
     counted: Vec<(usize, usize)>,
     rate: Option<(u64, Nanos)>,
     keepalive: Option<Nanos>,
+    idle: Option<u32>,
     named: HashMap<&'a str, u32>,
     deepest: usize,
     closed: bool,
@@ -260,6 +264,7 @@ impl<'a> Compiler<'a> {
             counted: vec![],
             rate: None,
             keepalive: None,
+            idle: None,
             named: HashMap::new(),
             closed: false,
             salt,
@@ -521,7 +526,7 @@ impl<'a> Compiler<'a> {
 
     fn take(&mut self, take: &'a Take) -> Result<u16, Mistake> {
         if u64::from(take.offset) + 8 > MOST_DATAGRAM {
-            return Err(Mistake::OutOfRange { what: "the offset", found: take.offset.into(), expected: "0..=65,499" });
+            return Err(Mistake::OutOfRange { what: "the offset", found: take.offset.into(), expected: "0..=65,519" });
         }
         let register = self.variable(&take.variable)?;
         let at = index(&mut self.code.takes, TakeOf { register, form: take.form, offset: take.offset });
@@ -569,7 +574,11 @@ impl<'a> Compiler<'a> {
                 let exit = self.jump_if(condition, 0)?;
                 self.push(exit);
             }
-            Times::Forever => {}
+            Times::Forever => {
+                if self.program.role == Role::Server {
+                    self.idle.get_or_insert(open.body);
+                }
+            }
         }
         self.loops.push(open);
         Ok(())
@@ -676,6 +685,12 @@ impl<'a> Compiler<'a> {
             counts: !http && !receives(|op| matches!(op, Op::RecvUntil { .. })),
             packets,
             takes: !self.code.takes.is_empty(),
+            idle: self.idle.and_then(|body| {
+                let within = matches!(self.code.ops[body as usize], Op::Within { .. });
+                let first = body + u32::from(within);
+                let receives = matches!(self.code.ops.get(first as usize)?, Op::Recv { .. } | Op::RecvUntil { .. });
+                receives.then_some(first)
+            }),
             keepalive: receives(|op| matches!(op, Op::Within { keepalive: true, .. })),
         };
         self.code.owner = vec![0; self.code.ops.len()];

@@ -56,7 +56,8 @@ pub enum Instruction {
     Label(String),
     /// Goes to a label (`jump again`, `jump again if x < 5`).
     Jump { label: String, condition: Option<Condition> },
-    /// Repeats what stands up to its [`Instruction::End`] (`loop 3`, `loop until x >= 5`, `loop forever`).
+    /// Repeats what stands up to its [`Instruction::End`] (`loop 3`, `loop until x >= 5`, `loop forever`). A server whose endless
+    /// loop begins with a `recv` or `recv_until` has come to its end when the client closes there.
     Loop(Times),
     /// Ends a loop (`end`).
     End,

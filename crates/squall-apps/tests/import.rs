@@ -266,3 +266,35 @@ proptest! {
         }
     }
 }
+
+/// A real capture (curl, Python's web server, datagrams): `BLESS=1` writes the text anew, and a person reads the difference.
+#[test]
+fn each_capture_becomes_the_programs_that_a_person_has_read() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/import");
+    let mut reader = squall_pcap::CaptureReader::open(folder.join("web-and-datagrams.pcap")).expect("a capture");
+    let import = squall_apps::import(&mut reader, "web", &options()).expect("within all limits");
+    let mut text = format!("{} packets, left out: {:?}\n", import.packets, import.left_out);
+    for one in &import.conversations {
+        let Imported { client_end, server_end, report, .. } = one;
+        text += &format!("\n{} -> {}, {report:#?}\n", client_end.0, server_end.1);
+        for (side, program) in [("client", &one.client), ("server", &one.server)] {
+            text += &format!("{side}:\n  {}\n", lines(program).join("\n  "));
+        }
+    }
+    let golden = folder.join("web-and-datagrams.txt");
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(&golden, &text).expect("the folder can be written to");
+    }
+    assert_eq!(text, std::fs::read_to_string(&golden).unwrap_or_default(), "BLESS=1 rewrites {}", golden.display());
+    // And they are played.
+    let programs: Vec<_> = import.conversations.iter().map(|one| (one.client.clone(), one.server.clone())).collect();
+    let mut pair = Pair::new(1, &programs);
+    for (i, (client, _)) in programs.iter().enumerate() {
+        let udp = client.transport == squall_apps::Transport::Udp;
+        pair.begin(i as u16, if udp { FlowKind::Udp } else { FlowKind::Tcp });
+    }
+    pair.run(secs(100));
+    let all = programs.len() as u64;
+    assert_eq!((pair.counts(0).finished, pair.counts(1).finished), (all, all));
+    pair.nothing_is_left();
+}

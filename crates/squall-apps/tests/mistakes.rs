@@ -75,7 +75,7 @@ fn a_mistake_says_where_what_was_found_and_what_was_expected() {
             udp(&["recv_packets 1", "recv_packet_octets 5"]),
             "datagrams are counted by `recv_packets` and by `recv_packet_octets`",
         ),
-        (udp(&[r#"send_packet "${repeat:65508:x}""#]), "the message has 65508 octets; expected 65507 at most"),
+        (udp(&[r#"send_packet "${repeat:65528:x}""#]), "the message has 65528 octets; expected 65527 at most"),
         (client(&[r#"send "${repeat:2000000000:x}""#]), "its length is 2000000000; expected 1..=1,072,693,248"),
     ] {
         assert!(found.contains(expected), "{found:?} lacks {expected:?}");

@@ -247,6 +247,26 @@ fn a_reset_ends_both_sides() {
     pair.nothing_is_left();
 }
 
+#[test]
+fn a_server_that_serves_for_ever_ends_when_nothing_more_is_asked() {
+    let server = &["loop forever", r#"recv_until "?""#, r#"send "${counter:1}""#, "end"];
+    for (client, finished) in [
+        (&["loop 3", r#"send "a?""#, "recv 1", "end"][..], 1),
+        (&[r#"send "a??""#, "recv 2"][..], 1),
+        (&["delay 1 ms"][..], 1),
+    ] {
+        let mut pair = Pair::new(1, &[pair(client, server)]);
+        pair.begin(0, FlowKind::Tcp);
+        pair.run(secs(100));
+        assert_eq!((pair.counts(0).finished, pair.counts(1).finished), (1, finished), "{client:?}");
+        pair.nothing_is_left();
+    }
+    let mut pair = Pair::new(1, &[pair(&[r#"send "ab""#], &["loop forever", "recv 3", "end"])]);
+    pair.begin(0, FlowKind::Tcp);
+    pair.run(secs(100));
+    assert_eq!(error(&pair, 1, ProtocolError::TooShort), 1);
+}
+
 /// A server that sends this and closes, heard by an HTTP client.
 fn answered_by(answer: &str, requests: u32) -> Pair {
     let client = builtin::HttpClient { requests, ..Default::default() };

@@ -354,9 +354,10 @@ impl<'a> Segment<'a> {
         let len = if total == 0 { payload.len() } else { total.checked_sub(behind_headers)?.max(payload.len()) };
         let len = match transport {
             Transport::Tcp => len,
-            // UDP's own length rules.
+            // UDP's own length rules, where it is possible.
             Transport::Udp => {
-                (be16(transport_at + 4)? as usize).checked_sub(8).filter(|own| *own <= len).unwrap_or(len)
+                let own = (be16(transport_at + 4)? as usize).checked_sub(8);
+                own.filter(|own| *own <= len).unwrap_or(len).min(65_527)
             }
         };
         let payload = &payload[..payload.len().min(len)];
