@@ -199,6 +199,14 @@ impl<O: Observer> Apps<O> {
     /// As [`Application::event`].
     #[inline]
     pub fn on_event(&mut self, socket: &mut impl FlowSocket, event: Event<'_>) {
+        if let Event::Acknowledged { all, .. } = event {
+            // Most of these change nothing but what is under way.
+            let state = socket.state();
+            if state.at & (WAITING | STARTED) == STARTED {
+                state.at &= if all { !PIECES } else { !0 };
+                return;
+            }
+        }
         let mut state = *socket.state();
         let program = self.program(&state);
         let traits = self.code.programs[usize::from(program.0)].traits;

@@ -606,6 +606,14 @@ impl<'a> Compiler<'a> {
             let expected = "200..=599, but 204 and 304, which have no body";
             return Err(Mistake::OutOfRange { what: "the status", found: status.into(), expected });
         }
+        if content_type.is_empty() || !content_type.bytes().all(|octet| octet.is_ascii_graphic()) {
+            let expected = "a content type without spaces";
+            return Err(Mistake::Syntax {
+                found: content_type.into(),
+                expected,
+                hint: "http_serve 200 text/html 1024",
+            });
+        }
         let header = |connection: &str| {
             format!(
                 "HTTP/1.1 {status} {}\r\nServer: squall\r\nContent-Type: {content_type}\r\nContent-Length: {body}\r\n\

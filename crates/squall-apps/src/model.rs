@@ -267,6 +267,12 @@ impl Program {
         Ok(program)
     }
 
+    /// The instructions as lines of text, which [`parse`](Self::parse) reads back.
+    #[must_use]
+    pub fn lines(&self) -> Vec<String> {
+        self.instructions.iter().map(ToString::to_string).collect()
+    }
+
     /// # Errors
     /// The first mistake, by the number of its instruction.
     pub fn check(&self) -> Result<(), ProgramError> {

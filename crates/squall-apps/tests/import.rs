@@ -12,7 +12,7 @@ use squall_apps::{Delays, End, Holes, Import, ImportOptions, Imported, Program};
 use squall_tcp::FlowKind;
 
 fn lines(program: &Program) -> Vec<String> {
-    program.instructions.iter().map(ToString::to_string).collect()
+    program.lines()
 }
 
 fn options() -> ImportOptions {
