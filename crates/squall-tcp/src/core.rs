@@ -563,7 +563,7 @@ pub(crate) fn rto<S>(f: &Flow<S>, class: &Class) -> u32 {
     let base = if srtt > 0 {
         // Microseconds to ticks of 65.536: times 1000 by 2^16, rounded up.
         let us = u64::from(srtt) + u64::from(f.rttvar.micros() * 4).max(1000);
-        ((us * 1000 >> 16) as u32 + 1).max(class.rto_min)
+        (((us * 1000) >> 16) as u32 + 1).max(class.rto_min)
     } else if matches!(f.tcp_state(), State::SynSent | State::SynReceived) {
         class.rto_initial
     } else {
