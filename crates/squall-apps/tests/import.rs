@@ -122,6 +122,33 @@ fn packets_that_were_cut_are_holes() {
 }
 
 #[test]
+fn ipv6_and_tags_are_read_as_well() {
+    for v6 in [false, true] {
+        let mut capture = Capture::default();
+        capture.v6 = v6;
+        capture.handshake().tcp(0, ACK | PSH, 1001, 5001, b"a").tcp(1, ACK | PSH, 5001, 1002, b"bc").udp(0, b"d");
+        let import = capture.import(&options());
+        let [tcp, udp] = &import.conversations[..] else { panic!("{import:?}") };
+        assert_eq!((tcp.client_end.0.is_ipv6(), udp.client_end.0.is_ipv6()), (v6, v6));
+        assert_eq!(lines(&tcp.client), [r#"send "a""#, "recv 2"]);
+        assert_eq!(lines(&udp.client), [r#"send_packet "d""#]);
+    }
+}
+
+#[test]
+fn sequence_numbers_come_round() {
+    let mut capture = Capture::default();
+    capture.tcp(0, SYN, u32::MAX - 2, 0, b"").tcp(1, SYN | ACK, u32::MAX, u32::MAX - 1, b"");
+    capture.tcp(0, ACK, u32::MAX - 1, 0, b"abc").tcp(0, ACK | PSH, 4, 0, b"gh").tcp(0, ACK | PSH, 1, 0, b"def");
+    capture.tcp(1, ACK | PSH, 0, 6, b"xyz");
+    let import = capture.import(&options());
+    let one = only(&import);
+    assert_eq!(lines(&one.client), [r#"send "abcdefgh""#, "recv 3"]);
+    assert_eq!(lines(&one.server), ["recv 8", r#"send "xyz""#]);
+    assert_eq!(one.report.holes, []);
+}
+
+#[test]
 fn conversations_without_their_begin_have_the_client_that_their_ports_tell() {
     let mut capture = Capture::default();
     capture.tcp(1, ACK | PSH, 77, 99, b"banner").tcp(0, ACK | PSH, 99, 83, b"user");

@@ -20,12 +20,14 @@ pub struct Capture {
     pub time_us: u64,
     /// Octets of a frame that are kept.
     pub snaplen: usize,
+    /// fd00::1 and fd00::2, behind a VLAN's tag.
+    pub v6: bool,
 }
 
 impl Default for Capture {
     fn default() -> Self {
         let writer = PcapWriter::new(vec![], PcapFormat::default()).expect("memory");
-        Self { writer, ports: [40_000, 80], time_us: 1_700_000_000_000_000, snaplen: 65_535 }
+        Self { writer, ports: [40_000, 80], time_us: 1_700_000_000_000_000, snaplen: 65_535, v6: false }
     }
 }
 
@@ -58,11 +60,21 @@ impl Capture {
     }
 
     fn ip(&mut self, side: usize, protocol: u8, payload: &[u8]) -> &mut Self {
-        let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, 0x45, 0];
-        frame.extend((payload.len() as u16 + 20).to_be_bytes());
-        frame.extend([0, 0, 0x40, 0, 64, protocol, 0, 0]);
-        frame.extend([10, 0, 0, 1 + side as u8]);
-        frame.extend([10, 0, 0, 2 - side as u8]);
+        let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
+        if self.v6 {
+            frame.extend([0x81, 0, 0, 7, 0x86, 0xdd, 0x60, 0, 0, 0]);
+            frame.extend((payload.len() as u16).to_be_bytes());
+            frame.extend([protocol, 64]);
+            for last in [1 + side as u8, 2 - side as u8] {
+                frame.extend([0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last]);
+            }
+        } else {
+            frame.extend([8, 0, 0x45, 0]);
+            frame.extend((payload.len() as u16 + 20).to_be_bytes());
+            frame.extend([0, 0, 0x40, 0, 64, protocol, 0, 0]);
+            frame.extend([10, 0, 0, 1 + side as u8]);
+            frame.extend([10, 0, 0, 2 - side as u8]);
+        }
         frame.extend(payload);
         let kept = frame.len().min(self.snaplen);
         self.writer.write(self.time_us * 1000, frame.len() as u32, &frame[..kept]).expect("memory");
