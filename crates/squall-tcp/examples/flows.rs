@@ -236,7 +236,7 @@ fn main() {
     for active in counts {
         let hold = if no_hold { Nanos::ZERO } else { HOLD };
         let mut bench = Bench::new(active, response, v6, super_packet, hold);
-        let each = ((u64::from(active) * STEP.0 / HOLD.0) as u32).max(1);
+        let each = if no_hold { BATCH as u32 / 2 } else { ((u64::from(active) * STEP.0 / HOLD.0) as u32).max(1) };
         let connections = value("--connections", u64::from(active).max(300_000));
         if !no_hold {
             bench.run(each, u64::from(active));

@@ -9,7 +9,7 @@ use crate::{
     congestion::initial_window,
     core::rto,
     flow::{Bits, Duration, Flow, NO_EXTRA, State},
-    packet::{ACK, Bad, CWR, ECE, FIN, Ip, Key, PSH, RST, SYN, Segment},
+    packet::{ACK, Bad, CWR, ECE, FIN, Ip, Key, Options, PSH, RST, SYN, Segment},
     seq::{distance, le, lt, max},
     stack::Stack,
     wheel::{tick, ticks},
@@ -62,7 +62,7 @@ impl<A: Application> Stack<A> {
     fn is_new_incarnation(&self, flow: u32, segment: &Segment<'_>) -> bool {
         let f = &self.core.flows[flow];
         let is_syn = segment.flags & (SYN | ACK | RST | FIN) == SYN;
-        let newer = match segment.options.timestamps {
+        let newer = match segment.timestamps {
             Some((value, _)) if f.bits.has(Bits::TIMESTAMPS) => {
                 lt(f.ts_recent, value) || value == f.ts_recent && lt(f.rcv_nxt, segment.seq)
             }
@@ -93,19 +93,22 @@ impl<A: Application> Stack<A> {
             self.core.strays.unknown_flow += 1;
             return;
         }
-        // Second, an ACK: whatever it is about, it is not of ours. Fourth, anything that is no SYN.
-        let taken = if segment.flags & (ACK | SYN | FIN) == SYN {
-            let taken = self.app.accept(now, &key.tuple());
-            self.core.strays.not_accepted += u64::from(taken.is_none());
-            taken
-        } else {
+        // Second, an ACK: whatever it is about, it is not of ours.
+        if segment.has(ACK) {
             self.core.strays.unknown_flow += 1;
-            if segment.flags & (ACK | SYN) == 0 && self.app.listens(&key.tuple()) {
-                return;
+            return self.refuse(key, segment);
+        }
+        // Fourth, anything that is no SYN: nobody who listens answers that.
+        if !segment.has(SYN) {
+            self.core.strays.unknown_flow += 1;
+            if !self.app.listens(&key.tuple()) {
+                self.refuse(key, segment);
             }
-            None
-        };
+            return;
+        }
+        let taken = self.app.accept(now, &key.tuple());
         let Some((class, state)) = taken else {
+            self.core.strays.not_accepted += 1;
             return self.refuse(key, segment);
         };
         // Third, a SYN.
@@ -140,7 +143,7 @@ impl<A: Application> Stack<A> {
         f.rcv_nxt = segment.seq.wrapping_add(1);
         f.rcv_adv = f.rcv_nxt.wrapping_add(window);
         f.snd_wnd = segment.window.into();
-        let options = &segment.options;
+        let options = Options::read(segment.options);
         let default = if f.bits.has(Bits::V6) { DEFAULT_MSS6 } else { DEFAULT_MSS4 };
         f.mss = f.mss.min(options.mss.unwrap_or(default).max(LEAST_MSS));
         f.bits.set_wscale(options.wscale.filter(|_| offers_scale));
@@ -164,7 +167,7 @@ impl<A: Application> Stack<A> {
         }
         match self.core.flows[flow].tcp_state() {
             State::SynSent => self.arrives_syn_sent(now, flow, segment),
-            _ => self.arrives_otherwise(now, flow, segment, segment.seq, segment.payload, segment.flags),
+            _ => self.arrives_otherwise(now, flow, segment),
         }
     }
 
@@ -185,12 +188,12 @@ impl<A: Application> Stack<A> {
             && acked <= flight
             && (acked > 0 || !payload.is_empty())
             && window > 0
-            && segment.options.sacks == 0;
+            && segment.options.is_empty();
         if !next {
             return None;
         }
         let stamps = f.bits.has(Bits::TIMESTAMPS);
-        match segment.options.timestamps {
+        match segment.timestamps {
             Some((value, _)) if stamps => {
                 if lt(value, f.ts_recent) {
                     return None;
@@ -207,7 +210,7 @@ impl<A: Application> Stack<A> {
         f.bits.forgive();
         if acked > 0 {
             f.snd_una = segment.ack;
-            if stamps && let Some((_, echo)) = segment.options.timestamps {
+            if stamps && let Some((_, echo)) = segment.timestamps {
                 let ms = stamp(now).wrapping_sub(echo);
                 if echo != 0 && ms < 1 << 20 {
                     sample(f, (ms * 1049).max(524));
@@ -355,17 +358,10 @@ impl<A: Application> Stack<A> {
     }
 
     // §3.10.7.4, other states.
-    fn arrives_otherwise(
-        &mut self,
-        now: Nanos,
-        flow: u32,
-        segment: &Segment<'_>,
-        mut seq: u32,
-        payload: &[u8],
-        mut flags: u8,
-    ) -> ControlFlow<()> {
-        let state = self.core.flows[flow].tcp_state();
-        let f = &mut self.core.flows[flow];
+    fn arrives_otherwise(&mut self, now: Nanos, flow: u32, segment: &Segment<'_>) -> ControlFlow<()> {
+        let (mut seq, payload, mut flags) = (segment.seq, segment.payload, segment.flags);
+        let (f, class) = self.core.parts(flow);
+        let state = f.tcp_state();
         // A SYN that was answered (SYN-RECEIVED): the peer's own SYN-ACK of a simultaneous open brings its ACK; our answer to
         // a repeated one was lost.
         if state == State::SynReceived && flags & SYN != 0 && seq.wrapping_add(1) == f.rcv_nxt {
@@ -373,79 +369,67 @@ impl<A: Application> Stack<A> {
                 (seq, flags) = (f.rcv_nxt, flags & !SYN);
             } else if flags & RST == 0 {
                 f.bits.set(Bits::HEAD);
-                self.core.counters(flow).duplicate_segments += 1;
+                class.counters.duplicate_segments += 1;
                 self.core.enqueue(flow);
                 return GO_ON;
             }
         }
         // RFC 7323 §5.3: R1 before all else.
-        if f.bits.has(Bits::TIMESTAMPS) {
-            let rst = flags & RST != 0;
-            match segment.options.timestamps {
-                Some((value, _)) if lt(value, f.ts_recent) && !rst => {
-                    self.core.counters(flow).paws_drops += 1;
+        if f.bits.has(Bits::TIMESTAMPS) && flags & RST == 0 {
+            match segment.timestamps {
+                Some((value, _)) if lt(value, f.ts_recent) => {
+                    class.counters.paws_drops += 1;
                     self.answer_with_ack(now, flow, !payload.is_empty());
                     return GO_ON;
                 }
-                // Where they are agreed, each segment has them (§3.2); a RST need not.
-                None if !rst => {
-                    self.core.counters(flow).unexpected += 1;
+                Some(_) => (),
+                // Where they are agreed, each segment but a RST has them (§3.2).
+                None => {
+                    class.counters.unexpected += 1;
                     return GO_ON;
                 }
-                _ => (),
             }
         }
         // First, the sequence number.
-        let f = &self.core.flows[flow];
         let len = payload.len() as u32 + u32::from(flags & SYN != 0) + u32::from(flags & FIN != 0);
-        let window = f.rcv_adv.wrapping_sub(f.rcv_nxt);
-        let inside = |at: u32| at.wrapping_sub(f.rcv_nxt) < window;
+        let (next, window) = (f.rcv_nxt, f.rcv_adv.wrapping_sub(f.rcv_nxt));
+        let inside = |at: u32| at.wrapping_sub(next) < window;
         let acceptable = match (len, window) {
-            (0, 0) => seq == f.rcv_nxt,
+            (0, 0) => seq == next,
             (0, _) => inside(seq),
-            // What begins inside of it or reaches into it; octets of a window that is closed were taken if they are next.
             (_, 0) => false,
-            _ => {
-                inside(seq)
-                    || inside(seq.wrapping_add(len - 1))
-                    || (le(seq, f.rcv_nxt) && lt(f.rcv_nxt, seq.wrapping_add(len)))
-            }
+            // What begins or ends inside of it, or reaches over it.
+            _ => inside(seq) || inside(seq.wrapping_add(len - 1)) || le(seq, next) && lt(next, seq.wrapping_add(len)),
         };
-        if !acceptable {
-            let old = le(seq.wrapping_add(len), f.rcv_nxt);
-            // With its window closed, all ACKs, URGs and RSTs count (§3.10.7.4, "special allowance").
-            let only_window = window == 0 && seq == f.rcv_nxt;
-            if !only_window {
-                let counters = self.core.counters(flow);
-                *(if old { &mut counters.duplicate_segments } else { &mut counters.out_of_window }) += 1;
-                if flags & RST == 0 {
-                    self.answer_with_ack(now, flow, !payload.is_empty());
-                    if state == State::TimeWait && flags & FIN != 0 {
-                        self.start_time_wait(now, flow);
-                    }
-                } else {
-                    self.core.counters(flow).resets_in += 1;
-                    self.core.counters(flow).resets_ignored += 1;
+        // With the window closed, ACKs and RSTs of what is next count all the same ("special allowance").
+        let counts = acceptable || window == 0 && seq == next;
+        if !counts {
+            let old = le(seq.wrapping_add(len), next);
+            *(if old { &mut class.counters.duplicate_segments } else { &mut class.counters.out_of_window }) += 1;
+            if flags & RST == 0 {
+                self.answer_with_ack(now, flow, !payload.is_empty());
+                if state == State::TimeWait && flags & FIN != 0 {
+                    self.start_time_wait(now, flow);
                 }
-                return GO_ON;
+            } else {
+                class.counters.resets_in += 1;
+                class.counters.resets_ignored += 1;
             }
+            return GO_ON;
         }
         // TS.Recent (RFC 7323 §4.3, R3): of what is at Last.ACK.sent or before it, and nothing between is unanswered.
-        if let Some((value, _)) = segment.options.timestamps {
-            let f = &mut self.core.flows[flow];
-            if f.bits.has(Bits::TIMESTAMPS)
-                && le(seq, f.rcv_nxt)
-                && !f.bits.has(Bits::ACK_NOW | Bits::ACK_LATER)
-                && le(f.ts_recent, value)
-            {
-                f.ts_recent = value;
-            }
+        if let Some((value, _)) = segment.timestamps
+            && f.bits.0 & (Bits::TIMESTAMPS | Bits::ACK_NOW | Bits::ACK_LATER) == Bits::TIMESTAMPS
+            && le(seq, next)
+            && le(f.ts_recent, value)
+        {
+            f.ts_recent = value;
         }
         // Second, the RST (RFC 5961 §3.2).
         if flags & RST != 0 {
-            self.core.counters(flow).resets_in += 1;
-            if seq != self.core.flows[flow].rcv_nxt {
-                self.core.counters(flow).resets_ignored += 1;
+            class.counters.resets_in += 1;
+            if seq != next {
+                class.counters.resets_ignored += 1;
                 self.challenge(now, flow);
                 return GO_ON;
             }
@@ -453,44 +437,42 @@ impl<A: Application> Stack<A> {
                 State::SynReceived => self.finish(now, flow, Reason::Refused),
                 // TIME-WAIT assassination (RFC 1337): it stays.
                 State::TimeWait => return GO_ON,
-                // Both have sent their FIN: it ended, if not as it should.
                 _ => self.finish(now, flow, Reason::Reset),
             }
             return DONE;
         }
         // Fourth, the SYN (RFC 5961 §4.2).
         if flags & SYN != 0 {
-            self.core.counters(flow).unexpected += 1;
+            class.counters.unexpected += 1;
             self.challenge(now, flow);
             return GO_ON;
         }
         // Fifth, the ACK.
         if flags & ACK == 0 {
-            self.core.counters(flow).unexpected += 1;
+            class.counters.unexpected += 1;
             return GO_ON;
         }
         if state == State::SynReceived {
-            let f = &mut self.core.flows[flow];
             if segment.ack != f.snd_nxt {
+                class.counters.acks_too_far += 1;
                 let (class, key) = (ClassId(f.class), self.core.key(flow));
-                self.core.counters(flow).acks_too_far += 1;
                 self.core.answer_tcp(class, &key, segment.ack, None, RST);
                 return GO_ON;
             }
             f.snd_una = segment.ack;
-            let shift = f.bits.wscale().unwrap_or(0);
-            f.snd_wnd = u32::from(segment.window) << shift;
+            f.snd_wnd = u32::from(segment.window) << f.bits.wscale().unwrap_or(0);
             self.sample_syn(now, flow, true);
             self.establish(now, flow)?;
         } else {
             self.ack(now, flow, segment, seq)?;
         }
-        if segment.marked && self.core.flows[flow].bits.has(Bits::ECN) {
-            self.core.flows[flow].bits.set(Bits::ECE);
-            self.core.counters(flow).ecn_marks += 1;
-        }
-        if flags & CWR != 0 && !segment.marked {
-            self.core.flows[flow].bits.clear(Bits::ECE);
+        if self.core.flows[flow].bits.has(Bits::ECN) {
+            if segment.marked {
+                self.core.flows[flow].bits.set(Bits::ECE);
+                self.core.counters(flow).ecn_marks += 1;
+            } else if flags & CWR != 0 {
+                self.core.flows[flow].bits.clear(Bits::ECE);
+            }
         }
         // A peer that is alive: keepalive, FIN-WAIT-2 and the like begin anew.
         self.restart_idle_tcp(now, flow);
@@ -498,28 +480,27 @@ impl<A: Application> Stack<A> {
         if payload.is_empty() && flags & FIN == 0 {
             return GO_ON;
         }
-        // What does not fit the window when that is closed.
+        // A probe of a window that is closed.
         if !acceptable {
             self.core.counters(flow).out_of_window += 1;
-            self.answer_with_ack(now, flow, true);
+            self.ack_now(flow);
             return GO_ON;
         }
         self.text(now, flow, seq, payload, flags & FIN != 0)
     }
 
     /// Fifth: ACK in the states behind SYN-RECEIVED.
+    #[inline]
     fn ack(&mut self, now: Nanos, flow: u32, segment: &Segment<'_>, seq: u32) -> ControlFlow<()> {
-        let f = &mut self.core.flows[flow];
+        let (f, class) = self.core.parts(flow);
         let ack = segment.ack;
         // RFC 5961 §5.2: what acknowledges more than was sent, or is far too old.
-        let far = lt(f.snd_nxt, ack);
-        if far || lt(ack, f.snd_una.wrapping_sub(f.snd_wnd.max(1 << 16))) {
-            self.core.counters(flow).acks_too_far += 1;
+        if lt(f.snd_nxt, ack) || lt(ack, f.snd_una.wrapping_sub(f.snd_wnd.max(1 << 16))) {
+            class.counters.acks_too_far += 1;
             self.challenge(now, flow);
             return DONE;
         }
-        let shift = f.bits.wscale().unwrap_or(0);
-        let window = u32::from(segment.window) << shift;
+        let window = u32::from(segment.window) << f.bits.wscale().unwrap_or(0);
         let advances = lt(f.snd_una, ack);
         let flight = f.flight();
         // RFC 5681 §2: it says nothing new.
@@ -533,14 +514,8 @@ impl<A: Application> Stack<A> {
         let was = f.snd_wnd;
         if advances || (ack == f.snd_una && (le(f.rcv_nxt, seq) || window > f.snd_wnd)) {
             f.snd_wnd = window;
-            if window == 0 && was > 0 {
-                self.core.counters(flow).zero_windows_in += 1;
-            }
-            if let Some(extra) = self.core.extra(flow).filter(|extra| extra.widest > 0) {
-                extra.widest = extra.widest.max(window);
-            }
+            class.counters.zero_windows_in += u64::from(window == 0 && was > 0);
         }
-        let f = &mut self.core.flows[flow];
         if f.bits.has(Bits::PERSIST) {
             // It answers: that may go on for ever.
             f.bits.set_dupacks(0);
@@ -550,48 +525,52 @@ impl<A: Application> Stack<A> {
                 if !advances {
                     // The probe's octets were not taken: they are new again.
                     f.snd_nxt = f.snd_una;
-                    self.core.counters(flow).sent -= u64::from(flight);
+                    class.counters.sent -= u64::from(flight);
                 }
-                self.core.enqueue(flow);
             }
+        } else if f.snd_wnd == 0 && ack == f.snd_una && flight > 0 {
+            // The window closed over what is under way: it answers, so it is there.
+            f.bits.set_retries(f.bits.retries().min(class.tunables.retries.saturating_sub(1)));
         }
-        let f = &self.core.flows[flow];
-        if f.snd_wnd > was || f.snd_wnd > 0 && flight == 0 {
+        let sacks = !segment.options.is_empty() && f.bits.has(Bits::SACK);
+        let reduce = segment.has(ECE) && advances && f.bits.has(Bits::ECN);
+        let (wide, extra) = (f.snd_wnd, f.extra);
+        if wide > was || wide > 0 && flight == 0 {
             self.core.enqueue(flow);
         }
-        let told = if self.core.flows[flow].bits.has(Bits::SACK) && segment.options.sacks > 0 {
-            self.note_sack(flow, segment)
-        } else {
-            false
-        };
-        if segment.has(ECE) && advances {
-            self.ecn_reduce(now, flow);
+        if extra != NO_EXTRA && self.core.extras[extra as usize].widest > 0 {
+            let widest = &mut self.core.extras[extra as usize].widest;
+            *widest = wide.max(*widest);
+        }
+        let told = sacks && self.note_sack(flow, segment);
+        if reduce {
+            self.ecn_reduce(flow);
         }
         if advances {
             self.advance_una(now, flow, segment, flight)?;
         } else if duplicate {
             self.core.counters(flow).duplicate_acks += 1;
-            if !self.core.flows[flow].bits.has(Bits::SACK) || told {
-                self.duplicate_ack(now, flow);
+            if told || !self.core.flows[flow].bits.has(Bits::SACK) {
+                self.duplicate_ack(flow);
             }
         }
         GO_ON
     }
 
+    #[inline]
     fn advance_una(&mut self, now: Nanos, flow: u32, segment: &Segment<'_>, flight: u32) -> ControlFlow<()> {
         let ack = segment.ack;
-        let f = &mut self.core.flows[flow];
+        let (f, class) = self.core.parts(flow);
         let acked = ack.wrapping_sub(f.snd_una);
         f.snd_una = ack;
         let state = f.tcp_state();
         let fin_sent = matches!(state, State::FinWait1 | State::Closing | State::LastAck);
         let fin_acked = fin_sent && ack == f.snd_nxt;
         let octets = acked - u32::from(fin_acked);
-        let retries = f.bits.retries();
-        f.bits.set_retries(0);
+        class.counters.acked += u64::from(octets);
         // Round-trip time: by timestamps (RFC 7323 §4.1), or of the one segment that is timed (Karn).
         let ms = if f.bits.has(Bits::TIMESTAMPS) {
-            segment.options.timestamps.filter(|(_, echo)| *echo != 0).map(|(_, echo)| stamp(now).wrapping_sub(echo))
+            segment.timestamps.filter(|(_, echo)| *echo != 0).map(|(_, echo)| stamp(now).wrapping_sub(echo))
         } else if f.bits.has(Bits::TIMING) && le(f.ts_recent, ack) {
             f.bits.clear(Bits::TIMING);
             Some(u32::from((stamp(now) as u16).wrapping_sub(f.rtt_sent)))
@@ -599,59 +578,59 @@ impl<A: Application> Stack<A> {
             None
         };
         // A clock that ran back is no clock.
-        let ms = ms.filter(|ms| *ms < 1 << 20);
-        if let Some(ms) = ms {
-            sample(&mut self.core.flows[flow], (ms * 1049).max(524));
+        match ms.filter(|ms| *ms < 1 << 20) {
+            Some(ms) => sample(f, (ms * 1049).max(524)),
+            None => f.keep_backoff(f.kept_backoff() + f.bits.retries()),
         }
-        // Karn (RFC 6298 §5.7): until there is a sample, the time-out stays as long as it has become.
-        if let Some(extra) = self.core.extra(flow) {
-            extra.backoff = if ms.is_some() { 0 } else { (extra.backoff + retries).min(15) };
+        f.bits.set_retries(0);
+        if f.extra == NO_EXTRA {
+            if f.piece.len > 0 && le(f.piece_at.wrapping_add(f.piece.len), ack) {
+                f.piece.len = 0;
+            }
+        } else {
+            self.core.drop_pieces(flow, ack);
         }
-        self.core.drop_pieces(flow, ack);
         self.congestion_ack(now, flow, acked, flight);
-        let f = &mut self.core.flows[flow];
+        let (f, class) = self.core.parts(flow);
+        let all = f.piece.len == 0;
         if f.flight() == 0 {
             f.bits.clear(Bits::RTX);
             f.rtx_at = tick(now);
+            if !all || f.bits.has(Bits::CLOSE) {
+                self.core.enqueue(flow);
+            }
             self.start_idle(now, flow);
         } else {
             // RFC 6298 §5.3.
-            let rto = self.core.rto(flow);
+            let rto = rto(f, class);
             self.core.start_rtx(now, flow, rto);
-        }
-        if self.core.stream_end(flow) != self.core.flows[flow].snd_nxt || self.core.flows[flow].flight() > 0 {
             self.core.enqueue(flow);
         }
         if octets > 0 {
-            let counters = self.core.counters(flow);
-            counters.acked += u64::from(octets);
-            let all = self.core.flows[flow].piece.len == 0;
             self.tell(now, flow, Event::Acknowledged { octets, all });
             self.aborted(now, flow)?;
         }
-        if fin_acked {
-            match state {
-                State::FinWait1 => {
-                    self.core.flows[flow].bits.set_state(State::FinWait2);
-                    self.start_idle(now, flow);
-                }
-                State::Closing => return self.time_wait_begins(now, flow),
-                State::LastAck => {
-                    self.finish(now, flow, Reason::Closed);
-                    return DONE;
-                }
-                _ => unreachable!("a FIN is sent in these states"),
+        match state {
+            State::FinWait1 if fin_acked => {
+                self.core.flows[flow].bits.set_state(State::FinWait2);
+                self.start_idle(now, flow);
             }
+            State::Closing if fin_acked => return self.time_wait_begins(now, flow),
+            State::LastAck if fin_acked => {
+                self.finish(now, flow, Reason::Closed);
+                return DONE;
+            }
+            _ => (),
         }
         GO_ON
     }
 
     /// Seventh and eighth: `payload` at `seq`, perhaps with a FIN behind it. At least one of its numbers is in the window.
     fn text(&mut self, now: Nanos, flow: u32, seq: u32, payload: &[u8], fin: bool) -> ControlFlow<()> {
-        let f = &self.core.flows[flow];
+        let (f, class) = self.core.parts(flow);
         if matches!(f.tcp_state(), State::CloseWait | State::Closing | State::LastAck | State::TimeWait) {
             // The peer had said that there is no more: "ignore the segment text".
-            self.core.counters(flow).unexpected += 1;
+            class.counters.unexpected += 1;
             return GO_ON;
         }
         let (rcv_nxt, edge) = (f.rcv_nxt, f.rcv_adv);
@@ -668,7 +647,7 @@ impl<A: Application> Stack<A> {
             return GO_ON;
         }
         if new.is_empty() && fin_at.is_none() {
-            self.core.counters(flow).duplicate_segments += 1;
+            class.counters.duplicate_segments += 1;
             self.ack_now(flow);
             return GO_ON;
         }
@@ -697,9 +676,9 @@ impl<A: Application> Stack<A> {
 
     #[inline]
     fn deliver(&mut self, now: Nanos, flow: u32, octets: &[u8]) -> ControlFlow<()> {
-        let f = &mut self.core.flows[flow];
+        let (f, class) = self.core.parts(flow);
         f.rcv_nxt = f.rcv_nxt.wrapping_add(octets.len() as u32);
-        self.core.counters(flow).delivered += octets.len() as u64;
+        class.counters.delivered += octets.len() as u64;
         self.tell(now, flow, Event::Received(octets));
         self.aborted(now, flow)
     }
@@ -792,15 +771,12 @@ impl<A: Application> Stack<A> {
     }
 
     /// The timer that runs while nothing is under way.
+    #[inline]
     pub(crate) fn start_idle(&mut self, now: Nanos, flow: u32) {
-        let tunables = &self.core.class(flow).tunables;
-        let wait = match self.core.flows[flow].tcp_state() {
-            State::FinWait2 => tunables.fin_wait,
-            _ => tunables.keepidle,
-        };
+        let (f, class) = self.core.parts(flow);
+        let wait = if f.tcp_state() == State::FinWait2 { class.tunables.fin_wait } else { class.tunables.keepidle };
         if wait > Nanos::ZERO {
-            let wait = ticks(wait);
-            self.core.start_rtx(now, flow, wait);
+            self.core.start_rtx(now, flow, ticks(wait));
         }
     }
 
@@ -842,7 +818,8 @@ impl<A: Application> Stack<A> {
         let f = &self.core.flows[flow];
         let (una, nxt) = (max(f.snd_una, segment.ack), f.snd_nxt);
         let mut told = false;
-        for &(left, right) in &segment.options.sack[..usize::from(segment.options.sacks)] {
+        let options = Options::read(segment.options);
+        for &(left, right) in &options.sack[..usize::from(options.sacks)] {
             // Below SND.UNA it is a D-SACK (RFC 2883) or old.
             if lt(left, right) && lt(una, left) && le(right, nxt) {
                 told |= self.core.make_extra(flow).sacked.insert(left, right);

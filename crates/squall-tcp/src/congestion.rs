@@ -58,10 +58,15 @@ pub(crate) fn reno_reduce(flight: u32, mss: u32) -> u32 {
     (flight / 2).max(2 * mss)
 }
 
-/// A segment a round trip (RFC 5681 §3.1), by octets acknowledged.
-pub(crate) fn reno_grow(cwnd: u32, acked: u32, mss: u32) -> u32 {
-    let more = (u64::from(acked.min(cwnd)) * u64::from(mss) / u64::from(cwnd.max(1))) as u32;
-    cwnd.saturating_add(more.max(1))
+/// A segment for each window that is acknowledged (RFC 5681 §3.1, RFC 3465): the new window. `counted`: octets that are
+/// acknowledged and have not yet made it grow.
+pub(crate) fn reno_grow(cwnd: u32, acked: u32, mss: u32, counted: &mut u32) -> u32 {
+    *counted += acked.min(cwnd);
+    if *counted < cwnd {
+        return cwnd;
+    }
+    *counted -= cwnd;
+    cwnd.saturating_add(mss)
 }
 
 /// Smoothed round-trip time and its variation, microseconds (RFC 6298 §2); `srtt` 0: none yet.
@@ -106,11 +111,13 @@ mod tests {
 
     #[test]
     fn reno_grows_by_a_segment_a_round_trip() {
-        let mut cwnd = 10_000;
-        for _ in 0..10 {
-            cwnd = reno_grow(cwnd, 1000, 1000);
+        let (mut cwnd, mut counted) = (10_000, 0);
+        for expected in [11_000, 12_000] {
+            for _ in 0..cwnd / 1000 {
+                cwnd = reno_grow(cwnd, 1000, 1000, &mut counted);
+            }
+            assert_eq!((cwnd, counted), (expected, 0));
         }
-        assert!((10_900..=11_000).contains(&cwnd), "{cwnd}");
         assert_eq!((reno_reduce(10_000, 1000), reno_reduce(3000, 1000)), (5000, 2000));
     }
 

@@ -396,12 +396,7 @@ impl<S: Copy + Default> Core<S> {
     #[inline]
     pub fn rto(&self, flow: u32) -> u32 {
         let f = &self.flows[flow];
-        let class = &self.classes[usize::from(f.class)];
-        let wait = rto(f, class);
-        match self.extra_ref(flow) {
-            Some(extra) if extra.backoff > 0 => (u64::from(wait) << extra.backoff).min(u64::from(class.rto_max)) as u32,
-            _ => wait,
-        }
+        rto(f, &self.classes[usize::from(f.class)])
     }
 
     /// Starts the one of retransmission, persist, keepalive, TIME-WAIT timers that runs, `wait` ticks from now on.
@@ -423,20 +418,22 @@ impl<S: Copy + Default> Core<S> {
     #[inline]
     pub fn arm(&mut self, now: Nanos, flow: u32) {
         let f = &self.flows[flow];
+        // What is about to be sent takes an acknowledgement along.
+        let ack = f.bits.0 & (Bits::ACK_LATER | Bits::QUEUED) == Bits::ACK_LATER;
+        if !ack && !f.bits.has(Bits::RTX | Bits::APP) {
+            return;
+        }
         let clock = tick(now);
-        let mut next = None;
-        let mut earlier = |at: u32| next = Some(next.map_or(at, |n| seq::min(n, at)));
+        let mut next = clock.wrapping_add(1 << 30);
         if f.bits.has(Bits::RTX) {
-            earlier(f.rtx_at);
+            next = seq::min(next, f.rtx_at);
         }
         if f.bits.has(Bits::APP) {
-            earlier(f.app_at);
+            next = seq::min(next, f.app_at);
         }
-        // What is about to be sent takes it along.
-        if f.bits.0 & (Bits::ACK_LATER | Bits::QUEUED) == Bits::ACK_LATER {
-            earlier(Self::ack_due(f, clock));
+        if ack {
+            next = seq::min(next, Self::ack_due(f, clock));
         }
-        let Some(next) = next else { return };
         if !f.link.is_in() || lt(next, f.link.at) {
             self.wheel.remove(&mut self.flows, flow);
             self.wheel.insert(&mut self.flows, flow, next, now);
@@ -570,7 +567,7 @@ pub(crate) fn rto<S>(f: &Flow<S>, class: &Class) -> u32 {
         // The SYN was lost, there is no sample (RFC 6298 §5.7).
         ticks(Nanos(3_000_000_000)).clamp(class.rto_initial, class.rto_max)
     };
-    (u64::from(base) << f.bits.retries()).min(u64::from(class.rto_max)) as u32
+    (u64::from(base) << (f.bits.retries() + f.kept_backoff())).min(u64::from(class.rto_max)) as u32
 }
 
 /// A flow in the hands of the application.

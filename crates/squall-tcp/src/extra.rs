@@ -31,11 +31,11 @@ pub(crate) struct Extra {
     pub paused: bool,
     /// `None`: nothing was lost yet.
     pub ssthresh: Option<u32>,
-    /// The time-out is so many times doubled since the last round-trip time, besides the time-outs in a row.
-    pub backoff: u8,
     /// The peer's largest window since one was too small to be filled; 0: none was.
     pub widest: u32,
     pub cubic: Cubic,
+    /// Octets acknowledged in congestion avoidance that have not made the window grow yet.
+    pub counted: u32,
 }
 
 /// What is done about a loss.

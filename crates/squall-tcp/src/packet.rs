@@ -128,7 +128,7 @@ pub(crate) struct Ip<'a> {
 
 impl<'a> Ip<'a> {
     /// `packet` may have octets behind its end (a frame's padding).
-    #[inline]
+    #[inline(always)]
     pub fn read(packet: &'a [u8], verify: bool) -> Result<Self, Bad> {
         match packet.first().map(|b| b >> 4) {
             Some(4) => Self::read4(packet, verify),
@@ -137,7 +137,7 @@ impl<'a> Ip<'a> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn read4(packet: &'a [u8], verify: bool) -> Result<Self, Bad> {
         let header = packet.first_chunk::<IPV4>().ok_or(Bad::Malformed)?;
         let header_len = usize::from(header[0] & 15) * 4;
@@ -202,6 +202,10 @@ fn sum20(header: &[u8; IPV4]) -> u64 {
     (0..5).map(|i| u64::from(be32(header, 4 * i))).sum()
 }
 
+/// Two fillers and the timestamps' kind and length: how everybody begins the options of what is no SYN (RFC 7323,
+/// appendix A).
+const ALIGNED_STAMPS: u32 = 0x0101_080a;
+
 /// Options of a TCP segment that we know.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Options {
@@ -220,16 +224,19 @@ pub(crate) struct Segment<'a> {
     pub seq: u32,
     pub ack: u32,
     pub flags: u8,
-    pub window: u16,
-    pub options: Options,
-    pub payload: &'a [u8],
     /// Of the IP packet: congestion experienced.
     pub marked: bool,
+    pub window: u16,
+    /// TSval, TSecr.
+    pub timestamps: Option<(u32, u32)>,
+    /// All options; empty where there are timestamps alone.
+    pub options: &'a [u8],
+    pub payload: &'a [u8],
 }
 
 impl<'a> Segment<'a> {
     /// Ports (source, destination) and the rest.
-    #[inline]
+    #[inline(always)]
     pub fn read(ip: &Ip<'a>) -> Result<(u16, u16, Self), Bad> {
         let octets = ip.payload;
         let header = octets.first_chunk::<TCP_HEADER>().ok_or(Bad::Malformed)?;
@@ -237,13 +244,25 @@ impl<'a> Segment<'a> {
         if offset < TCP_HEADER || offset > octets.len() {
             return Err(Bad::Malformed);
         }
+        let (head, payload) = octets.split_at(offset);
+        let mut options = &head[TCP_HEADER..];
+        let mut timestamps = None;
+        if let Some(all) = options.as_array::<12>()
+            && be32(all, 0) == ALIGNED_STAMPS
+        {
+            timestamps = Some((be32(all, 4), be32(all, 8)));
+            options = &[];
+        } else if !options.is_empty() {
+            timestamps = Options::read(options).timestamps;
+        }
         let segment = Self {
             seq: be32(header, 4),
             ack: be32(header, 8),
             flags: header[13],
             window: be16(header, 14),
-            options: Options::read(&octets[TCP_HEADER..offset]),
-            payload: &octets[offset..],
+            timestamps,
+            options,
+            payload,
             marked: ip.tos & 3 == CE,
         };
         Ok((be16(header, 0), be16(header, 2), segment))
@@ -262,13 +281,18 @@ impl<'a> Segment<'a> {
 }
 
 impl Options {
-    /// An option that cannot be ends the list: what came before holds (RFC 9293 §3.1, MUST-6, MUST-7).
-    #[inline]
+    /// First as Linux and we send them on a SYN, then any. An option that cannot be ends the list: what came before holds (RFC 9293 §3.1, MUST-6, MUST-7).
     pub fn read(octets: &[u8]) -> Self {
         let mut options = Self::default();
-        // As everybody sends them on what is not a SYN (RFC 7323, appendix A).
-        if let Some(&[1, 1, 8, 10, a, b, c, d, e, f, g, h]) = octets.as_array::<12>() {
-            options.timestamps = Some((u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h])));
+        if let Some(all) = octets.as_array::<20>()
+            && be32(all, 0) >> 16 == 0x0204
+            && be32(all, 4) == 0x0402_080a
+            && be32(all, 16) >> 8 == 0x01_0303
+        {
+            options.mss = Some(be16(all, 2));
+            options.sack_permitted = true;
+            options.timestamps = Some((be32(all, 8), be32(all, 12)));
+            options.wscale = Some(all[19].min(14));
             return options;
         }
         let mut rest = octets;
@@ -388,7 +412,7 @@ impl Words {
     /// Timestamps, aligned as RFC 7323, appendix A, has them.
     #[inline]
     pub fn stamps(value: u32, echo: u32) -> Self {
-        Self { words: [0x0101_080a, value, echo, 0, 0, 0, 0, 0, 0, 0], len: 3 }
+        Self { words: [ALIGNED_STAMPS, value, echo, 0, 0, 0, 0, 0, 0, 0], len: 3 }
     }
 
     /// Octets of them.
@@ -484,7 +508,7 @@ mod tests {
             let (source, destination, segment) = Segment::read(&read).unwrap();
             assert_eq!((source, destination, segment.seq, segment.ack), (80, 4000, 0xffff_fff0, 5));
             assert_eq!((segment.flags, segment.window, segment.payload), (ACK | PSH, 1000, &b"hello"[..]));
-            assert_eq!(segment.options.timestamps, Some((7, 9)));
+            assert_eq!(segment.timestamps, Some((7, 9)));
             assert!(segment.marked);
             packet[ip + 33] ^= 1;
             assert!(!Ip::read(&packet, true).unwrap().checksum_is_good());

@@ -18,6 +18,7 @@ const DUP_THRESH: u8 = 3;
 
 impl<A: Application> Stack<A> {
     /// `acked` numbers more are acknowledged, of `flight` that were under way.
+    #[inline]
     pub(crate) fn congestion_ack(&mut self, now: Nanos, flow: u32, acked: u32, flight: u32) {
         let f = &mut self.core.flows[flow];
         f.bits.set_dupacks(0);
@@ -74,7 +75,7 @@ impl<A: Application> Stack<A> {
                     cwnd = match extra.ssthresh {
                         Some(ssthresh) if cwnd >= ssthresh => match congestion {
                             Congestion::Cubic => extra.cubic.grow(now, cwnd, acked, mss, rtt),
-                            Congestion::NewReno => congestion::reno_grow(cwnd, acked, mss),
+                            Congestion::NewReno => congestion::reno_grow(cwnd, acked, mss, &mut extra.counted),
                         },
                         // All that is acknowledged counts (RFC 3465), behind a time-out a segment an ACK; to the threshold.
                         threshold => {
@@ -98,7 +99,7 @@ impl<A: Application> Stack<A> {
     }
 
     /// RFC 5681 §3.2, RFC 6582 §3.2, RFC 6675 §5.
-    pub(crate) fn duplicate_ack(&mut self, now: Nanos, flow: u32) {
+    pub(crate) fn duplicate_ack(&mut self, flow: u32) {
         let f = &mut self.core.flows[flow];
         f.bits.set_dupacks(f.bits.dupacks() + 1);
         let (una, nxt, mss, dupacks) = (f.snd_una, f.snd_nxt, u32::from(f.mss), f.bits.dupacks());
@@ -141,18 +142,14 @@ impl<A: Application> Stack<A> {
                 let f = &mut self.core.flows[flow];
                 f.cwnd = if sack { ssthresh } else { ssthresh + u32::from(DUP_THRESH) * mss };
                 f.bits.set(Bits::HEAD);
-                let _ = now;
                 self.core.enqueue(flow);
             }
         }
     }
 
     /// The peer saw a mark: once a round trip (RFC 3168 §6.1.2).
-    pub(crate) fn ecn_reduce(&mut self, _now: Nanos, flow: u32) {
+    pub(crate) fn ecn_reduce(&mut self, flow: u32) {
         let f = &self.core.flows[flow];
-        if !f.bits.has(Bits::ECN) {
-            return;
-        }
         let (nxt, cwnd, flight, mss) = (f.snd_nxt, f.cwnd, f.flight(), u32::from(f.mss));
         let congestion = self.core.class(flow).tunables.congestion;
         let extra = self.core.make_extra(flow);

@@ -106,19 +106,23 @@ impl<A: Application> Stack<A> {
             self.core.answers.pop_front();
             packets += 1;
         }
-        while let Some(&flow) = self.core.queue.front() {
-            if self.core.flows[flow].bits.has(Bits::QUEUED) {
-                let sent = self.write(now, flow, out);
-                packets += sent.packets;
-                match sent.left {
-                    Left::Nothing => self.core.flows[flow].bits.clear(Bits::QUEUED),
-                    // Others come first.
-                    Left::Turn => self.core.queue.push_back(flow),
-                    Left::Room => return packets,
-                }
-                self.settle(now, flow);
+        while let Some(flow) = self.core.queue.pop_front() {
+            if !self.core.flows[flow].bits.has(Bits::QUEUED) {
+                continue;
             }
-            self.core.queue.pop_front();
+            let sent = self.write(now, flow, out);
+            packets += sent.packets;
+            match sent.left {
+                Left::Nothing => self.core.flows[flow].bits.clear(Bits::QUEUED),
+                // Others come first.
+                Left::Turn => self.core.queue.push_back(flow),
+                Left::Room => {
+                    self.core.queue.push_front(flow);
+                    self.settle(now, flow);
+                    return packets;
+                }
+            }
+            self.settle(now, flow);
         }
         packets
     }

@@ -19,7 +19,7 @@ impl Table {
     }
 
     /// The first flow of `hash` that `is_it`.
-    #[inline]
+    #[inline(always)]
     pub fn find(&self, hash: u32, mut is_it: impl FnMut(u32) -> bool) -> Option<u32> {
         let mut at = hash as usize & self.mask;
         loop {

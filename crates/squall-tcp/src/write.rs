@@ -296,7 +296,7 @@ impl<A: Application> Stack<A> {
         if flight == 0 || !f.bits.has(Bits::RTX) {
             f.bits.set_retries(0);
             f.bits.clear(Bits::PERSIST);
-            let rto = if f.extra == NO_EXTRA { rto(f, class) } else { self.core.rto(flow) };
+            let rto = rto(f, class);
             self.core.start_rtx(now, flow, rto);
         }
         Some(true)
