@@ -419,6 +419,13 @@ mod tests {
         }
 
         #[test]
+        fn no_text_makes_a_range_panic(text in "[0-9a-f:./ -]{0,40}") {
+            if let Ok(range) = text.parse::<AddrRange>() {
+                prop_assert_eq!(range.to_string().parse::<AddrRange>(), Ok(range));
+            }
+        }
+
+        #[test]
         fn an_index_and_its_address_belong_together(index in 0u64..300) {
             for t in [
                 tuples(&["17.0.0.0-17.0.0.99", "16.0.0.0-16.0.0.199"], 1..=2, Order::Hash),

@@ -188,6 +188,40 @@ fn what_is_not_for_us_is_counted_and_passed_over() {
     assert_eq!(a.statistics.malformed, 1);
 }
 
+proptest::proptest! {
+    #[test]
+    fn no_octets_make_it_panic(octets in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..200), kind in 0usize..8) {
+        let (local, remote) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
+        let mac = MacAddr([2, 0, 0, 0, 1, 0]);
+        let wraps = match kind {
+            0..=2 => vec![],
+            3 => vec![Wrap::Vlan { id: 1, priority: 0, service: false }],
+            4 => vec![Wrap::Mpls { label: 16, class: 0, ttl: 64 }],
+            5 => vec![Wrap::Gre { local, remote, key: Some(1) }],
+            6 => vec![Wrap::Vxlan { local, remote, vni: 1, mac }],
+            _ => vec![Wrap::GtpU { local, remote, teid: 1, local_teid: 1 }],
+        };
+        let mut a = link("16.0.0.1-16.0.0.9", network(1, wraps));
+        // As far in as a good beginning leads.
+        let mut frame = a.prefixes.v4.octets.clone();
+        frame[..6].copy_from_slice(&mac.0);
+        if kind == 1 {
+            frame[12..14].copy_from_slice(&ARP.to_be_bytes());
+        }
+        if let Some(Places { ip, .. }) = a.prefixes.v4.tunnel {
+            frame[ip + 2..ip + 4].copy_from_slice(&200u16.to_be_bytes());
+            let (ours, theirs) = ([10, 0, 0, 1], [10, 0, 0, 2]);
+            frame[ip + 12..ip + 16].copy_from_slice(&theirs);
+            frame[ip + 16..ip + 20].copy_from_slice(&ours);
+            let check = !fold(sum(&frame[ip..ip + 20]));
+            frame[ip + 10..ip + 12].copy_from_slice(&check.to_be_bytes());
+        }
+        frame.extend(octets);
+        let _ = a.receive(&frame);
+        assert_eq!(a.statistics.frames_received, 1);
+    }
+}
+
 #[test]
 fn a_gateway_is_asked_for_and_nobody_else() {
     let by_gateway = NextHop::Gateway { v4: Some("16.0.0.254".parse().unwrap()), v6: None };

@@ -1,0 +1,89 @@
+#![no_main]
+//! Frames of any octets reach clients or servers behind tags and tunnels: no panic, every frame has a reason, and what the side
+//! answers is a frame of its own.
+
+use libfuzzer_sys::fuzz_target;
+use squall_apps::Program;
+use squall_flows::{
+    Arrival, Cps, FrameOutput, Load, Network, Order, Pool, Role, Side, SideSettings, Spacing, Template, Wrap,
+};
+use squall_tcp::Tunables;
+use squall_units::{Cut, MacAddr, Nanos};
+
+struct Frames(Vec<Vec<u8>>);
+
+impl FrameOutput for Frames {
+    fn frame(&mut self, len: usize, _: Cut) -> Option<&mut [u8]> {
+        self.0.push(vec![0; len]);
+        self.0.last_mut().map(|frame| &mut frame[..])
+    }
+
+    fn longest(&self) -> usize {
+        9100
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    let Some((&[kind, role], octets)) = data.split_first_chunk() else { return };
+    let (local, remote) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
+    let mac = MacAddr([2, 0, 0, 0, 0, 1]);
+    let wraps = match kind % 6 {
+        0 => vec![],
+        1 => vec![Wrap::Vlan { id: 1, priority: 0, service: true }, Wrap::Vlan { id: 2, priority: 0, service: false }],
+        2 => vec![Wrap::Mpls { label: 16, class: 0, ttl: 64 }],
+        3 => vec![Wrap::Gre { local, remote, key: Some(1) }],
+        4 => vec![Wrap::Vxlan { local, remote, vni: 1, mac }],
+        _ => vec![Wrap::GtpU { local, remote, teid: 1, local_teid: 1 }],
+    };
+    let pool = |range: &str| Pool {
+        name: range.into(),
+        ranges: vec![range.parse().unwrap()],
+        ports: 1024..=1031,
+        order: Order::Sequential,
+    };
+    let (clients, servers) =
+        if kind & 128 == 0 { ("16.0.0.1-16.0.0.4", "48.0.0.1") } else { ("fd00::1-fd00::4", "fd01::1") };
+    let load = Load {
+        clients: vec![pool(clients)],
+        servers: vec![pool(servers)],
+        templates: vec![Template {
+            name: "t".into(),
+            clients: 0,
+            servers: 0,
+            port: 80,
+            client: Program::client("c").send("ping").recv(4).build().unwrap(),
+            server: Program::server("s").recv(4).send("pong").build().unwrap(),
+            client_tunables: Tunables::default(),
+            server_tunables: Tunables::default(),
+            arrival: Arrival::Open { cps: Cps::per_second(1000), spacing: Spacing::Constant },
+            limit: None,
+        }],
+        ..Load::default()
+    };
+    let role = if role & 1 == 0 { Role::Clients } else { Role::Servers };
+    // Checksums would keep nearly all of it out.
+    let settings = SideSettings { role, flows: 64, verify: false, ..SideSettings::default() };
+    let network = Network { mac, wraps, ..Network::default() };
+    let mut side = Side::new(&load, &network, settings).expect("a good load");
+    let mut out = Frames(vec![]);
+    let (mut frames, mut rest, mut now) = (0, octets, Nanos(1));
+    while let Some((&[high, low], behind)) = rest.split_first_chunk() {
+        let len = usize::from(u16::from_be_bytes([high, low]) & 0x7ff).min(behind.len());
+        let (frame, behind) = behind.split_at(len);
+        rest = behind;
+        frames += 1;
+        now = now + Nanos(1_000_000);
+        side.receive(now, frame, Cut::WHOLE);
+        side.advance(now);
+        side.begin(now, 4);
+        side.transmit(now, &mut out);
+    }
+    assert_eq!(side.statistics(false).link.frames_received, frames);
+    assert!(out.0.iter().all(|frame| frame.len() >= 14 && frame[6..12] == mac.0));
+    side.abort(now);
+    while !side.is_over() {
+        side.advance(now);
+        side.transmit(now, &mut out);
+    }
+    assert_eq!(side.active(), 0);
+});
