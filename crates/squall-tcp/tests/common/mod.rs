@@ -8,6 +8,7 @@ use squall_tcp::{
     Application, ClassId, Event, FlowId, FlowKind, Output, Piece, Reason, Settings, Socket, Stack, Tunables, Tuple,
 };
 use squall_units::{Cut, Nanos};
+use squall_wire::checksum;
 
 /// Who says how much; what is said is a function of its place.
 #[derive(Clone, Copy, Default)]
@@ -17,6 +18,10 @@ pub struct Talk {
     pub heard: u32,
     pub sum: u64,
     pub server: bool,
+    /// Closes as soon as it has said all.
+    pub half: bool,
+    /// Never closes.
+    pub keeps: bool,
 }
 
 /// The octet at `at` of what the client (the server) says.
@@ -62,7 +67,7 @@ impl Application for App {
             Event::Established => {
                 if !socket.state().server {
                     Self::say(socket, chunk);
-                    if socket.state().hear == 0 {
+                    if socket.state().hear == 0 && !socket.state().keeps || socket.state().half {
                         socket.close();
                     }
                 }
@@ -89,7 +94,9 @@ impl Application for App {
                     if server {
                         Self::say(socket, chunk);
                     }
-                    socket.close();
+                    if !socket.state().keeps {
+                        socket.close();
+                    }
                 }
             }
             Event::Timer => socket.resume(),
@@ -119,7 +126,6 @@ pub struct Fault {
     pub duplicate: f64,
     pub reorder: f64,
     pub delay: Nanos,
-    /// Packets that a queue of the way holds at most; 0: any.
     pub corrupt: f64,
 }
 
@@ -135,6 +141,11 @@ pub struct Plan {
     pub seed: u64,
     pub super_packet: u16,
     pub pause: Option<(u32, Nanos)>,
+    pub half_close: bool,
+    pub keeps: bool,
+    /// Longer packets are dropped on the way, and their sender is told.
+    pub mtu: Option<usize>,
+    pub record: bool,
 }
 
 impl Default for Plan {
@@ -150,6 +161,10 @@ impl Default for Plan {
             seed: 1,
             super_packet: 0,
             pause: None,
+            half_close: false,
+            keeps: false,
+            mtu: None,
+            record: false,
         }
     }
 }
@@ -182,6 +197,38 @@ impl Random {
     }
 }
 
+/// The ICMP error of a router whose next link takes `mtu` octets.
+fn too_big(packet: &[u8], mtu: usize) -> Vec<u8> {
+    let quote = &packet[..packet.len().min(100)];
+    let mtu = (mtu as u32).to_be_bytes();
+    let sum = |parts: &[&[u8]]| !checksum::fold(parts.iter().map(|p| checksum::sum(p)).sum());
+    let mut message = if packet[0] >> 4 == 4 { vec![3, 4, 0, 0, 0, 0, mtu[2], mtu[3]] } else { vec![2, 0, 0, 0] };
+    if packet[0] >> 4 == 6 {
+        message.extend(mtu);
+    }
+    message.extend(quote);
+    let len = message.len() as u16;
+    if packet[0] >> 4 == 4 {
+        let check = sum(&[&message]).to_be_bytes();
+        message[2..4].copy_from_slice(&check);
+        let mut ip = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, 1, 0, 0];
+        ip[2..4].copy_from_slice(&(len + 20).to_be_bytes());
+        ip.extend([10, 0, 0, 99]);
+        ip.extend(&packet[12..16]);
+        let check = sum(&[&ip]).to_be_bytes();
+        ip[10..12].copy_from_slice(&check);
+        [ip, message].concat()
+    } else {
+        let mut ip = vec![0x60, 0, 0, 0, 0, 0, 58, 64];
+        ip[4..6].copy_from_slice(&len.to_be_bytes());
+        ip.extend([0xfd; 16]);
+        ip.extend(&packet[8..24]);
+        let check = sum(&[&ip[8..40], &[0, 58], &len.to_be_bytes(), &message]).to_be_bytes();
+        message[2..4].copy_from_slice(&check);
+        [ip, message].concat()
+    }
+}
+
 pub struct Pair {
     pub client: Stack<App>,
     pub server: Stack<App>,
@@ -193,6 +240,7 @@ pub struct Pair {
     way: BTreeMap<(Nanos, u64), (bool, Vec<u8>, bool)>,
     count: u64,
     pub sent: u64,
+    pub recorded: Vec<(Nanos, Vec<u8>)>,
 }
 
 pub fn tuple(v6: bool, port: u16) -> Tuple {
@@ -212,7 +260,7 @@ impl Pair {
         };
         let app = |class, say, hear| App {
             class,
-            server: Talk { say, hear, server: true, ..Talk::default() },
+            server: Talk { say, hear, server: true, keeps: plan.keeps, ..Talk::default() },
             chunk: plan.chunk,
             pause: plan.pause,
             ..App::default()
@@ -222,12 +270,18 @@ impl Pair {
         let mut server = Stack::new(settings(2), app(Some(class), plan.response, plan.request));
         server.add_class(plan.tunables.clone()).unwrap();
         let now = Nanos(5_000_000_000);
-        let talk = Talk { say: plan.request, hear: plan.response, ..Talk::default() };
+        let talk = Talk {
+            say: plan.request,
+            hear: plan.response,
+            half: plan.half_close,
+            keeps: plan.keeps,
+            ..Talk::default()
+        };
         for i in 0..plan.flows {
             client.connect(now, class, tuple(plan.v6, 10_000 + i as u16), talk).unwrap();
         }
         let random = Random(plan.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        Self { client, server, class, now, plan, random, way: BTreeMap::new(), count: 0, sent: 0 }
+        Self { client, server, class, now, plan, random, way: BTreeMap::new(), count: 0, sent: 0, recorded: Vec::new() }
     }
 
     fn carry(&mut self, to_server: bool) {
@@ -236,6 +290,15 @@ impl Pair {
         stack.transmit(self.now, &mut wire);
         for (mut packet, cut) in wire.packets {
             self.sent += 1;
+            if self.plan.record {
+                self.recorded.push((self.now, packet.clone()));
+            }
+            if self.plan.mtu.is_some_and(|mtu| packet.len() > mtu) {
+                self.count += 1;
+                let error = too_big(&packet, self.plan.mtu.unwrap_or_default());
+                self.way.insert((self.now + self.plan.fault.delay, self.count), (!to_server, error, false));
+                continue;
+            }
             let fault = self.plan.fault;
             if self.random.chance(fault.loss) {
                 continue;
