@@ -30,8 +30,9 @@ use squall_units::Nanos;
 const PATIENCE: Nanos = Nanos(30_000_000);
 /// Of our stack: round-trip times are kept in 16 bits, and timers of several round trips are as inexact.
 const STRETCH: f64 = 0.01;
-/// A script that fails for want of the processor passes when it is played again.
+/// A script that fails for want of the processor passes when it is played again, alone.
 const ATTEMPTS: u32 = 3;
+const MOST_AGAIN: usize = 10;
 /// Scripts at once: they mostly wait.
 const AT_ONCE: usize = 12;
 /// The name of the test of the list.
@@ -67,12 +68,21 @@ fn main() -> ExitCode {
             scope.spawn(|| {
                 while let Some(test) = { queue.lock().expect("no thread panics").pop_front() } {
                     let outcome = test.run();
-                    outcomes.lock().expect("no thread panics").push((test.name(), outcome));
+                    outcomes.lock().expect("no thread panics").push((test, outcome));
                 }
             });
         }
     });
-    let mut outcomes = outcomes.into_inner().expect("no thread panics");
+    let outcomes = outcomes.into_inner().expect("no thread panics");
+    // Where many fail it is not for want of the processor.
+    let in_real_time =
+        |test: &Test<'_>, outcome: &Outcome| test.who == Who::Linux && matches!(outcome, Outcome::Failed(_));
+    let few = outcomes.iter().filter(|(test, outcome)| in_real_time(test, outcome)).count() <= MOST_AGAIN;
+    let judge = |(test, outcome): (Test<'_>, Outcome)| {
+        let again = few && in_real_time(&test, &outcome);
+        (test.name(), if again { test.again() } else { outcome })
+    };
+    let mut outcomes: Vec<_> = outcomes.into_iter().map(judge).collect();
     if INDEX.contains(filter) {
         outcomes.push((INDEX.into(), index::check(&scripts).map_or_else(Outcome::Failed, |()| Outcome::Passed)));
     }
@@ -132,22 +142,22 @@ impl Test<'_> {
     }
 
     fn on_linux(&self) -> Outcome {
-        let mut said = String::new();
-        for _ in 0..ATTEMPTS {
-            let own = std::env::current_exe().expect("a test knows where it is");
-            let done = Command::new(own).args(["--linux", &self.script.file, family_name(self.family)]).output();
-            let done = match done {
-                Ok(done) => done,
-                Err(error) => return Outcome::Failed(error.to_string()),
-            };
-            said = String::from_utf8_lossy(&done.stdout).into_owned() + &String::from_utf8_lossy(&done.stderr);
-            match done.status.code().map(u8::try_from) {
-                Some(Ok(0)) => return Outcome::Passed,
-                Some(Ok(SKIPPED)) => return Outcome::Skipped(said),
-                _ => {}
-            }
+        let own = std::env::current_exe().expect("a test knows where it is");
+        let done = match Command::new(own).args(["--linux", &self.script.file, family_name(self.family)]).output() {
+            Ok(done) => done,
+            Err(error) => return Outcome::Failed(error.to_string()),
+        };
+        let said = String::from_utf8_lossy(&done.stdout).into_owned() + &String::from_utf8_lossy(&done.stderr);
+        match done.status.code().map(u8::try_from) {
+            Some(Ok(0)) => Outcome::Passed,
+            Some(Ok(SKIPPED)) => Outcome::Skipped(said),
+            _ => Outcome::Failed(said),
         }
-        Outcome::Failed(said)
+    }
+
+    /// What failed in real time among others, alone.
+    fn again(&self) -> Outcome {
+        (1..ATTEMPTS).fold(self.run(), |outcome, _| if let Outcome::Failed(_) = outcome { self.run() } else { outcome })
     }
 }
 
@@ -161,7 +171,7 @@ fn play_here(file: &str, family: &str) -> ExitCode {
     let played = read(&folder().join(file)).and_then(|script| {
         let mut subject = linux::Linux::enter(&script, family)?;
         let tolerance = PATIENCE.max(script.tolerance);
-        let manner = Manner { who: Who::Linux, family, tolerance, stretch: 0.1, grace: Nanos::SECOND };
+        let manner = Manner { who: Who::Linux, family, tolerance, stretch: 0.2, grace: Nanos::SECOND };
         Ok(play::play(&script, manner, &mut subject)?)
     });
     match played {
