@@ -132,6 +132,8 @@ impl FromStr for Instruction {
                     None => (rest, DEFAULT_TICK),
                 };
                 let octets_per_second = parse_octets(rate.trim()).map_err(|_| line.wrong("octets a second", HINT))?;
+                // Without a rate there is no tick.
+                let tick = if octets_per_second == 0 { DEFAULT_TICK } else { tick };
                 Ok(Self::Rate { octets_per_second, tick })
             }
             "recv_packets" => {

@@ -127,10 +127,13 @@ fn instructions_are_written_as_they_are_read() {
         ("delay uniform 1ms 5ms", "delay uniform 1 ms 5 ms"),
         ("delay uniform 1 ms 5ms", "delay uniform 1 ms 5 ms"),
         ("rate 1 MB", "rate 1000000 every 10 ms"),
+        ("rate 0 every 1 ms", "rate 0"),
         ("http_serve 200 text/html 1 KiB", "http_serve 200 text/html 1024"),
         (r#"send "${random:hex:8:sending}${counter:5:0:1}""#, r#"send "${random:hex:8}${counter:5}""#),
     ] {
-        assert_eq!(line.parse::<Instruction>().expect(line).to_string(), same);
+        let instruction: Instruction = line.parse().expect(line);
+        assert_eq!(instruction.to_string(), same);
+        assert_eq!(same.parse(), Ok(instruction), "{line}");
     }
 }
 
