@@ -698,7 +698,8 @@ impl<A: Application> Stack<A> {
         {
             ahead.note_fin(fin_at);
         }
-        self.core.ahead += u64::from(after - before);
+        // Less than before, where it has joined two runs.
+        self.core.ahead = self.core.ahead + u64::from(after) - u64::from(before);
         let counters = self.core.counters(flow);
         counters.out_of_order += 1;
         counters.out_of_order_octets += octets.len() as u64;
