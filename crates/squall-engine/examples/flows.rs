@@ -1,8 +1,9 @@
 //! What flows cost, both ends on one core over a loop in memory (docs/measuring.md).
 //!
 //! `flows knee SECONDS [ANSWER]`: as many connections as the core carries, each with 100 octets there and ANSWER (100) back.
-//! `flows cps CPS SECONDS [ANSWER]`: an open loop. `flows active N SECONDS`: N connections open, each for a time so that a
-//! tenth of a knee's load begins and ends meanwhile. `flows overload SECONDS`: the knee, then 1.5 times it.
+//! `flows cps CPS SECONDS [ANSWER]`: an open loop. `flows active N SECONDS [CPS]`: N connections open, each for so long that
+//! CPS of them would end in a second: more than the core carries, so that it is busy. `flows overload SECONDS`: the knee, then
+//! multiples of it. FLOWS in the environment: flows that each end has room for.
 #![forbid(unsafe_code)]
 
 use std::{sync::Arc, time::Duration};
@@ -24,10 +25,8 @@ fn main() {
         "cps" => _ = run("open loop", open(number(1, 100_000)), "", number(3, 100), number(2, 3)),
         "active" => {
             let (active, seconds) = (number(1, 1_000_000), number(2, 10));
-            // Each lives for as long as it takes to begin them all twice at this rate.
-            let cps = number(3, 50_000);
-            let life = format!("{} us", active * 1_000_000 / cps);
-            run(&format!("{active} active"), open(cps), &life, 100, seconds);
+            let life = format!("{} us", active * 1_000_000 / number(3, 400_000));
+            run(&format!("{active} active"), closed(active as u32), &life, 100, seconds);
         }
         "overload" => {
             let seconds = number(1, 3);

@@ -55,7 +55,7 @@ const VXLAN_PORT: u16 = 4789;
 const GTPU_PORT: u16 = 2152;
 const BROADCAST: MacAddr = MacAddr([255; 6]);
 
-const LATELY: usize = 256;
+const LATELY: usize = 1024;
 
 /// Where a neighbour is among those who were met lately.
 #[inline]
@@ -64,7 +64,7 @@ fn place(address: IpAddr) -> usize {
         IpAddr::V4(address) => u32::from(address),
         IpAddr::V6(address) => u128::from(address) as u32,
     };
-    (low.wrapping_mul(0x9e37_79b9) >> 24) as usize
+    (low.wrapping_mul(0x9e37_79b9) >> 22) as usize
 }
 
 /// What a frame was for.

@@ -323,11 +323,12 @@ impl Side {
         let mut tries = 1;
         loop {
             // A flow over UDP has begun when this returns.
-            self.stack.app_mut().beginning = Some(Begun { due: due.at, start: now });
+            let begun = Begun::new(due.at, now);
+            self.stack.app_mut().beginning = Some(begun);
             match self.stack.connect(now, class, tuple, state) {
                 Ok(id) => {
                     clients.begun += 1;
-                    self.stack.app_mut().began(id, program, Begun { due: due.at, start: now });
+                    self.stack.app_mut().began(id, program, begun);
                     return;
                 }
                 Err(ConnectError::InUse) if tries < TRIES && tries < clients.tuples_of(due.template) => {
@@ -336,13 +337,18 @@ impl Side {
                     clients.templates[due.template].skipped += 1;
                     tuple = clients.tuple(due);
                 }
-                Err(ConnectError::InUse) => {
-                    clients.exhausted(due.template, &tuple);
-                    return clients.refuse(now, due.template, NotBegun::PORTS);
+                Err(error) => {
+                    self.stack.app_mut().beginning = None;
+                    let why = match error {
+                        ConnectError::InUse => {
+                            clients.exhausted(due.template, &tuple);
+                            NotBegun::PORTS
+                        }
+                        ConnectError::Full => NotBegun::FULL,
+                        ConnectError::Family => unreachable!("`Load::check` has compared the families"),
+                    };
+                    return clients.refuse(now, due.template, why);
                 }
-                Err(ConnectError::Full) => return clients.refuse(now, due.template, NotBegun::FULL),
-                // `Load::check` has seen to it.
-                Err(ConnectError::Family) => return clients.refuse(now, due.template, NotBegun::UNRESOLVED),
             }
         }
     }

@@ -149,6 +149,11 @@ impl Lab {
         let patience = self.now + Nanos(100_000 * MS);
         self.sides[0].stop(self.now);
         self.run(patience);
+        // What is on its way arrives.
+        while self.wires.iter().any(|wire| !wire.frames.is_empty()) {
+            self.turn();
+            self.now = self.now + Nanos(MS);
+        }
         self.sides[1].stop(self.now);
         while !self.sides[1].is_over() && self.now < patience {
             self.turn();
@@ -315,6 +320,32 @@ fn flows_over_udp_and_ipv6_in_a_tunnel_are_flows() {
     lab.run(Nanos(5000 * MS));
     let total = lab.end().total();
     assert_eq!((total.client.completed, total.server.completed), (1000, 1000), "{total:?}");
+}
+
+#[test]
+fn a_full_table_begins_no_more_and_says_so() {
+    let mut of = load(Arrival::Closed { users: 100, think: Think::Fixed(Nanos(0)) });
+    of.templates[0].client = Program::client("slow").send("ping").recv(4).delay("50 ms").build().unwrap();
+    of.limits = Limits { duration: Some(Nanos(300 * MS)), ..Limits::default() };
+    let mut lab = Lab::new(&of);
+    let settings = SideSettings { role: Role::Clients, start: Nanos(MS), flows: 60, ..SideSettings::default() };
+    lab.sides[0] = Side::new(&of, &network(1), settings).unwrap();
+    lab.run(Nanos(400 * MS));
+    let client = lab.end().total().client;
+    assert!(client.peak <= 60 && client.completed >= 200, "{client:?}");
+    assert_eq!(client.not_begun.iter().map(|(name, _)| name).collect::<Vec<_>>(), ["full"]);
+}
+
+#[test]
+fn datagrams_that_want_no_answer_are_flows_that_are_over_at_once() {
+    let mut of = load(open(1000));
+    of.templates[0].client = Program::udp_client("tell").line("send_packet \"so\"").build().unwrap();
+    of.templates[0].server = Program::udp_server("hear").recv_packets(1, None).build().unwrap();
+    of.limits = Limits { flows: Some(500), ..Limits::default() };
+    let mut lab = Lab::new(&of);
+    lab.run(Nanos(2000 * MS));
+    let total = lab.end().total();
+    assert_eq!((total.client.completed, total.server.completed), (500, 500), "{total:?}");
 }
 
 #[test]
