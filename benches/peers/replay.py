@@ -4,7 +4,9 @@
     replay.py [--rounds 5] [--packets 14000] [--loops 50] [--squall PATH] [--out FILE]
 
 speed     as fast as it goes, preloaded: frames a second by the receiving interface's counter over the time that each tool tells,
-          with an IMIX-like capture of 1,200 flows; squall over af_packet and af_xdp, with and without --unique-ip
+          with an IMIX-like capture of 1,200 flows; squall over af_packet, af_xdp and xdp_live, with and without --unique-ip.
+          First with a host that takes the frames up its stack (and polls, for xdp_live: GRO on), then with an XDP program that
+          counts them: on veth the receiver's work is done by the sender's CPU, and is most of it
 timing    a capture with gaps from 2 us to 5 s at its own instants, by turns: how far frames are from their instants in the
           capture, by the kernel's stamps at the receiver, counted from where most are; how far the last is from the first;
           and how late squall says it sent them, in which the whole system call is
@@ -13,6 +15,7 @@ Prints medians, and ratios to tcpreplay's median of the same run.
 
 import argparse
 import json
+import os
 import pathlib
 import re
 import statistics
@@ -22,7 +25,7 @@ import time
 import numpy as np
 
 from gaps import stamps
-from lab import PORT_A, PORT_B, Lab, run
+from lab import PORT_A, PORT_B, Lab, run, wait_for
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -48,11 +51,13 @@ def inside(lab: Lab, *command: str) -> str:
     return run("ip", "netns", "exec", lab.a, *command)
 
 
+WAYS = {"tcpreplay": None, "squall af_packet": "af_packet", "squall af_xdp": "af_xdp", "squall xdp_live": "xdp_live"}
+
+
 def speed(lab: Lab, squall: str, capture: pathlib.Path, loops: int, rounds: int) -> dict[str, list[dict[str, float]]]:
-    ways = {"tcpreplay": None, "squall af_packet": "af_packet", "squall af_xdp": "af_xdp"}
     found: dict[str, list[dict[str, float]]] = {}
     for _ in range(rounds):
-        for name, kind in ways.items():
+        for name, kind in WAYS.items():
             for unique in [False, True]:
                 before = lab.received().packets
                 if kind is None:
@@ -73,8 +78,7 @@ def speed(lab: Lab, squall: str, capture: pathlib.Path, loops: int, rounds: int)
 
 def timing(lab: Lab, squall: str, capture: pathlib.Path) -> dict[str, dict[str, float]]:
     due, found = stamps(capture), {}
-    ways = {"tcpreplay": None, "squall af_packet": "af_packet", "squall af_xdp": "af_xdp"}
-    for name, kind in ways.items():
+    for name, kind in WAYS.items():
         seen, report = lab.folder / "seen.pcap", lab.folder / "timing.json"
         dump = lab.receiver("tcpdump", "-i", PORT_B, "-w", str(seen), "--time-stamp-precision=nano", "-s", "96", "-U", "udp")
         time.sleep(1)
@@ -105,19 +109,28 @@ def main() -> int:
     parser.add_argument("--squall", default=str(ROOT / "target/release/squall"))
     parser.add_argument("--out", type=pathlib.Path)
     args = parser.parse_args()
+    found: dict[str, dict[str, list[dict[str, float]]]] = {}
     with Lab() as lab:
         capture, slow = lab.folder / "imix.pcap", lab.folder / "gaps.pcap"
         make(args.squall, capture, args.packets)
         gaps(args.squall, slow, lab.folder)
-        found = speed(lab, args.squall, capture, args.loops, args.rounds)
+        run("ip", "netns", "exec", lab.b, "ethtool", "-K", PORT_B, "gro", "on")
+        found["to a host"] = speed(lab, args.squall, capture, args.loops, args.rounds)
+        sink = lab.receiver(os.environ.get("SQUALL_SINK", str(ROOT / "target/release/examples/xdp_sink")), PORT_B, "600")
+        wait_for(lambda: "ready" in sink.said(), "the XDP program on the peer")
+        found["to an XDP program"] = speed(lab, args.squall, capture, args.loops, args.rounds)
+        sink.stop()
         timed = timing(lab, args.squall, slow)
-    median = {name: {k: statistics.median(row[k] for row in rows) for k in ("pps", "fps")} for name, rows in found.items()}
-    base = {unique: median["tcpreplay" + unique] for unique in ("", " --unique-ip")}
-    print(f"{'':32} {'kpps':>7} {'of tcpreplay':>13} {'kfps':>9} {'of tcpreplay':>13}")
-    for name, row in median.items():
-        of = base[" --unique-ip" if name.endswith("--unique-ip") else ""]
-        print(f"{name:32} {row['pps'] / 1e3:7.0f} {row['pps'] / of['pps']:12.2f}x {row['fps'] / 1e3:9.2f} {row['fps'] / of['fps']:12.2f}x")
-    print(f"\n{'own timing, gaps of 2 us to 5 s':32} {'off by':>10} {'p99':>10} {'drift':>10}   said to be late by")
+    for where, rows in found.items():
+        median = {name: {k: statistics.median(row[k] for row in of) for k in ("pps", "fps")} for name, of in rows.items()}
+        base = {unique: median["tcpreplay" + unique] for unique in ("", " --unique-ip")}
+        print(f"{where:32} {'kpps':>7} {'of tcpreplay':>13} {'kfps':>9} {'of tcpreplay':>13}")
+        for name, row in median.items():
+            of = base[" --unique-ip" if name.endswith("--unique-ip") else ""]
+            rates = f"{row['pps'] / 1e3:7.0f} {row['pps'] / of['pps']:12.2f}x"
+            print(f"{name:32} {rates} {row['fps'] / 1e3:9.2f} {row['fps'] / of['fps']:12.2f}x")
+        print()
+    print(f"{'own timing, gaps of 2 us to 5 s':32} {'off by':>10} {'p99':>10} {'drift':>10}   said to be late by")
     for name, row in timed.items():
         said = f"{row['late_us']:.1f} us" if "late_us" in row else "-"
         print(f"{name:32} {row['median_us']:7.1f} us {row['p99_us']:7.1f} us {row['drift_us']:7.1f} us   {said}")

@@ -732,3 +732,171 @@ impl Out {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use squall_port::{Slots, TxBatch};
+    use squall_replay::{Input, Replay};
+
+    use super::*;
+
+    const START: Nanos = Nanos(1_000_000_000);
+    const FRAMES: u8 = 10;
+
+    /// Takes frames ahead of their time; when they leave, the test says.
+    #[derive(Default)]
+    struct Ahead {
+        slots: Option<Slots>,
+        shared: Arc<Mutex<Ring>>,
+        told: Vec<Fate>,
+    }
+
+    #[derive(Default)]
+    struct Ring {
+        waiting: VecDeque<(u8, Nanos)>,
+        left: Vec<u8>,
+        fates: Vec<Fate>,
+    }
+
+    impl Ring {
+        /// The time is `now`, since the start.
+        fn advance(&mut self, now: Nanos) {
+            while let Some((number, due)) = self.waiting.pop_front_if(|frame| frame.1 <= START + now) {
+                self.left.push(number);
+                self.fates.push(Fate::Left(due));
+            }
+        }
+    }
+
+    impl TxQueue for Ahead {
+        fn lend(&mut self, want: usize) -> TxBatch<'_> {
+            self.slots.get_or_insert_with(|| Slots::new(BATCH, 100)).batch(0, want.min(3))
+        }
+
+        fn send(&mut self, n: usize) -> Result<usize, SendError> {
+            let frames = (0..n).map(|i| self.slots.as_ref().expect("lent").frame(i));
+            self.shared.lock().unwrap().waiting.extend(frames.map(|(octets, meta)| (octets[0], meta.due)));
+            Ok(n)
+        }
+
+        fn fates(&mut self) -> io::Result<&[Fate]> {
+            self.told = std::mem::take(&mut self.shared.lock().unwrap().fates);
+            Ok(&self.told)
+        }
+
+        fn take_back(&mut self) -> usize {
+            self.shared.lock().unwrap().waiting.drain(..).count()
+        }
+    }
+
+    /// Ten numbered frames, a millisecond from each to the next.
+    fn capture() -> Vec<u8> {
+        let mut file = vec![0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 1, 0, 0, 0];
+        for number in 0..FRAMES {
+            for word in [1, u32::from(number) * 1000, 60, 60] {
+                file.extend(word.to_le_bytes());
+            }
+            file.extend([number; 60]);
+        }
+        file
+    }
+
+    struct Test {
+        replayer: Replayer,
+        ring: Arc<Mutex<Ring>>,
+        watch: Watch,
+        budget: Budget,
+    }
+
+    impl Test {
+        fn new() -> Self {
+            let open = || Ok(Box::new(io::Cursor::new(capture())) as Box<dyn io::Read + Send>);
+            let input = Input { name: "test".into(), open: Arc::new(open), once: false };
+            let replay = Replay { inputs: vec![input], flows: None, ..Replay::default() };
+            let feed = Feed::start(Source::open(replay, vec![1518]).unwrap()).unwrap();
+            let queue = Ahead::default();
+            let (ring, clock) = (queue.shared.clone(), Clock::Real(START));
+            let queue = Queue { port: 0, queue: Box::new(queue), limit: BATCH, ahead: Nanos(100_000_000) };
+            Self {
+                replayer: Replayer::new(vec![queue], clock, feed, false),
+                ring,
+                watch: Watch::new(clock),
+                budget: Budget { packets: u64::MAX, octets: u64::MAX, end: Picos(1 << 63) },
+            }
+        }
+
+        fn turn(&mut self, now: Nanos) {
+            self.replayer.turn(START + now, &mut self.watch, &mut self.budget);
+        }
+
+        /// Turns until the port has so many frames.
+        fn fill(&mut self, now: Nanos, count: usize) {
+            let patience = squall_port::monotonic() + Nanos(10_000_000_000);
+            while self.ring.lock().unwrap().waiting.len() < count && squall_port::monotonic() < patience {
+                self.turn(now);
+            }
+            assert_eq!(self.ring.lock().unwrap().waiting.len(), count);
+        }
+
+        /// When the frames that the port has are due, milliseconds since the start.
+        fn due(&self) -> Vec<u64> {
+            self.ring.lock().unwrap().waiting.iter().map(|frame| (frame.1.0 - START.0) / 1_000_000).collect()
+        }
+
+        fn packets(&self) -> u64 {
+            self.replayer.ports().map(|port| port.packets).sum()
+        }
+    }
+
+    fn ms(n: u64) -> Nanos {
+        Nanos(n * 1_000_000)
+    }
+
+    #[test]
+    fn what_is_taken_back_leaves_later_in_order() {
+        let mut t = Test::new();
+        t.fill(Nanos::ZERO, 10);
+        assert_eq!((t.due(), t.packets()), ((0..10).collect(), 0), "what a port has is not counted before it has left");
+        t.ring.lock().unwrap().advance(ms(3));
+        t.turn(ms(3));
+        assert_eq!(t.packets(), 4);
+        t.replayer.pause(Picos(4_000_000_000), &mut t.budget);
+        t.turn(ms(5));
+        assert!(t.due().is_empty(), "nothing waits in a port while the replay is paused");
+        t.replayer.resume(Picos(10_000_000_000));
+        t.fill(ms(10), 6);
+        assert_eq!(t.due(), [10, 11, 12, 13, 14, 15], "later by the pause");
+        assert!(!t.replayer.done, "what a port has may still leave");
+        t.ring.lock().unwrap().advance(ms(20));
+        let patience = squall_port::monotonic() + Nanos(10_000_000_000);
+        while !t.replayer.done && squall_port::monotonic() < patience {
+            t.turn(ms(20));
+        }
+        t.replayer.close();
+        assert!(t.ring.lock().unwrap().left.iter().copied().eq(0..FRAMES));
+        assert_eq!(t.packets(), 10);
+        let errors = t.replayer.ports().next().unwrap().departure_error.clone();
+        assert_eq!((errors.count(), errors.max()), (10, 0), "by the instants that the port told, and the pause");
+        let replayed = t.replayer.take_result().unwrap();
+        assert_eq!((replayed.source.sent()[0].successful, replayed.source.loops()), (10, 1));
+    }
+
+    #[test]
+    fn what_is_stopped_before_it_was_due_is_neither_sent_nor_late() {
+        let mut t = Test::new();
+        t.fill(Nanos::ZERO, 10);
+        t.ring.lock().unwrap().advance(ms(2));
+        t.replayer.stop();
+        (t.budget.end, t.budget.packets) = (Picos(2_500_000_000), 0);
+        t.turn(Nanos(2_500_000));
+        assert!(t.replayer.done);
+        t.replayer.settle(START + Nanos(2_500_000), &mut t.watch, t.budget.end);
+        t.replayer.close();
+        let port = t.replayer.ports().next().unwrap();
+        assert_eq!((port.packets, port.errors, port.not_sent.len()), (3, 0, 0));
+        let replayed = t.replayer.take_result().unwrap();
+        assert_eq!((replayed.source.sent()[0].attempted, replayed.source.loops()), (3, 0));
+    }
+}

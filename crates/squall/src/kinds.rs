@@ -80,7 +80,7 @@ pub const KINDS: &[Kind] = &[
     Kind {
         name: "xdp_live",
         address: "xdp_live:IFACE",
-        what: "an interface, from frames that a program makes inside the kernel",
+        what: "an interface, by a program inside the kernel: it makes the frames of streams, or takes those of captures",
         needs: "CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN; an interface that takes frames from XDP",
         here: built_in,
         open: squall_port_linux::open,
