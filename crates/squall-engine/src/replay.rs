@@ -549,6 +549,7 @@ impl Replayer {
                 self.filled = self.next.at;
             }
             let mut left = self.outs[i].queue.take_back();
+            self.over &= left == 0;
             self.outs[i].under_way -= left;
             for (chunk, frames) in self.chunks.iter_mut().enumerate().rev() {
                 for (at, frame) in frames.departures.iter_mut().enumerate().rev() {
