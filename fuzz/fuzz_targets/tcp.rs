@@ -20,7 +20,10 @@ impl Application for App {
 
     fn event(&mut self, socket: &mut Socket<'_, u32>, event: Event<'_>) {
         match event {
-            Event::Established => socket.send(Piece { message: 0, nth: 0, len: 5000 }).expect("a new flow takes it"),
+            Event::Established => {
+                let len = if socket.tuple().kind == FlowKind::Udp { 500 } else { 5000 };
+                socket.send(Piece { message: 0, nth: 0, len }).expect("a new flow takes it");
+            }
             Event::Received(octets) => {
                 assert!(!octets.is_empty() || socket.tuple().kind == FlowKind::Udp);
                 // What to do is in what comes.
@@ -153,6 +156,8 @@ fuzz_target!(|data: &[u8]| {
     }
     // With nobody there each flow ends by itself, but for those that wait for the other side.
     let mut steps = 0;
+    wire.room = 1000;
+    stack.transmit(now, &mut wire);
     while let Some(due) = stack.next_due()
         && steps < 100_000
     {

@@ -87,6 +87,7 @@ impl<A: Application> Stack<A> {
     }
 
     // §3.10.7.1 CLOSED, §3.10.7.2 LISTEN.
+    #[inline(never)]
     fn listen(&mut self, now: Nanos, key: &Key, hash: u32, ip: &Ip<'_>, segment: &Segment<'_>) {
         // First, a RST.
         if segment.has(RST) {
@@ -271,6 +272,7 @@ impl<A: Application> Stack<A> {
     }
 
     // §3.10.7.3 SYN-SENT.
+    #[inline(never)]
     fn arrives_syn_sent(&mut self, now: Nanos, flow: u32, segment: &Segment<'_>) -> ControlFlow<()> {
         let f = &self.core.flows[flow];
         // First, the ACK: of our SYN, or of nothing.
@@ -358,6 +360,7 @@ impl<A: Application> Stack<A> {
     }
 
     // §3.10.7.4, other states.
+    #[inline(never)]
     fn arrives_otherwise(&mut self, now: Nanos, flow: u32, segment: &Segment<'_>) -> ControlFlow<()> {
         let (mut seq, payload, mut flags) = (segment.seq, segment.payload, segment.flags);
         let (f, class) = self.core.parts(flow);
@@ -683,6 +686,7 @@ impl<A: Application> Stack<A> {
         self.aborted(now, flow)
     }
 
+    #[cold]
     fn out_of_order(&mut self, flow: u32, at: u32, octets: &[u8], fin_at: Option<u32>) {
         let class = self.core.class(flow);
         let limit = u64::from(class.tunables.reassembly);
@@ -805,6 +809,7 @@ impl<A: Application> Stack<A> {
         }
     }
 
+    #[cold]
     fn challenge(&mut self, now: Nanos, flow: u32) {
         if self.core.may_challenge(now) {
             self.core.counters(flow).challenge_acks += 1;
@@ -815,6 +820,7 @@ impl<A: Application> Stack<A> {
     }
 
     /// Blocks of the option that can be; whether they say something new.
+    #[cold]
     fn note_sack(&mut self, flow: u32, segment: &Segment<'_>) -> bool {
         let f = &self.core.flows[flow];
         let (una, nxt) = (max(f.snd_una, segment.ack), f.snd_nxt);

@@ -133,6 +133,7 @@ impl<A: Application> Stack<A> {
     }
 
     /// What is to be sent again.
+    #[inline(never)]
     fn write_again(&mut self, now: Nanos, flow: u32, out: &mut impl Output) -> Option<bool> {
         let f = &self.core.flows[flow];
         let (una, nxt, cwnd) = (f.snd_una, f.snd_nxt, f.cwnd);
@@ -343,6 +344,7 @@ impl<A: Application> Stack<A> {
     }
 
     /// The window is closed: only a probe finds out when it opens again.
+    #[cold]
     fn persist(&mut self, now: Nanos, flow: u32) {
         let bits = &mut self.core.flows[flow].bits;
         bits.set(Bits::PERSIST);
@@ -469,6 +471,7 @@ impl<A: Application> Stack<A> {
     }
 
     /// Octets of the stream from `at` on, of as many pieces as it takes.
+    #[cold]
     fn copy_pieces(&self, flow: u32, tuple: &Tuple, mut at: u32, mut room: &mut [u8]) {
         let f = &self.core.flows[flow];
         while !room.is_empty() {
@@ -501,6 +504,7 @@ impl<A: Application> Stack<A> {
         (field as u16, max(f.rcv_adv, edge))
     }
 
+    #[inline(never)]
     fn write_syn(&mut self, now: Nanos, flow: u32, out: &mut impl Output) -> Option<bool> {
         let class = self.core.class(flow);
         let (wscale, mss_wanted) = (class.tunables.wscale, class.tunables.mss);
@@ -571,6 +575,7 @@ impl<A: Application> Stack<A> {
         Some(true)
     }
 
+    #[inline(never)]
     fn write_datagram(&mut self, now: Nanos, flow: u32, out: &mut impl Output) -> Option<bool> {
         let f = &self.core.flows[flow];
         let (at, piece) = (f.piece_at, f.piece);
