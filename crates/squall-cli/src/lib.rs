@@ -12,6 +12,7 @@ mod docs;
 mod drive;
 mod edit;
 mod flows;
+mod import;
 mod info;
 mod lab;
 mod output;
@@ -61,6 +62,7 @@ enum Command {
     Capture(Box<capture::Args>),
     Info(info::Args),
     Edit(Box<edit::Args>),
+    Import(import::Args),
     Plan(plan::Args),
     Ports(ports::Args),
     Lab(lab::Args),
@@ -89,6 +91,7 @@ pub fn main() -> ExitCode {
         Command::Capture(args) => capture::capture(&args),
         Command::Info(args) => info::info(&args),
         Command::Edit(args) => edit::edit(&args),
+        Command::Import(args) => import::import(&args),
         Command::Plan(args) => plan::plan(&args),
         Command::Ports(args) => ports::ports(&args),
         Command::Lab(args) => lab::lab(&args),

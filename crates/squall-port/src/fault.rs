@@ -135,6 +135,10 @@ impl Port for FaultPort {
         self.port.set_filter(filter)
     }
 
+    fn notes(&self) -> Vec<String> {
+        self.port.notes()
+    }
+
     fn interface_counters(&self) -> Option<InterfaceCounters> {
         self.port.interface_counters()
     }

@@ -56,11 +56,13 @@ pub struct Wanted {
     pub workers: u32,
     /// Super-frames are to be sent there.
     pub cuts: bool,
+    /// What comes is answered: it is wanted at once, not when a block of frames is full.
+    pub answers: bool,
 }
 
 impl Default for Wanted {
     fn default() -> Self {
-        Self { to: Use::Both, workers: 1, cuts: false }
+        Self { to: Use::Both, workers: 1, cuts: false, answers: false }
     }
 }
 

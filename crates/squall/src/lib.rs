@@ -47,9 +47,10 @@ mod session;
 pub use capture::Capture;
 pub use cpus::parse_cpus;
 pub use error::Error;
-pub use loading::applications;
+pub use loading::{applications, import};
 pub use ports::open as open_port;
 pub use session::{Opened, Planned, Run, Session};
+pub use squall_apps as importing;
 pub use squall_capture as capturing;
 pub use squall_engine::EngineError;
 pub use squall_measure::{

@@ -3,7 +3,7 @@
 use std::io;
 
 use squall_plan::PortLimits;
-use squall_port::{Address, Port, PortFacts, Segmentation};
+use squall_port::{Address, Port, PortFacts, Segmentation, fault::Faults};
 use squall_port_linux::{InterfaceInfo, Permissions};
 
 use crate::{
@@ -24,7 +24,7 @@ pub fn open(address: &str, wanted: Wanted) -> Result<OpenPort, Error> {
     match parsed.kind() {
         "" => choose(&parsed, wanted),
         kind => {
-            let (port, limits) = open_kind(kind_of(address, kind)?, address)?;
+            let (port, limits) = open_kind(kind_of(address, kind)?, address, wanted)?;
             let notes = port.notes();
             Ok((port, limits, notes))
         }
@@ -84,14 +84,17 @@ fn kind_of(address: &str, name: &str) -> Result<&'static Kind, Error> {
     })
 }
 
-fn open_kind(kind: &Kind, address: &str) -> Result<(Box<dyn Port>, PortLimits), Error> {
+fn open_kind(kind: &Kind, address: &str, wanted: Wanted) -> Result<(Box<dyn Port>, PortLimits), Error> {
+    let quick = wanted.answers && kind.name == "af_packet" && !address.contains("retire=");
+    let address = if quick { format!("{address},retire=1") } else { address.to_owned() };
     let mut address: Address = address.parse().map_err(usage)?;
     let speed = address.take::<squall_units::Rate>("speed", "a rate such as 10Gbps").map_err(usage)?;
+    let faults = Faults::take(&mut address).map_err(usage)?;
     let opened = (kind.open)(&address).map_err(|error| match error.kind() {
         io::ErrorKind::InvalidInput => Error::Usage(error.to_string()),
         _ => Error::Environment(error.to_string()),
     })?;
-    let port = opened.expect("the table of kinds names who opens each");
+    let port = faults.wrap(opened.expect("the table of kinds names who opens each"));
     let limits = limits(port.facts(), speed.map(|s| s.value() as u64));
     Ok((port, limits))
 }
@@ -137,12 +140,12 @@ fn open_unasked(
     let because = (on.unasked)(wanted.to).map_err(|why| environment(why.into()))?;
     let address = format!("{}:{bare}{}", kind.name, on.quietly);
     if candidates(wanted.to).last().is_some_and(|(last, _)| last.name == kind.name) {
-        let (port, limits) = open_kind(kind, &address)?;
+        let (port, limits) = open_kind(kind, &address, wanted)?;
         return Ok((port, limits, because.to_owned()));
     }
     let interface = interface.ok_or_else(|| environment("there is no such interface".into()))?;
     (on.can)(interface, rights).map_err(environment)?;
-    let (mut trial, limits) = open_kind(kind, &address)?;
+    let (mut trial, limits) = open_kind(kind, &address, wanted)?;
     if wanted.to != Use::Receive {
         let (most, longest) = (limits.max_frame, interface.mtu + ETHERNET_HEADER);
         if most < longest {
@@ -160,7 +163,7 @@ fn open_unasked(
         trial.open_tx(0, most).map_err(|e| environment(e.to_string()))?;
     }
     drop(trial);
-    let (port, limits) = open_kind(kind, &address)?;
+    let (port, limits) = open_kind(kind, &address, wanted)?;
     Ok((port, limits, because.to_owned()))
 }
 

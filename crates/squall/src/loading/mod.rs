@@ -3,13 +3,14 @@
 //! What is wrong is told with its place in the profile, all mistakes at once.
 
 mod apps;
+pub mod import;
 mod network;
 mod report;
 mod tunables;
 
-use std::{collections::BTreeMap, fmt::Display, str::FromStr};
+use std::{collections::BTreeMap, fmt::Display, path::Path, str::FromStr};
 
-use squall_apps::{Message, Program, Role as ProgramRole, Transport};
+use squall_apps::{ImportOptions, Imported, Message, Program, Role as ProgramRole, Transport};
 use squall_engine::{FlowSide, Flows as Played};
 use squall_flows::{
     AddrRange, Arrival, Cps, Limits, Load, Order, PORTS, Pool, Ramp, Role, Spacing, Target, Template, Think,
@@ -198,9 +199,30 @@ fn ends(
             Some(vec![(1, said.name.clone(), Ends { client: client?, server: server?, port: said.port? })])
         }
         Says::App { app, options } => apps::ends(app, options, mistakes),
-        Says::Capture { path, .. } => {
-            mistakes.note(path, "conversations of captures are not played yet", "try squall replay");
-            None
+        Says::Capture { path, number, delays } => {
+            let options = ImportOptions { delays: import::delays(*delays), ..ImportOptions::default() };
+            match import::conversations(Path::new(&path.text), &options) {
+                Ok(mut found) => match usize::try_from(number - 1).ok().filter(|n| *n < found.conversations.len()) {
+                    Some(at) => {
+                        let Imported { client, server, server_end, .. } = found.conversations.swap_remove(at);
+                        Some(vec![(
+                            1,
+                            said.name.clone(),
+                            Ends { client, server, port: said.port.unwrap_or(server_end.1) },
+                        )])
+                    }
+                    None => {
+                        let all = found.conversations.len();
+                        let text = format!("{} has no conversation {number}", path.text);
+                        mistakes.note(path, &text, &format!("it has {all}, which count from 1"));
+                        None
+                    }
+                },
+                Err(error) => {
+                    mistakes.told(path, &error);
+                    None
+                }
+            }
         }
     }
 }

@@ -1,0 +1,308 @@
+#!/usr/bin/env python3
+"""squall flows against the kernel's TCP, nginx, curl, wrk and Python, over a veth pair in namespaces of its own: our clients to
+nginx and our servers to others' clients, IPv4 and IPv6, with frames lost, doubled, delayed and out of order on purpose; what
+both sides count is the same, all octets are right, and no flow is left over.
+
+Needs root, nginx, curl and wrk; $SQUALL is target/debug/squall unless said.
+"""
+
+import hashlib
+import http.client
+import http.server
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+from tools import Failed, run, same
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SQUALL = pathlib.Path(os.environ.get("SQUALL", ROOT / "target/debug/squall")).absolute()
+OURS = f"sq-flows-{os.getpid()}"
+THEIRS = f"{OURS}-peer"
+V4, V6 = "10.77.0.1", "fd77::1"  # of the kernel's side
+MEGABYTES = 64
+
+NGINX = """
+daemon off; worker_processes 1; master_process off; pid {folder}/nginx.pid; error_log {folder}/error.log;
+events {{ worker_connections 4096; }}
+http {{
+  access_log {folder}/access.log; keepalive_requests 100000; client_body_temp_path {folder}/body; proxy_temp_path {folder}/p;
+  fastcgi_temp_path {folder}/f; uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;
+  server {{ listen 80; listen [::]:80; root {folder}/www; }}
+}}
+"""
+
+
+def inside(namespace, *argv):
+    return ["ip", "netns", "exec", namespace, *[str(word) for word in argv]]
+
+
+def network():
+    for namespace in [OURS, THEIRS]:
+        run("ip", "netns", "add", namespace)
+    run("ip", "link", "add", "va", "netns", OURS, "type", "veth", "peer", "name", "vb", "netns", THEIRS)
+    # What the kernel of our side would say of its own accord is nothing that we count.
+    run(*inside(OURS, "sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1"))
+    run("ip", "-n", OURS, "link", "set", "va", "up")
+    run("ip", "-n", THEIRS, "link", "set", "vb", "up")
+    run("ip", "-n", THEIRS, "link", "set", "lo", "up")
+    run("ip", "-n", THEIRS, "addr", "add", f"{V4}/16", "dev", "vb")
+    run("ip", "-n", THEIRS, "addr", "add", f"{V6}/64", "dev", "vb", "nodad")
+
+
+def wait(what, come, seconds=30):
+    until = time.monotonic() + seconds
+    while not come():
+        if time.monotonic() > until:
+            raise Failed(f"{what}: not within {seconds} s")
+        time.sleep(0.05)
+
+
+def flows(folder, *argv):
+    """Runs squall flows to its end, and gives its report."""
+    report = folder / "report.json"
+    run(*inside(OURS, SQUALL, "flows", *argv, "-q", "--json", report))
+    return json.loads(report.read_text())
+
+
+def counted(what, report, side, flows, requests=None):
+    """Every flow was begun, done, and is gone; what did not begin (on a machine that has other work) was counted as late."""
+    role = report["load"]["total"][side]
+    late = role["not_begun"].pop("late", 0)
+    same(f"{what}: not begun", role["not_begun"], {})
+    flows -= late
+    if requests is not None and late:
+        requests = requests * flows // (flows + late)
+    found = {key: role[key] for key in ["attempted", "established", "completed", "active", "failed"]}
+    same(what, found, {"attempted": flows, "established": flows, "completed": flows, "active": 0, "failed": {}})
+    if requests is not None:
+        same(f"{what}: answers", role["http"], {"2xx": requests})
+    return role
+
+
+class Nginx:
+    def __init__(self, folder):
+        self.folder = folder
+        (folder / "www").mkdir()
+        for name, octets in [("small", 100), ("page", 32 * 1024), ("big", MEGABYTES << 20)]:
+            (folder / "www" / name).write_bytes(os.urandom(octets))
+        (folder / "nginx.conf").write_text(NGINX.format(folder=folder))
+        os.chmod(folder, 0o755)
+
+    def __enter__(self):
+        argv = inside(THEIRS, "nginx", "-p", self.folder, "-c", self.folder / "nginx.conf", "-g", "user root;")
+        self.process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        listening = lambda: ":80 " in run(*inside(THEIRS, "ss", "-ltn")).stdout  # noqa: E731
+        wait("nginx listens", lambda: self.process.poll() is not None or listening())
+        if self.process.poll() is not None:
+            raise Failed(f"nginx: {self.process.communicate()[0]}")
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.wait(10)
+
+    def log(self):
+        """(path, status, octets of the body) of all requests since the last call."""
+        log = self.folder / "access.log"
+        text = log.read_text() if log.exists() else ""
+        log.write_text("")
+        return [(m[1], m[2], int(m[3])) for m in re.finditer(r'"[A-Z]+ (\S+) HTTP/1.1" (\d+) (\d+)', text)]
+
+
+def established(address):
+    """Flows that the kernel has open with us; those it keeps for a while behind their end aside."""
+    listed = run(*inside(THEIRS, "ss", "-Htan", "src", address)).stdout
+    return [line for line in listed.splitlines() if line.split()[0] not in ("LISTEN", "TIME-WAIT")]
+
+
+def our_clients(folder, nginx):
+    faults = {
+        "as it is": "",
+        "1 % lost": ",drop=0.01,seed=3",
+        "5 % lost, 2 % out of order, 2 % twice": ",drop=0.05,reorder=0.02,dup=0.02,seed=4",
+        "50 ms late": ",delay=50000000",
+    }
+    for family, server, clients in [("v4", V4, "10.77.1.1-10.77.1.50"), ("v6", f"[{V6}]", "fd77::1:1-fd77::1:50")]:
+        for fault, keys in faults.items():
+            what = f"clients, {family}, {fault}"
+            url, port = f"http://{server}", f"af_packet:va{keys}"
+            common = ["--port", port, "--clients", clients, "-d", "30s"]
+            nginx.log()
+            report = flows(folder, "http", "--url", f"{url}/small", "--cps", 400, "--flows", 200, "-o", "close=true", *common)
+            role = counted(f"{what}, close", report, "client", 200, 200)
+            same(f"{what}: nginx says", nginx.log(), [("/small", "200", 100)] * role["completed"])
+            report = flows(folder, "http", "--url", f"{url}/page", "--users", 10, "--requests", 5, "--flows", 50, *common)
+            role = counted(f"{what}, keep-alive", report, "client", 50, 250)
+            same(f"{what}: nginx says", nginx.log(), [("/page", "200", 32 * 1024)] * 250)
+            if role["received_octets"] < 250 * 32 * 1024:
+                raise Failed(f"{what}: {role['received_octets']} octets received")
+            mended = sum(n for name, n in role["tcp"].items() if "retransmit" in name or "out_of_order" in name)
+            if "5 %" in fault and not mended:
+                raise Failed(f"{what}: frames were lost, and nothing had to be mended: {role['tcp']}")
+            wait(f"{what}: flows left in the kernel", lambda: not established(server), 10)
+    print("ok: our clients and nginx")
+
+
+class Uploads(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        left, digest = int(self.headers["Content-Length"]), hashlib.sha256()
+        while left:
+            octets = self.rfile.read(min(left, 1 << 20))
+            if not octets:
+                break
+            digest.update(octets)
+            left -= len(octets)
+        print(digest.hexdigest(), flush=True)
+        self.send_response(200)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"ok")
+
+    def log_message(self, *_):
+        pass
+
+
+def large_transfers(folder, nginx):
+    """64 MB each way, our end and theirs, whole; over a network that loses 1 %, too."""
+    for keys, megabytes in [("", MEGABYTES), (",drop=0.01,reorder=0.01,seed=5", 8)]:
+        port = f"af_packet:va{keys}"
+        if not keys:
+            report = flows(folder, "http", "--url", f"http://{V4}/big", "--users", 1, "--flows", 1, "--port", port,
+                           "--clients", "10.77.1.1", "-d", "120s")
+            role = counted("64 MB from nginx", report, "client", 1, 1)
+            if role["received_octets"] < MEGABYTES << 20:
+                raise Failed(f"64 MB from nginx: {role['received_octets']} octets")
+        argv = inside(THEIRS, sys.executable, __file__, "uploads")
+        with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as sink:
+            same("uploads", sink.stdout.readline(), "ready\n")
+            octets = megabytes << 20
+            report = flows(folder, "http", "--url", f"http://{V4}:8081/", "--users", 1, "--flows", 1, "--post", octets,
+                           "--port", port, "--clients", "10.77.1.1", "-d", "120s")
+            counted(f"{megabytes} MB to Python", report, "client", 1, 1)
+            theirs = sink.stdout.readline().strip()
+            sink.terminate()
+        same(f"{megabytes} MB to Python{keys}: SHA-256", theirs, hash_of_body(octets))
+        with Served(folder, port, "--body", octets) as served:
+            copy = folder / "copy"
+            run(*inside(THEIRS, "curl", "-sS", "--max-time", 120, "-o", copy, f"http://{served.v4}/"))
+            found = hashlib.sha256(copy.read_bytes()).hexdigest()
+            same(f"{megabytes} MB to curl: octets", copy.stat().st_size, octets)
+            same(f"{megabytes} MB to curl{keys}: SHA-256", found, hash_of_body(octets, b"squall serves octets\n"))
+        counted(f"{megabytes} MB to curl", served.report, "server", 1, 1)
+    print(f"ok: {MEGABYTES} MB each way")
+
+
+def hash_of_body(octets, text=b"squall sends octets\n"):
+    """Of what our clients post; our servers answer with another."""
+    return hashlib.sha256((text * (octets // len(text) + 1))[:octets]).hexdigest()
+
+
+class Served:
+    """Our servers, until the end of a with block."""
+
+    v4, v6 = "10.77.2.1", "fd77::2:1"
+
+    def __init__(self, folder, port, *argv, servers=v4):
+        self.file = folder / "served.json"
+        self.argv = inside(OURS, SQUALL, "flows", "serve", "--port", port, "--servers", servers, *argv, "-q", "--json", self.file)
+
+    def __enter__(self):
+        self.process = subprocess.Popen(self.argv, stderr=subprocess.PIPE, text=True)
+        address = self.argv[self.argv.index("--servers") + 1].split("-")[0]
+        answers = lambda: subprocess.run(  # noqa: E731
+            inside(THEIRS, "ping", "-c1", "-W1", address), stdout=subprocess.DEVNULL).returncode == 0
+        wait("our servers answer", lambda: self.process.poll() is not None or answers())
+        if self.process.poll() is not None:
+            raise Failed(f"squall flows serve: {self.process.communicate()[1]}")
+        return self
+
+    def __exit__(self, kind, *_):
+        self.process.send_signal(signal.SIGINT)
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise Failed("our servers did not end")
+        if kind is None:
+            self.report = json.loads(self.file.read_text())
+
+
+def our_servers(folder):
+    for family, address, host in [("v4", Served.v4, Served.v4), ("v6", Served.v6, f"[{Served.v6}]")]:
+        for fault, keys in {"as it is": "", "1 % lost": ",drop=0.01,dup=0.01,seed=6"}.items():
+            what = f"servers, {family}, {fault}"
+            with Served(folder, f"af_packet:va{keys}", "--body", "32KiB", servers=address) as served:
+                for _ in range(5):
+                    done = run(*inside(THEIRS, "curl", "-sS", "-g", "--max-time", 30, "-w", "%{http_code} %{size_download}",
+                                       "-o", "/dev/null", f"http://{host}/x"))
+                    same(f"{what}: curl", done.stdout, f"200 {32 * 1024}")
+                # One connection, several requests, by another implementation.
+                done = run(*inside(THEIRS, sys.executable, __file__, "client", address))
+                same(f"{what}: Python", done.stdout.split(), [str(32 * 1024)] * 20)
+            counted(f"{what}: curl and Python", served.report, "server", 6, 25)
+        with Served(folder, "af_packet:va", "--body", "100", servers=address) as served:
+            done = run(*inside(THEIRS, "wrk", "-t1", "-c20", "-d2s", f"http://{host}/"))
+            requests = int(re.search(r"(\d+) requests in", done.stdout)[1])
+            same(f"wrk, {family}: errors", "Socket errors" in done.stdout or "Non-2xx" in done.stdout, False)
+        role = served.report["load"]["total"]["server"]
+        answered = role["http"]["2xx"]
+        # wrk leaves when its time is over, with requests on their way.
+        if not requests <= answered <= requests + 20:
+            raise Failed(f"wrk, {family}: it counts {requests} answers, our server {answered}")
+        same(f"wrk, {family}: flows left", (role["attempted"], role["active"]), (role["completed"] + sum(role["failed"].values()), 0))
+    print("ok: our servers, curl, wrk and Python")
+
+
+def client(address):
+    """For the other namespace: 20 requests over one connection."""
+    connection = http.client.HTTPConnection(address, 80, timeout=30)
+    for _ in range(20):
+        connection.request("GET", "/")
+        print(len(connection.getresponse().read()))
+    connection.close()
+
+
+def uploads():
+    """For the other namespace: takes POSTs, prints the hash of each body."""
+    server = http.server.HTTPServer(("", 8081), Uploads)
+    print("ready", flush=True)
+    server.serve_forever()
+
+
+def main():
+    match sys.argv[1:]:
+        case ["client", address]:
+            return client(address)
+        case ["uploads"]:
+            return uploads()
+    if os.geteuid() != 0:
+        return print("SKIPPED: needs root")
+    for tool in ["nginx", "curl", "wrk", "ss"]:
+        if shutil.which(tool) is None:
+            return print(f"SKIPPED: needs {tool}")
+    with tempfile.TemporaryDirectory(prefix="squall-flows-") as name:
+        folder = pathlib.Path(name)
+        try:
+            network()
+            with Nginx(folder) as nginx:
+                our_clients(folder, nginx)
+                large_transfers(folder, nginx)
+            our_servers(folder)
+        except Failed as failed:
+            sys.exit(f"FAILED: {failed}")
+        finally:
+            for namespace in [OURS, THEIRS]:
+                subprocess.run(["ip", "netns", "del", namespace], check=False)
+
+
+main()
