@@ -266,7 +266,7 @@ impl Common {
         flows.extend(port2.map(|_| ("servers".into(), json!("B"))));
         let mut profile = Map::new();
         if let Some(load) = load {
-            load.into_profile(&mut template, &mut flows, &mut profile);
+            load.put(&mut template, &mut flows, &mut profile);
         }
         let mut network = Map::new();
         if !self.gateway.is_empty() {
@@ -288,7 +288,7 @@ impl Common {
 }
 
 impl Clients {
-    fn into_profile(
+    fn put(
         &self,
         template: &mut Map<String, Value>,
         flows: &mut Map<String, Value>,
