@@ -219,9 +219,18 @@ class Served:
     def __enter__(self):
         self.process = subprocess.Popen(self.argv, stderr=subprocess.PIPE, text=True)
         address = self.argv[self.argv.index("--servers") + 1].split("-")[0]
-        answers = lambda: subprocess.run(  # noqa: E731
-            inside(THEIRS, "ping", "-c1", "-W1", address), stdout=subprocess.DEVNULL).returncode == 0
-        wait("our servers answer", lambda: self.process.poll() is not None or answers())
+        # A datagram makes the kernel ask for the address; nobody takes it.
+        poke = f"import socket; socket.socket({'socket.AF_INET6' if ':' in address else 'socket.AF_INET'}, 2).sendto(b'?', ({address!r}, 9))"
+
+        def answers():
+            run(*inside(THEIRS, sys.executable, "-c", poke))
+            return "lladdr" in run("ip", "-n", THEIRS, "neigh", "show", address).stdout
+
+        try:
+            wait("our servers answer", lambda: self.process.poll() is not None or answers())
+        except Failed:
+            self.process.kill()
+            raise
         if self.process.poll() is not None:
             raise Failed(f"squall flows serve: {self.process.communicate()[1]}")
         return self
