@@ -288,12 +288,7 @@ impl Common {
 }
 
 impl Clients {
-    fn put(
-        &self,
-        template: &mut Map<String, Value>,
-        flows: &mut Map<String, Value>,
-        profile: &mut Map<String, Value>,
-    ) {
+    fn put(&self, template: &mut Map<String, Value>, flows: &mut Map<String, Value>, profile: &mut Map<String, Value>) {
         let mut pool = Map::new();
         pool.insert("name".into(), json!("clients"));
         pool.insert("addresses".into(), json!(self.clients));

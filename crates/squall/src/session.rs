@@ -230,12 +230,7 @@ impl Session {
         };
         let sending = (0..self.profile.ports.len()).filter(|&port| sends(port)).count().max(1);
         let cuts = self.profile.streams.iter().any(|s| s.port == i && s.segment.is_some());
-        Wanted {
-            to,
-            cuts,
-            answers: plays(i),
-            workers: self.cores.map_or(1, |cores| cores.div_ceil(sending) as u32),
-        }
+        Wanted { to, cuts, answers: plays(i), workers: self.cores.map_or(1, |cores| cores.div_ceil(sending) as u32) }
     }
 
     /// What the session says about time and receiving; whether time is virtual.
