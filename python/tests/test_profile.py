@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import squall
+from conftest import Address
 
 TEXT = """
 seed = 7
@@ -173,6 +174,26 @@ def test_keywords_are_those_of_the_schema() -> None:
         return set(table) - {"$schema"}
 
     stream = ("properties", "stream", "items", "properties")
-    assert names(squall.Profile) == keys("properties") - {"stream"} | {"streams"}
+    lists = {"stream", "template", "pool"}
+    assert names(squall.Profile) == keys("properties") - lists | {f"{name}s" for name in lists}
     assert names(squall.Stream) == keys(*stream)
     assert names(squall.Vary) == keys(*stream, "vary", "items", "properties")
+    assert names(squall.Template) == keys("properties", "template", "items", "properties")
+    assert names(squall.Pool) == keys("properties", "pool", "items", "properties")
+
+
+def test_flows_run_and_are_reported(loop: Address) -> None:
+    profile = squall.Profile(ports={"A": loop(), "B": loop()}, flows={"clients": "A", "servers": "B"})
+    profile.add(squall.Pool(name="clients", addresses="16.0.0.1-16.0.0.9"))
+    profile.add(
+        squall.Template(
+            name="ping", clients="clients", servers="48.0.0.1", port=7, users=5, limit=50,
+            client=['send "ping"', "recv 4"], server=["recv 4", 'send "pong"'],
+        )
+    )
+    report = squall.run(squall.Profile.from_toml(profile.to_toml()))
+    assert report.load is not None
+    client = report.load.templates["ping"].client
+    assert client is not None and client.transaction_ns is not None
+    assert (client.attempted, client.completed, client.failed, client.received_octets) == (50, 50, {}, 200)
+    assert client.transaction_ns.count == 50

@@ -224,35 +224,24 @@ fn loaded(load: &LoadReport, page: &mut String) {
     };
     let mut rows = Vec::new();
     let mut reasons = Vec::new();
-    let total = (load.templates.len() > 1).then_some(("all templates", &load.total));
-    let templates = load.templates.iter().map(|template| (template.name.as_str(), &template.roles));
-    for (name, roles) in templates.chain(total) {
-        for (side, role) in [("client", &roles.client), ("server", &roles.server)] {
-            let Some(role) = role else { continue };
-            let counts = [role.attempted, role.completed, role.failures(), role.missed(), role.peak_active];
-            let rates = [human::si(role.cps, ""), human::si(role.goodput_bps, "b/s")];
-            let times = [
-                nanos(&role.setup_ns, |d| d.p50),
-                nanos(&role.first_byte_ns, |d| d.p50),
-                nanos(&role.transaction_ns, |d| d.p50),
-                nanos(&role.transaction_ns, |d| d.p99),
-                nanos(&role.duration_from_due_ns, |d| d.p50),
-                nanos(&role.duration_from_due_ns, |d| d.p99),
-            ];
-            let row =
-                [vec![format!("{name} ({side})")], counts.map(human::count).to_vec(), rates.to_vec(), times.to_vec()];
-            rows.push(row.concat());
-            for (what, counts) in [
-                ("failed", &role.failed),
-                ("not as programs say", &role.protocol_errors),
-                ("not begun", &role.not_begun),
-                ("HTTP", &role.http),
-            ] {
-                let reason = |(reason, n): (&String, &u64)| {
-                    vec![format!("{name} ({side})"), what.to_owned(), reason.clone(), human::count(*n)]
-                };
-                reasons.extend(counts.iter().map(reason));
-            }
+    for (name, side, role) in load.rows() {
+        let counts = [role.attempted, role.completed, role.failures(), role.missed(), role.peak_active];
+        let rates = [human::si(role.cps, ""), human::si(role.goodput_bps, "b/s")];
+        let times = [
+            nanos(&role.setup_ns, |d| d.p50),
+            nanos(&role.first_byte_ns, |d| d.p50),
+            nanos(&role.transaction_ns, |d| d.p50),
+            nanos(&role.transaction_ns, |d| d.p99),
+            nanos(&role.duration_from_due_ns, |d| d.p50),
+            nanos(&role.duration_from_due_ns, |d| d.p99),
+        ];
+        let row = [vec![format!("{name} ({side})")], counts.map(human::count).to_vec(), rates.to_vec(), times.to_vec()];
+        rows.push(row.concat());
+        for (what, counts) in role.reasons() {
+            let reason = |(reason, n): (&String, &u64)| {
+                vec![format!("{name} ({side})"), what.to_owned(), reason.clone(), human::count(*n)]
+            };
+            reasons.extend(counts.iter().map(reason));
         }
     }
     let columns = [

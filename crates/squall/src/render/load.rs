@@ -6,33 +6,27 @@ use super::{
     human,
     table::{Cell, Style, Table, wrap},
 };
-use crate::report::{Distribution, Report, load::RoleReport};
+use crate::report::{
+    Distribution, Report,
+    load::{ALL, RoleReport},
+};
 
 /// Lines for the summary of a run that began or served flows; none for others.
 pub fn load(report: &Report, width: usize, color: bool) -> Vec<String> {
     let Some(load) = &report.load else { return Vec::new() };
     let mut table = Table::new(&COLUMNS);
     let mut reasons = Vec::new();
-    let total = (load.templates.len() > 1).then_some(("all templates", &load.total));
-    let templates = load.templates.iter().map(|template| (template.name.as_str(), &template.roles));
-    for (name, roles) in templates.chain(total) {
-        for (side, role) in [("client", &roles.client), ("server", &roles.server)] {
-            let Some(role) = role else { continue };
-            table.row(row(name, side, role));
-            for (what, counts) in [
-                ("failed", &role.failed),
-                ("not as programs say", &role.protocol_errors),
-                ("not begun", &role.not_begun),
-                ("HTTP", &role.http),
-            ] {
-                if !counts.is_empty() && name != "all templates" {
-                    reasons.push(format!("{name} ({side}): {what}: {}", listed(counts)));
-                }
-            }
-            let troubles = troubles(&role.tcp);
-            if !troubles.is_empty() && name != "all templates" {
-                reasons.push(format!("{name} ({side}): {troubles}"));
-            }
+    for (name, side, role) in load.rows() {
+        table.row(row(name, side, role));
+        if name == ALL {
+            continue;
+        }
+        for (what, counts) in role.reasons().into_iter().filter(|(_, counts)| !counts.is_empty()) {
+            reasons.push(format!("{name} ({side}): {what}: {}", listed(counts)));
+        }
+        let troubles = troubles(&role.tcp);
+        if !troubles.is_empty() {
+            reasons.push(format!("{name} ({side}): {troubles}"));
         }
     }
     for pool in &load.exhausted {

@@ -104,7 +104,32 @@ impl LoadReport {
     }
 }
 
+/// What the sum over several templates is called.
+pub const ALL: &str = "all templates";
+
+impl LoadReport {
+    /// Template, side and figures; behind several templates their sum, [`ALL`].
+    pub fn rows(&self) -> impl Iterator<Item = (&str, &'static str, &RoleReport)> {
+        let total = (self.templates.len() > 1).then_some((ALL, &self.total));
+        let templates = self.templates.iter().map(|template| (template.name.as_str(), &template.roles));
+        templates.chain(total).flat_map(|(name, roles)| {
+            let sides = [("client", &roles.client), ("server", &roles.server)];
+            sides.into_iter().filter_map(move |(side, role)| Some((name, side, role.as_ref()?)))
+        })
+    }
+}
+
 impl RoleReport {
+    /// Counts by reason, and of what.
+    pub fn reasons(&self) -> [(&'static str, &BTreeMap<String, u64>); 4] {
+        [
+            ("failed", &self.failed),
+            ("not as programs say", &self.protocol_errors),
+            ("not begun", &self.not_begun),
+            ("HTTP", &self.http),
+        ]
+    }
+
     pub fn failures(&self) -> u64 {
         self.failed.values().sum()
     }
