@@ -87,10 +87,7 @@ pub fn drive_until(
     // On virtual time there is nothing to watch: it takes as long as the machine needs.
     let mode = LiveMode::detect(output.quiet || virtual_time);
     let plan = opened.plan();
-    let (listening, total) = (
-        plan.streams.is_empty() && plan.replay.is_empty(),
-        plan.stop.duration.map(|d| d.as_secs_f64()).or(end.after_s),
-    );
+    let (listening, total) = (plan.only_receives(), plan.stop.duration.map(|d| d.as_secs_f64()).or(end.after_s));
     let mut live = Live::new(mode, title, total.map(Duration::from_secs_f64));
     let said = if mode == LiveMode::Quiet { Vec::new() } else { plan.notes.clone() };
     said.iter().for_each(|note| live.note(&format!("note: {note}")));

@@ -182,6 +182,11 @@ impl Plan {
         if self.counted { Stop { packets: None, octets: None, ..self.stop } } else { self.stop }
     }
 
+    /// Whether nothing is sent: the run only receives.
+    pub fn only_receives(&self) -> bool {
+        self.streams.is_empty() && self.replay.is_empty() && self.flows.is_empty()
+    }
+
     /// Whether `worker` is the one that replays captures.
     pub fn replays(&self, worker: usize) -> bool {
         let first = |port: &usize| self.workers[worker].tx.iter().any(|tx| tx.0 == *port);

@@ -38,6 +38,11 @@ impl Address {
         &self.name
     }
 
+    /// Whether option `key` is given, and not taken yet.
+    pub fn has(&self, key: &str) -> bool {
+        self.options.iter().any(|(given, _)| given == key)
+    }
+
     /// Gives and removes option `key`; `expected` is for the message: "frames, 1 or more".
     pub fn take<T: FromStr>(&mut self, key: &str, expected: &str) -> Result<Option<T>, AddressError> {
         let Some(value) = self.remove(key) else { return Ok(None) };

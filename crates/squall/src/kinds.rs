@@ -36,6 +36,8 @@ pub struct OnInterface {
     pub receive: Option<u8>,
     /// Options that an address gets which nobody wrote, `,key=value`: what keeps it from disturbing others.
     pub(crate) quietly: &'static str,
+    /// Option, unless it is given, of a port whose frames are answered: they are wanted at once, not a block at a time.
+    pub(crate) answering: Option<(&'static str, &'static str)>,
     /// Whether a bare interface name may take it for such a use: what speaks for it, or why it is to be named.
     pub(crate) unasked: fn(Use) -> Result<&'static str, &'static str>,
 }
@@ -93,6 +95,7 @@ pub const KINDS: &[Kind] = &[
             send: Some(1),
             receive: None,
             quietly: "",
+            answering: None,
             unasked: |_| Err("it sends only, and not every profile fits"),
         }),
     },
@@ -125,6 +128,7 @@ pub const KINDS: &[Kind] = &[
             receive: Some(2),
             // Without copying, the driver takes the queue away from the host.
             quietly: ",rx_queues=0,zerocopy=0",
+            answering: None,
             unasked: |wanted| match wanted {
                 Use::Send => Ok("the fastest that sends every stream, and attaches nothing to the interface"),
                 _ => Err(
@@ -147,6 +151,7 @@ pub const KINDS: &[Kind] = &[
             send: Some(9),
             receive: Some(9),
             quietly: "",
+            answering: Some(("retire", "1")),
             unasked: |_| Ok("packet sockets see everything that comes in and take nothing away"),
         }),
     },

@@ -85,9 +85,12 @@ fn kind_of(address: &str, name: &str) -> Result<&'static Kind, Error> {
 }
 
 fn open_kind(kind: &Kind, address: &str, wanted: Wanted) -> Result<(Box<dyn Port>, PortLimits), Error> {
-    let quick = wanted.answers && kind.name == "af_packet" && !address.contains("retire=");
-    let address = if quick { format!("{address},retire=1") } else { address.to_owned() };
     let mut address: Address = address.parse().map_err(usage)?;
+    if let Some((key, value)) = kind.interface.and_then(|on| on.answering).filter(|_| wanted.answers)
+        && !address.has(key)
+    {
+        address = format!("{address},{key}={value}").parse().map_err(usage)?;
+    }
     let speed = address.take::<squall_units::Rate>("speed", "a rate such as 10Gbps").map_err(usage)?;
     let faults = Faults::take(&mut address).map_err(usage)?;
     let opened = (kind.open)(&address).map_err(|error| match error.kind() {
@@ -171,7 +174,8 @@ fn environment(why: String) -> Error {
     Error::Environment(why)
 }
 
-const ETHERNET_HEADER: u32 = 14;
+/// Octets of it around a packet.
+pub(crate) const ETHERNET_HEADER: u32 = 14;
 
 fn one_line(error: &Error) -> String {
     error.to_string().lines().map(str::trim).collect::<Vec<_>>().join(", ")

@@ -425,7 +425,7 @@ impl Opened {
         }
         let flows = self.session.flows.clone().map(|flows| FlowSettings {
             wall: (!self.virtual_time).then(crate::host::wall_offset),
-            restarts: self.plan.streams.is_empty() && self.plan.replay.is_empty() && self.played.is_none(),
+            restarts: self.plan.only_receives(),
             ..flows
         });
         let settings = Settings {
@@ -519,8 +519,7 @@ impl Run {
 
     /// Whether nothing is sent: [`Session::listen`].
     pub fn listening(&self) -> bool {
-        let plan = self.running.plan();
-        plan.streams.is_empty() && plan.replay.is_empty() && plan.flows.is_empty()
+        self.running.plan().only_receives()
     }
 
     /// Rates since the last call, and the report so far. Each call is a point of the report's series.

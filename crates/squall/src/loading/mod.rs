@@ -25,14 +25,13 @@ pub use report::report;
 
 use crate::{
     Error,
+    ports::ETHERNET_HEADER,
     report::{Reason, ReasonCode, Verdict, load::LoadReport},
 };
 
 /// Locally administered, where an interface has no address of its own.
 const CLIENT_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 const SERVER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
-/// Around a packet: Ethernet's header.
-const ETHERNET_HEADER: u32 = 14;
 
 /// Compiles the flows of `profile` for ports with these `facts`.
 ///
@@ -84,10 +83,10 @@ pub fn compile(profile: &Profile, flows: &Flows, facts: &[Option<&PortFacts>]) -
 pub fn judge(load: &LoadReport, verdict: &mut Verdict) {
     for template in &load.templates {
         let Some(client) = &template.roles.client else { continue };
-        for (reason, code) in [("late", ReasonCode::GeneratorBound), ("full", ReasonCode::GeneratorBound)] {
+        for reason in ["late", "full"] {
             let Some(flows) = client.not_begun.get(reason).filter(|n| **n > 0) else { continue };
             let text = format!("template {:?}: {flows} flows were due and did not begin ({reason})", template.name);
-            verdict.reasons.push(Reason { code, text });
+            verdict.reasons.push(Reason { code: ReasonCode::GeneratorBound, text });
             verdict.valid = false;
         }
     }

@@ -20,7 +20,7 @@ pub fn tunables(tcp: &Tcp, default: Tunables, mistakes: &mut Mistakes<'_>) -> Tu
     all
 }
 
-const NAMES: [&str; 23] = [
+const NAMES: [&str; 24] = [
     "mss",
     "initwnd",
     "window",
@@ -44,6 +44,7 @@ const NAMES: [&str; 23] = [
     "ecn",
     "tos",
     "ttl",
+    "udp_idle",
 ];
 
 fn set(all: &mut Tunables, name: &str, said: &Said, mistakes: &mut Mistakes<'_>) {
@@ -78,7 +79,7 @@ fn set(all: &mut Tunables, name: &str, said: &Said, mistakes: &mut Mistakes<'_>)
         "ttl" => mistakes.number(said, &mut all.ttl),
         "udp_idle" => time(said, &mut all.udp_idle, mistakes),
         _ => {
-            let hint = squall_profile::suggest(name, NAMES.iter().copied().chain(["udp_idle"]));
+            let hint = squall_profile::suggest(name, NAMES.iter().copied());
             mistakes.note(said, &format!("tcp.{name} is not known here"), &hint);
         }
     }
