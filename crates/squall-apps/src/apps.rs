@@ -238,10 +238,23 @@ impl<O: Observer> Apps<O> {
     #[inline]
     pub fn on_accept(&mut self, now: Nanos, tuple: &Tuple) -> Option<(ClassId, State)> {
         let listener = self.listeners.find(tuple)?;
-        let start = self.code.programs[usize::from(listener.program.0)].traits.start;
+        Some((listener.class, self.server(listener.program, now, tuple)))
+    }
+
+    /// What a flow begins with that a server's program is to serve.
+    #[must_use]
+    #[inline]
+    pub fn server(&self, program: ProgramId, now: Nanos, tuple: &Tuple) -> State {
+        let start = self.code.programs[usize::from(program.0)].traits.start;
         // A number of its own that does not depend on the worker, nor on what came before.
         let flow = number_of(tuple);
-        Some((listener.class, State { flow, began: ticks(now), at: start, ..State::default() }))
+        State { flow, began: ticks(now), at: start, ..State::default() }
+    }
+
+    /// As [`Application::listens`].
+    #[must_use]
+    pub fn on_listens(&self, tuple: &Tuple) -> bool {
+        self.listeners.find(tuple).is_some()
     }
 }
 
@@ -261,6 +274,10 @@ impl<O: Observer> Application for Apps<O> {
     #[inline]
     fn accept(&mut self, now: Nanos, flow: &Tuple) -> Option<(ClassId, State)> {
         self.on_accept(now, flow)
+    }
+
+    fn listens(&self, flow: &Tuple) -> bool {
+        self.on_listens(flow)
     }
 }
 
@@ -972,7 +989,7 @@ impl TakeForm {
 struct Listeners {
     all: Vec<(Transport, Listener)>,
     /// Of each port the list of those that hear it, for TCP and UDP; built when there are many.
-    by_port: Vec<Vec<u16>>,
+    by_port: Vec<Vec<u32>>,
 }
 
 /// Up to so many are looked through one by one.
@@ -981,13 +998,16 @@ const FEW: usize = 8;
 impl Listeners {
     fn add(&mut self, listener: Listener, transport: Transport) {
         self.all.push((transport, listener));
-        self.by_port.clear();
-        if self.all.len() > FEW {
-            self.by_port = vec![vec![]; 1 << 17];
-            for (i, (transport, listener)) in self.all.iter().enumerate() {
-                for port in listener.ports.clone() {
-                    self.by_port[row(*transport, port)].push(i as u16);
-                }
+        let mut from = self.all.len() - 1;
+        if self.all.len() > FEW && self.by_port.is_empty() {
+            (self.by_port, from) = (vec![vec![]; 1 << 17], 0);
+        }
+        if self.by_port.is_empty() {
+            return;
+        }
+        for (i, (transport, listener)) in self.all.iter().enumerate().skip(from) {
+            for port in listener.ports.clone() {
+                self.by_port[row(*transport, port)].push(i as u32);
             }
         }
     }
@@ -1003,7 +1023,7 @@ impl Listeners {
         };
         let found = match self.by_port.get(row(transport, tuple.local_port)) {
             None => self.all.iter().find(fits),
-            Some(these) => these.iter().map(|&i| &self.all[usize::from(i)]).find(fits),
+            Some(these) => these.iter().map(|&i| &self.all[i as usize]).find(fits),
         };
         found.map(|(_, listener)| listener)
     }

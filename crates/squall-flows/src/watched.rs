@@ -137,6 +137,10 @@ impl Application for Watched {
         self.apps.observer_mut().opened(program);
         Some((class, state))
     }
+
+    fn listens(&self, flow: &Tuple) -> bool {
+        self.apps.on_listens(flow)
+    }
 }
 
 impl Recorder {

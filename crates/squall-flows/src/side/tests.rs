@@ -358,3 +358,31 @@ fn a_port_that_takes_little_delays_and_loses_nothing() {
     let total = lab.end().total();
     assert_eq!(total.client.completed + total.client.not_begun.late(), 2000, "{:?}", total.client);
 }
+
+#[test]
+fn data_without_acknowledgement_is_reset_only_where_nobody_listens() {
+    let of = load(open(1000));
+    let mut lab = Lab::new(&of);
+    let settings = SideSettings { role: Role::Servers, verify: false, ..SideSettings::default() };
+    lab.sides[1] = Side::new(&of, &network(2), settings).unwrap();
+    let is_tcp = |frame: &[u8]| frame[12..14] == [8, 0] && frame[23] == 6;
+    let syn = loop {
+        lab.turn();
+        lab.now = lab.now + Nanos(MS);
+        if let Some((_, frame)) = lab.wires[0].frames.iter().find(|(_, frame)| is_tcp(frame)) {
+            break frame.clone();
+        }
+        assert!(lab.now < Nanos(1000 * MS));
+    };
+    for (port, answered) in [(80, false), (81, true)] {
+        let mut data = syn.clone();
+        // From a port that has no flow, and PSH alone.
+        data[34..38].copy_from_slice(&[0, 7, 0, port]);
+        data[47] = 8;
+        lab.wires[1].frames.clear();
+        lab.sides[1].receive(lab.now, &data, Cut::WHOLE);
+        lab.sides[1].transmit(lab.now, &mut lab.wires[1]);
+        let resets = lab.wires[1].frames.iter().filter(|(_, frame)| is_tcp(frame) && frame[47] & 4 != 0);
+        assert_eq!(resets.count() == 1, answered, "port {port}");
+    }
+}
