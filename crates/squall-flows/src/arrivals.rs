@@ -12,7 +12,7 @@ use squall_program::{Timeline, mix};
 use squall_units::{Nanos, Picos};
 
 use crate::{
-    Arrival, Cps, Load, Ramp, Spacing, Target, Think,
+    Arrival, Cps, Load, Ramp, Script, Spacing, Target, Think,
     load::{Limits, Template},
 };
 
@@ -64,6 +64,31 @@ struct Line {
 enum Kind {
     Open { timeline: Timeline, spacing: Spacing },
     Closed(Users),
+    Script(Scripted),
+}
+
+/// A worker's conversations of a [`Script`].
+#[derive(Debug)]
+struct Scripted {
+    ours: Vec<Part>,
+    /// Of all workers.
+    total: u64,
+    next: usize,
+    /// The loop from 0, how many there are, when it began and how long it takes at least.
+    turn: u64,
+    loops: u64,
+    base: Nanos,
+    period: Nanos,
+    open: u64,
+    at_once: u64,
+}
+
+/// When which conversation begins.
+#[derive(Debug)]
+struct Part {
+    begin: Nanos,
+    conversation: u64,
+    template: usize,
 }
 
 /// The users of a closed loop.
@@ -148,9 +173,10 @@ impl Arrivals {
         for (i, template) in load.templates.iter().enumerate() {
             arrivals.lines.extend(Line::of(template, i, cps, load, (worker, workers)));
         }
+        arrivals.lines.extend(load.script.as_ref().map(|script| Line::script(script, (worker, workers))));
         for i in 0..arrivals.lines.len() {
             let line = &arrivals.lines[i];
-            if let Kind::Closed(_) = line.kind {
+            if !line.gives_up() {
                 line.templates.iter().for_each(|(_, template)| arrivals.closed[*template] = Some(i));
             }
             arrivals.schedule(i);
@@ -194,8 +220,7 @@ impl Arrivals {
                 continue;
             }
             let line = &mut self.lines[i];
-            let number = line.number;
-            let template = line.template(number);
+            let (number, template) = (line.number(), line.template(line.number));
             line.advance(self.ramp, self.start);
             let may = self.template_left[template] > 0;
             if may {
@@ -214,13 +239,14 @@ impl Arrivals {
     pub fn ended(&mut self, template: usize, now: Nanos) {
         let Some(i) = self.closed[template] else { return };
         let line = &mut self.lines[i];
-        if let Kind::Closed(users) = &mut line.kind {
+        match &mut line.kind {
+            Kind::Open { .. } => {}
             // While the load goes down users go home.
-            if users.here > self.ramp.falling(users.share, now.saturating_sub(self.start)) {
+            Kind::Closed(users) if users.here > self.ramp.falling(users.share, now.saturating_sub(self.start)) => {
                 users.here -= 1;
-            } else {
-                users.think(line.seed, now);
             }
+            Kind::Closed(users) => users.think(line.seed, now),
+            Kind::Script(script) => script.ended(now.saturating_sub(self.start)),
         }
         self.schedule(i);
     }
@@ -329,8 +355,44 @@ impl Line {
         Self { templates, kind, number: worker, by: workers, seed: mix(load.seed, 0x0061_6374), due: None }
     }
 
+    /// The conversations of a script that are this worker's.
+    fn script(script: &Script, (worker, workers): (u64, u64)) -> Self {
+        let ours: Vec<Part> = (0..)
+            .zip(&script.conversations)
+            .filter(|(_, one)| script.worker(one, workers) == worker)
+            .map(|(conversation, one)| Part { begin: one.begin, conversation, template: one.template })
+            .collect();
+        let mut templates: Vec<_> = ours.iter().map(|part| (0, part.template)).collect();
+        templates.sort_unstable();
+        templates.dedup();
+        let kind = Kind::Script(Scripted {
+            ours,
+            total: script.conversations.len() as u64,
+            next: 0,
+            turn: 0,
+            loops: script.loops.unwrap_or(u64::MAX),
+            base: Nanos::ZERO,
+            period: script.period,
+            open: 0,
+            at_once: script.at_once.map_or(u64::MAX, |most| most.saturating_sub(worker).div_ceil(workers).max(1)),
+        });
+        Self { templates, kind, number: worker, by: workers, seed: 0, due: None }
+    }
+
+    /// Of the flow that is due.
+    #[inline]
+    fn number(&self) -> u64 {
+        match &self.kind {
+            Kind::Script(script) => script.number(),
+            _ => self.number,
+        }
+    }
+
     #[inline]
     fn template(&self, number: u64) -> usize {
+        if let Kind::Script(script) = &self.kind {
+            return script.ours[script.next].template;
+        }
         match self.templates[..] {
             [(_, only)] => only,
             _ => {
@@ -342,8 +404,12 @@ impl Line {
     }
 
     fn is_over(&self, left: &[u64]) -> bool {
-        self.templates.iter().all(|(_, t)| left[*t] == 0)
-            || matches!(&self.kind, Kind::Closed(users) if users.here == 0 && users.came >= users.share)
+        let none_left = || self.templates.iter().all(|(_, t)| left[*t] == 0);
+        match &self.kind {
+            Kind::Closed(users) if users.here == 0 && users.came >= users.share => true,
+            Kind::Script(script) => script.is_over() || none_left(),
+            _ => none_left(),
+        }
     }
 
     /// Whether arrivals do not wait.
@@ -359,6 +425,7 @@ impl Line {
                 (Some(a), Some(b)) => Some(a.min(b)),
                 (one, other) => one.or(other),
             },
+            Kind::Script(script) => script.due().map(|due| start + due),
         }
     }
 
@@ -376,6 +443,7 @@ impl Line {
                 }
                 _ => users.ready.pop(),
             },
+            Kind::Script(script) => (script.next, script.open) = (script.next + 1, script.open + 1),
         }
         1
     }
@@ -413,6 +481,33 @@ impl Kind {
         };
         let share = total.saturating_sub(first).div_ceil(by);
         Self::Closed(Users { ready, think, here: 0, came: 0, share, total, first, thoughts: 0 })
+    }
+}
+
+impl Scripted {
+    /// Since the start of the load; `None`: not before something has ended.
+    fn due(&self) -> Option<Nanos> {
+        if self.open >= self.at_once || self.turn >= self.loops {
+            return None;
+        }
+        self.ours.get(self.next).map(|part| self.base + part.begin)
+    }
+
+    fn number(&self) -> u64 {
+        self.turn.wrapping_mul(self.total).wrapping_add(self.ours.get(self.next).map_or(0, |part| part.conversation))
+    }
+
+    fn is_over(&self) -> bool {
+        self.ours.is_empty() || self.turn >= self.loops
+    }
+
+    /// One that was taken is over: if it was the last of its loop, the next begins.
+    fn ended(&mut self, now: Nanos) {
+        self.open = self.open.saturating_sub(1);
+        if self.open == 0 && self.next == self.ours.len() {
+            (self.turn, self.next) = (self.turn + 1, 0);
+            self.base = (self.base + self.period).max(now);
+        }
     }
 }
 

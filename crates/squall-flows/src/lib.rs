@@ -1,7 +1,7 @@
 //! Load: pools of addresses, arrivals of flows, what became of them. Frames and the time go in, frames come out.
 //!
 //! A [`Load`] says what there is to be: [`Pool`]s of clients and servers, [`Template`]s of flows between them, and how
-//! often each begins one. What a program says and when is the affair of `squall-apps`, what TCP makes of it that of
+//! often each begins one; or a [`Script`] has conversations with programs and beginnings of their own. What a program says and when is the affair of `squall-apps`, what TCP makes of it that of
 //! `squall-tcp`. A [`Network`] says what stands around the packets. [`Statistics`] are what became of it.
 //!
 //! Everything is a function of the load's seed and of numbers: flow `k` of a template has the same addresses and is due at
@@ -17,6 +17,7 @@ mod link;
 mod load;
 mod network;
 mod pool;
+mod script;
 mod side;
 mod statistics;
 mod watched;
@@ -24,9 +25,11 @@ mod watched;
 pub use load::{Arrival, Cps, DRAIN, Limits, Load, LoadError, PATIENCE, Ramp, Spacing, Target, Template, Think};
 pub use network::{Network, NextHop, Wrap};
 pub use pool::{AddrRange, MOST_ADDRESSES, Order, PORTS, Pool, PoolError, Tuples};
+pub use script::{Conversation, Script};
 pub use side::{FLOWS, FrameOutput, Role, Side, SideSettings};
 pub use statistics::{
-    Exhausted, Failure, Failures, FlowStatistics, LinkStatistics, NotBegun, Statistics, TemplateStatistics,
+    Exhausted, FailedConversation, Failure, Failures, FlowStatistics, LinkStatistics, NotBegun, Statistics,
+    TemplateStatistics,
 };
 
 #[cfg(test)]

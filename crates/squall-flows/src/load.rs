@@ -1,5 +1,7 @@
 //! What load there is to be: templates, how often each of them begins a flow, for how long.
 
+use std::sync::Arc;
+
 use squall_apps::{Program, Transport};
 use squall_program::{Gap, GapLaw, Pattern, Timeline};
 use squall_tcp::Tunables;
@@ -8,6 +10,7 @@ use squall_units::{Nanos, Picos};
 use crate::{
     network::Network,
     pool::{Pool, PoolError, Tuples},
+    script::Script,
 };
 
 /// The load of a run: the same value on all its sides and workers.
@@ -25,6 +28,8 @@ pub struct Load {
     /// An arrival that could not begin for so long is given up, and counted as `late`: the generator is the bound.
     pub patience: Nanos,
     pub seed: u64,
+    /// Conversations that are played instead of templates' flows.
+    pub script: Option<Arc<Script>>,
 }
 
 /// A kind of flows.
@@ -133,6 +138,7 @@ impl Default for Load {
             drain: DRAIN,
             patience: PATIENCE,
             seed: 0,
+            script: None,
         }
     }
 }
@@ -161,6 +167,9 @@ pub enum LoadError {
     /// A program or tunable of a template.
     #[error("template {template:?}: {text}")]
     Template { template: String, text: String },
+    /// A program of a script, which counts from 1.
+    #[error("conversation {number}: {text}")]
+    Conversation { number: usize, text: String },
     #[error("{0}")]
     Network(String),
 }

@@ -1,17 +1,18 @@
 //! What one port carries: clients, servers, or both. Frames and the time go in, frames come out.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
-use squall_apps::{Apps, Listener, Program, ProgramId, Transport};
+use squall_apps::{Apps, Listener, Program, ProgramError, ProgramId, Transport};
 use squall_host::Answer;
 use squall_tcp::{ClassId, ConnectError, FlowId, FlowKind, Output, Settings, Stack, Tunables, Tuple};
 use squall_units::{Cut, Nanos};
 use squall_wire::checksum::{fold, sum};
 
 use crate::{
-    Exhausted, FlowStatistics, Load, LoadError, Network, NotBegun, Statistics, TemplateStatistics, Tuples,
+    Exhausted, FlowStatistics, Load, LoadError, Network, NotBegun, Script, Statistics, TemplateStatistics, Tuples,
     arrivals::{Arrivals, Due},
     link::Link,
+    script::Serving,
     watched::{Begun, Recorder, Watched},
 };
 
@@ -101,10 +102,28 @@ struct Clients {
     servers: Vec<Tuples>,
     /// Flows whose next hop is being asked for.
     parked: VecDeque<(Due, Tuple)>,
+    /// Conversations of a script.
+    script: Option<Vec<Part>>,
+    busy: Busy,
     /// Next hops that were known or given up when the parked were last looked at.
     looked_at: u64,
     limit: u64,
     begun: u64,
+}
+
+/// Conversations whose addresses and ports are still in use: of each the next is tried again at times, so that they come in
+/// their order.
+#[derive(Default)]
+struct Busy {
+    waiting: HashMap<Tuple, VecDeque<Due>>,
+    again: VecDeque<(Nanos, Tuple)>,
+}
+
+/// A conversation's client.
+#[derive(Clone, Copy)]
+struct Part {
+    tuple: Tuple,
+    program: ProgramId,
 }
 
 struct ClientTemplate {
@@ -130,6 +149,8 @@ struct Pool {
 const PARKED: usize = 1 << 16;
 /// Tuples that are tried for one flow.
 const TRIES: u64 = 64;
+/// So long a conversation waits whose addresses and ports are in use, before it is tried again.
+const BUSY: Nanos = Nanos(10_000_000);
 /// So long a user waits whose flow could not begin.
 const BACK_OFF: Nanos = Nanos(1_000_000);
 /// Flows that are aborted in a row: each has a reset that is to find room.
@@ -193,7 +214,7 @@ impl Side {
                 false => None,
             };
             side.classes.push([client, server]);
-            if let Some((class, program)) = server {
+            if let Some((class, program)) = server.filter(|_| load.script.is_none()) {
                 for range in &load.servers[template.servers].ranges {
                     side.stack.app_mut().apps.listen(Listener {
                         program,
@@ -226,13 +247,47 @@ impl Side {
                 pools: clients.into_iter().map(pool).collect(),
                 servers,
                 parked: VecDeque::new(),
+                script: None,
+                busy: Busy::default(),
                 looked_at: 0,
                 limit: load.limits.active.unwrap_or(u64::MAX),
                 begun: 0,
             });
         }
+        if let Some(script) = &load.script {
+            side.take_script(script)?;
+        }
         side.ask_ahead();
         Ok(side)
+    }
+
+    /// Of the conversations that are this worker's the programs, and who is who.
+    fn take_script(&mut self, script: &Script) -> Result<(), LoadError> {
+        let (worker, workers) = (u64::from(self.settings.worker.0), u64::from(self.settings.worker.1));
+        let watched = self.stack.app_mut();
+        let (mut parts, mut serving) = (Vec::new(), Serving::default());
+        for (number, conversation) in script.conversations.iter().enumerate() {
+            let wrong = |error: ProgramError| LoadError::Conversation { number: number + 1, text: error.to_string() };
+            let [client, server] = &self.classes[conversation.template];
+            let ours = script.worker(conversation, workers) == worker;
+            if let Some((_, kind)) = client {
+                // Numbers are places: what another worker plays has one, too.
+                let program = match ours {
+                    true => watched.add_conversation(*kind, number, &conversation.client).map_err(wrong)?,
+                    false => *kind,
+                };
+                parts.push(Part { tuple: conversation.of_client(), program });
+            }
+            if let Some((class, kind)) = server.as_ref().filter(|_| ours) {
+                let program = watched.add_conversation(*kind, number, &conversation.server).map_err(wrong)?;
+                serving.add(conversation, *class, program);
+            }
+        }
+        watched.serving = Some(Box::new(serving));
+        if let Some(clients) = &mut self.clients {
+            clients.script = Some(parts);
+        }
+        Ok(())
     }
 
     /// Next hops that are going to be needed are asked for before the first flow is due.
@@ -286,8 +341,16 @@ impl Side {
         let mut begun = 0;
         while begun < most {
             let Some(clients) = &mut self.clients else { break };
+            if let Some(due) = clients.busy.take(now) {
+                begun += 1;
+                self.arrive(now, due);
+                continue;
+            }
             let Some(due) = clients.arrivals.take(now) else { break };
             begun += 1;
+            if clients.waits(now, due) {
+                continue;
+            }
             self.arrive(now, due);
         }
         if begun == 0 && self.stopping == Stopping::No && self.arrivals_over(now) {
@@ -298,7 +361,10 @@ impl Side {
 
     fn arrivals_over(&self, now: Nanos) -> bool {
         self.settings.role == Role::Clients
-            && self.clients.as_ref().is_some_and(|c| c.arrivals.over(now) && c.parked.is_empty())
+            && self
+                .clients
+                .as_ref()
+                .is_some_and(|c| c.arrivals.over(now) && c.parked.is_empty() && c.busy.waiting.is_empty())
     }
 
     #[inline]
@@ -318,7 +384,7 @@ impl Side {
     #[inline]
     fn connect(&mut self, now: Nanos, due: Due, mut tuple: Tuple) {
         let Some(clients) = &mut self.clients else { return };
-        let (class, program) = (clients.templates[due.template].class, clients.templates[due.template].program);
+        let (class, program) = (clients.templates[due.template].class, clients.program(due));
         let state = self.stack.app().apps.client(program, due.number as u32, now);
         let mut tries = 1;
         loop {
@@ -336,6 +402,10 @@ impl Side {
                     tries += 1;
                     clients.templates[due.template].skipped += 1;
                     tuple = clients.tuple(due);
+                }
+                Err(ConnectError::InUse) if clients.script.is_some() => {
+                    self.stack.app_mut().beginning = None;
+                    return clients.busy.put_back(now, tuple, due);
                 }
                 Err(error) => {
                     self.stack.app_mut().beginning = None;
@@ -386,7 +456,7 @@ impl Side {
         if self.stack.app().has_ended() || self.stack.has_output() || self.link.has_answers() {
             return Some(self.now);
         }
-        let arrivals = self.clients.as_ref().and_then(|clients| clients.arrivals.next_due());
+        let arrivals = self.clients.as_ref().and_then(Clients::next_due);
         let end = match self.stopping {
             Stopping::Draining(until) => Some(until),
             Stopping::Aborting(_) => Some(self.now),
@@ -420,6 +490,9 @@ impl Side {
             clients.arrivals.stop();
             while let Some((due, _)) = clients.parked.pop_front() {
                 clients.refuse(now, due.template, NotBegun::UNRESOLVED);
+            }
+            for due in std::mem::take(&mut clients.busy).waiting.into_values().flatten() {
+                clients.refuse(now, due.template, NotBegun::PORTS);
             }
         }
         self.go_on_stopping(now);
@@ -512,6 +585,7 @@ impl Side {
             link: self.link.statistics,
             strays: self.stack.strays().clone(),
             exhausted: self.clients.iter().flat_map(|c| c.pools.iter().map(|p| p.exhausted)).collect(),
+            failed: recorder.failed().to_vec(),
             elapsed: self.now.saturating_sub(self.settings.start),
             over: self.is_over(),
         }
@@ -550,10 +624,38 @@ fn kind_of(program: &Program) -> FlowKind {
     }
 }
 
+impl Busy {
+    fn put(&mut self, now: Nanos, tuple: Tuple, due: Due) {
+        self.waiting.entry(tuple).or_default().push_back(due);
+        self.again.push_back((now + BUSY, tuple));
+    }
+
+    /// In front of those who wait behind it.
+    fn put_back(&mut self, now: Nanos, tuple: Tuple, due: Due) {
+        self.waiting.entry(tuple).or_default().push_front(due);
+        self.again.push_back((now + BUSY, tuple));
+    }
+
+    /// The next that is to be tried again.
+    fn take(&mut self, now: Nanos) -> Option<Due> {
+        self.again.front().filter(|(at, _)| *at <= now)?;
+        let (_, tuple) = self.again.pop_front()?;
+        let waiting = self.waiting.get_mut(&tuple)?;
+        let due = waiting.pop_front();
+        if waiting.is_empty() {
+            self.waiting.remove(&tuple);
+        }
+        due
+    }
+}
+
 impl Clients {
     /// Who speaks with whom in a flow.
     #[inline]
     fn tuple(&self, due: Due) -> Tuple {
+        if let Some(part) = self.part(due) {
+            return part.tuple;
+        }
         let template = &self.templates[due.template];
         let (pool, servers) = (&self.pools[template.pool].tuples, &self.servers[template.servers]);
         let position = due.number + template.skipped * self.arrivals.workers();
@@ -563,8 +665,43 @@ impl Clients {
         Tuple { kind: template.kind, local: client, local_port: port, remote: server, remote_port: template.port }
     }
 
-    /// Tuples that a template's flows can have.
+    /// What its client says.
+    #[inline]
+    fn program(&self, due: Due) -> ProgramId {
+        self.part(due).map_or(self.templates[due.template].program, |part| part.program)
+    }
+
+    /// The conversation of a script that is due.
+    #[inline]
+    fn part(&self, due: Due) -> Option<&Part> {
+        let parts = self.script.as_ref()?;
+        Some(&parts[(due.number % parts.len() as u64) as usize])
+    }
+
+    fn next_due(&self) -> Option<Nanos> {
+        let again = self.busy.again.front().map(|(at, _)| *at);
+        self.arrivals.next_due().into_iter().chain(again).min()
+    }
+
+    /// Whether an earlier conversation of the same addresses and ports waits for them: then this one does, too.
+    #[inline]
+    fn waits(&mut self, now: Nanos, due: Due) -> bool {
+        if self.busy.waiting.is_empty() {
+            return false;
+        }
+        let tuple = self.tuple(due);
+        let waits = self.busy.waiting.contains_key(&tuple);
+        if waits {
+            self.busy.put(now, tuple, due);
+        }
+        waits
+    }
+
+    /// Tuples that a template's flows can have; of a script each has one.
     fn tuples_of(&self, template: usize) -> u64 {
+        if self.script.is_some() {
+            return 1;
+        }
         let template = &self.templates[template];
         self.pools[template.pool].tuples.len().saturating_mul(self.servers[template.servers].addresses())
     }

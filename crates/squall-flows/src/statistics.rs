@@ -16,11 +16,26 @@ pub struct Statistics {
     pub strays: Strays,
     /// Clients that ran out of ports, by pool.
     pub exhausted: Vec<Exhausted>,
+    /// Conversations of a script that failed, at most [`MOST_FAILED`].
+    pub failed: Vec<FailedConversation>,
     /// Since its beginning.
     pub elapsed: Nanos,
     /// Open flows have been waited for, and the last of them is gone.
     pub over: bool,
 }
+
+/// A flow of a conversation that did not end as it should.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FailedConversation {
+    /// Its number in the [`crate::Script`], from 0.
+    pub number: u32,
+    /// Told by its client.
+    pub client: bool,
+    pub failure: Failure,
+}
+
+/// So many failed conversations are kept.
+pub const MOST_FAILED: usize = 100;
 
 /// One template's flows, by role. A side that has one role only leaves the other empty.
 #[derive(Clone, Debug, Default)]
@@ -335,6 +350,9 @@ impl Statistics {
             mine.addresses += theirs.addresses;
             mine.flows += theirs.flows;
         }
+        self.failed.extend_from_slice(&other.failed);
+        self.failed.sort_unstable();
+        self.failed.truncate(MOST_FAILED);
         self.elapsed = self.elapsed.max(other.elapsed);
         self.over &= other.over;
     }

@@ -4,11 +4,13 @@ use squall_apps::{Apps, Observer, Program, ProgramError, ProgramId, ProtocolErro
 use squall_tcp::{Application, ClassId, Event, FlowId, Piece, Reason, Socket, Tuple};
 use squall_units::Nanos;
 
-use crate::{Failure, FlowStatistics};
+use crate::{FailedConversation, Failure, FlowStatistics, script::Serving, statistics::MOST_FAILED};
 
 /// Applications, each flow's beginning beside them.
 pub(crate) struct Watched {
     pub apps: Apps<Recorder>,
+    /// Whom the programs of a script serve.
+    pub serving: Option<Box<Serving>>,
     /// Of the flows that we began, by their numbers.
     begun: Vec<Begun>,
     /// Of the flow that is being begun: it may be over before its number is known.
@@ -43,14 +45,26 @@ impl Begun {
     }
 }
 
-/// What happened, by program: each template has programs of its own.
+/// What happened, by program: each template has programs of its own, and the conversations of a script are counted as their
+/// template's.
 #[derive(Debug, Default)]
 pub(crate) struct Recorder {
-    programs: Vec<Recorded>,
+    programs: Vec<Of>,
+    recorded: Vec<Recorded>,
+    failed: Vec<FailedConversation>,
     /// Templates of clients' flows that are gone, to be told to those who begin others.
     ended: Vec<u32>,
     /// Of the last flow that is gone: whether its program came to its end.
     finished: bool,
+}
+
+/// Whose a program is.
+#[derive(Clone, Copy, Debug)]
+struct Of {
+    /// The place in `recorded`.
+    recorded: u32,
+    /// Of a script.
+    conversation: Option<u32>,
 }
 
 #[derive(Debug)]
@@ -62,15 +76,29 @@ struct Recorded {
 
 impl Watched {
     pub fn new(apps: Apps<Recorder>) -> Self {
-        Self { apps, begun: Vec::new(), beginning: None, stopping: false }
+        Self { apps, serving: None, begun: Vec::new(), beginning: None, stopping: false }
     }
 
     /// Takes a template's program in.
     pub fn add(&mut self, template: usize, client: bool, program: &Program) -> Result<ProgramId, ProgramError> {
         let id = self.apps.add(program)?;
-        let programs = &mut self.apps.observer_mut().programs;
-        assert_eq!(programs.len(), usize::from(id.0), "programs are numbered as they come");
-        programs.push(Recorded { template: template as u32, client, statistics: FlowStatistics::default() });
+        let recorder = self.apps.observer_mut();
+        recorder.own(id, Of { recorded: recorder.recorded.len() as u32, conversation: None });
+        recorder.recorded.push(Recorded { template: template as u32, client, statistics: FlowStatistics::default() });
+        Ok(id)
+    }
+
+    /// Takes in what one side of conversation `number` says, which is counted where `kind` is.
+    pub fn add_conversation(
+        &mut self,
+        kind: ProgramId,
+        number: usize,
+        program: &Program,
+    ) -> Result<ProgramId, ProgramError> {
+        let id = self.apps.add(program)?;
+        let recorder = self.apps.observer_mut();
+        let recorded = recorder.programs[usize::from(kind.0)].recorded;
+        recorder.own(id, Of { recorded, conversation: Some(number as u32) });
         Ok(id)
     }
 
@@ -132,25 +160,45 @@ impl Application for Watched {
 
     #[inline]
     fn accept(&mut self, now: Nanos, flow: &Tuple) -> Option<(ClassId, State)> {
-        let (class, state) = self.apps.on_accept(now, flow)?;
+        let (class, state) = match &mut self.serving {
+            None => self.apps.on_accept(now, flow)?,
+            Some(serving) => {
+                let (class, program) = serving.take(flow)?;
+                (class, self.apps.server(program, now, flow))
+            }
+        };
         let program = self.apps.program(&state);
         self.apps.observer_mut().opened(program);
         Some((class, state))
     }
 
     fn listens(&self, flow: &Tuple) -> bool {
-        self.apps.on_listens(flow)
+        self.serving.as_ref().map_or_else(|| self.apps.on_listens(flow), |serving| serving.listens(flow))
     }
 }
 
 impl Recorder {
     pub fn of(&self, program: ProgramId) -> &FlowStatistics {
-        &self.programs[usize::from(program.0)].statistics
+        &self.recorded[self.programs[usize::from(program.0)].recorded as usize].statistics
+    }
+
+    pub fn failed(&self) -> &[FailedConversation] {
+        &self.failed
+    }
+
+    fn own(&mut self, program: ProgramId, of: Of) {
+        assert_eq!(self.programs.len(), usize::from(program.0), "programs are numbered as they come");
+        self.programs.push(of);
+    }
+
+    #[inline]
+    fn recorded(&mut self, program: ProgramId) -> &mut Recorded {
+        &mut self.recorded[self.programs[usize::from(program.0)].recorded as usize]
     }
 
     #[inline]
     fn at(&mut self, program: ProgramId) -> &mut FlowStatistics {
-        &mut self.programs[usize::from(program.0)].statistics
+        &mut self.recorded(program).statistics
     }
 
     #[inline]
@@ -163,22 +211,37 @@ impl Recorder {
     #[inline]
     fn over(&mut self, program: ProgramId, reason: Reason, stopping: bool, now: Nanos, begun: Begun) {
         let finished = std::mem::take(&mut self.finished);
-        let recorded = &mut self.programs[usize::from(program.0)];
+        let recorded = self.recorded(program);
         let all = &mut recorded.statistics;
         all.active -= 1;
+        let client = recorded.client;
+        let template = recorded.template;
         match Failure::of(reason, finished, stopping) {
-            Some(failure) => all.failed.count(failure),
+            Some(failure) => {
+                all.failed.count(failure);
+                self.note(program, client, failure);
+            }
             None => {
                 all.completed += 1;
-                if recorded.client {
+                if client {
                     let (took, since_due) = begun.until(now);
                     all.duration.record(took);
                     all.corrected.record(since_due);
                 }
             }
         }
-        if recorded.client {
-            self.ended.push(recorded.template);
+        if client {
+            self.ended.push(template);
+        }
+    }
+
+    /// Which conversation of a script failed.
+    #[cold]
+    fn note(&mut self, program: ProgramId, client: bool, failure: Failure) {
+        if let Some(number) = self.programs[usize::from(program.0)].conversation
+            && self.failed.len() < MOST_FAILED
+        {
+            self.failed.push(FailedConversation { number, client, failure });
         }
     }
 }
@@ -186,7 +249,7 @@ impl Recorder {
 impl Observer for Recorder {
     #[inline]
     fn established(&mut self, program: ProgramId, setup: Nanos) {
-        let recorded = &mut self.programs[usize::from(program.0)];
+        let recorded = self.recorded(program);
         recorded.statistics.established += 1;
         if recorded.client {
             recorded.statistics.setup.record(setup.0);

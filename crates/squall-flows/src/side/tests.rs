@@ -2,7 +2,9 @@ use squall_apps::Program;
 use squall_program::mix;
 
 use super::*;
-use crate::{Arrival, Cps, Limits, NextHop, Order, Pool as PoolOf, Spacing, Target, Think, Wrap, tests::template};
+use crate::{
+    Arrival, Conversation, Cps, Limits, NextHop, Order, Pool as PoolOf, Spacing, Target, Think, Wrap, tests::template,
+};
 
 const MS: u64 = 1_000_000;
 
@@ -385,4 +387,96 @@ fn data_without_acknowledgement_is_reset_only_where_nobody_listens() {
         let resets = lab.wires[1].frames.iter().filter(|(_, frame)| is_tcp(frame) && frame[47] & 4 != 0);
         assert_eq!(resets.count() == 1, answered, "port {port}");
     }
+}
+
+/// A conversation of client `port`, whose octets say its number.
+fn conversation(number: usize, begin: Nanos, port: u16) -> Conversation {
+    let says = format!("{number:05}");
+    Conversation {
+        begin,
+        template: 0,
+        client: Program::client("c").send(&says).recv(7 + number as u32).build().unwrap(),
+        server: Program::server("s").recv(5).send(&"x".repeat(7 + number)).build().unwrap(),
+        client_end: ("16.0.0.7".parse().unwrap(), port),
+        server_end: ("48.0.0.1".parse().unwrap(), 80),
+    }
+}
+
+fn scripted(script: Script) -> Load {
+    let mut of = load(Arrival::None);
+    of.script = Some(script.into());
+    of
+}
+
+/// When the client of which port began, since the load did.
+fn syns(lab: &mut Lab, until: Nanos) -> Vec<(Nanos, u16)> {
+    let mut found = Vec::new();
+    while lab.now < until && !lab.sides[0].is_over() {
+        let before = lab.wires[0].frames.len();
+        lab.turn();
+        let new = lab.wires[0].frames.iter().skip(before);
+        for (at, frame) in new.filter(|(_, f)| f[12..14] == [8, 0] && f[23] == 6 && f[47] == 2) {
+            let port = u16::from_be_bytes([frame[34], frame[35]]);
+            found.push((*at - lab.wires[0].delay - Nanos(MS), port));
+        }
+        let wires = lab.wires.iter().filter_map(|wire| Some(wire.frames.front()?.0));
+        let next = lab.sides.iter().filter_map(Side::next_due).chain(wires).min();
+        lab.now = next.unwrap_or(until).max(lab.now + Nanos(1000)).min(until);
+    }
+    found
+}
+
+#[test]
+fn conversations_of_a_script_begin_when_it_says_in_each_loop() {
+    let begins = [0, 5, 5, 90].map(|ms| Nanos(ms * MS));
+    let conversations = (1000..).zip(begins).enumerate().map(|(i, (port, begin))| conversation(i, begin, port));
+    let script = Script {
+        conversations: conversations.collect(),
+        loops: Some(3),
+        period: Nanos(2000 * MS),
+        ..Script::default()
+    };
+    let mut lab = Lab::new(&scripted(script));
+    // The first waits for the servers' MAC address; addresses that are known stay so.
+    let found = syns(&mut lab, Nanos(60_000 * MS));
+    let expected = (0..3).flat_map(|turn| (1000..).zip(begins.map(|begin| begin + Nanos(turn * 2000 * MS))));
+    assert_eq!(found.len(), 12, "{found:?}");
+    for ((at, port), (expected_port, expected)) in found.into_iter().zip(expected) {
+        assert_eq!(port, expected_port);
+        assert!(at.0.abs_diff(expected.0) < MS, "{port}: {at:?}, not {expected:?}");
+    }
+    let all = lab.end();
+    let of = all.total();
+    assert_eq!((of.client.completed, of.server.completed), (12, 12), "{of:?}");
+    assert_eq!((of.client.received_octets, of.server.received_octets), (3 * (7 + 8 + 9 + 10), 12 * 5));
+    assert!(all.failed.is_empty());
+}
+
+#[test]
+fn conversations_of_the_same_addresses_and_ports_come_one_after_the_other() {
+    for workers in [1, 2] {
+        let conversations = (0..20).map(|i| conversation(i, Nanos(0), 1000 + (i % 4) as u16)).collect();
+        let script = Script { conversations, loops: Some(1), at_once: Some(3), ..Script::default() };
+        let (mut completed, mut peak) = (0, 0);
+        for worker in 0..workers {
+            let mut lab = Lab::with(&scripted(script.clone()), network(1), network(2), (worker, workers));
+            lab.run(Nanos(60_000 * MS));
+            let of = lab.end().total();
+            assert_eq!((of.client.failed.total(), of.client.completed), (0, of.server.completed), "{of:?}");
+            (completed, peak) = (completed + of.client.completed, peak + of.client.peak);
+        }
+        assert_eq!(completed, 20);
+        assert!(peak <= 4, "{peak} at once");
+    }
+}
+
+#[test]
+fn which_conversation_failed_is_told() {
+    let mut conversations: Vec<_> = (0..5).map(|i| conversation(i, Nanos(0), 1000 + i as u16)).collect();
+    conversations[3].server = Program::server("s").recv(5).send("short").build().unwrap();
+    let mut lab = Lab::new(&scripted(Script { conversations, loops: Some(1), ..Script::default() }));
+    lab.run(Nanos(60_000 * MS));
+    let all = lab.end();
+    let client: Vec<_> = all.failed.iter().filter(|failed| failed.client).map(|failed| failed.number).collect();
+    assert_eq!((client, all.total().client.completed), (vec![3], 4), "{all:?}");
 }

@@ -51,6 +51,7 @@ pub fn compile(profile: &Profile, flows: &Flows, facts: &[Option<&PortFacts>]) -
         drain: flows.drain.unwrap_or(squall_flows::DRAIN),
         patience: flows.patience.unwrap_or(squall_flows::PATIENCE),
         seed: profile.seed,
+        script: None,
     };
     let mut sides: Vec<FlowSide> = Vec::new();
     for (port, role, said, fallback) in [
