@@ -58,6 +58,8 @@ struct Line {
     by: u64,
     seed: u64,
     due: Option<Nanos>,
+    /// Since when nothing of it begins.
+    paused: Option<Nanos>,
 }
 
 #[derive(Debug)]
@@ -257,22 +259,109 @@ impl Arrivals {
         let (octets, begun) = octets();
         steering.measure(now, octets, begun);
         let cps = Cps::from_f64(steering.cps);
-        self.set_cps(cps);
+        self.set_cps(now, cps);
     }
 
     /// From the next gap on, templates with a weight come to this together: of all workers.
-    pub fn set_cps(&mut self, total: Cps) {
+    fn set_cps(&mut self, now: Nanos, total: Cps) {
         let weight = |line: &Line| line.templates.first().map_or(0, |(weight, _)| *weight);
         let open = |line: &Line| matches!(line.kind, Kind::Open { .. });
         let weights: u64 = self.lines.iter().filter(|line| open(line)).map(weight).sum();
         for i in 0..self.lines.len() {
+            let part = weight(&self.lines[i]);
+            if open(&self.lines[i]) && part > 0 {
+                self.set_gap(i, now, total.share(part, weights));
+            }
+        }
+    }
+
+    /// From now on arrivals are those of `load`, which [`Load::can_become`] has allowed.
+    pub fn change(&mut self, now: Nanos, load: &Load) {
+        if self.left == 0 {
+            return;
+        }
+        self.end = end_of(load.limits, load.ramp, self.start);
+        let active = match load.target {
+            Some(Target::Active(flows)) => Some(flows),
+            _ => None,
+        };
+        if let (Some(steering), Some(Target::Bandwidth(bits_per_second))) = (&mut self.steering, load.target) {
+            steering.bits_per_second = bits_per_second / self.workers;
+        }
+        for i in 0..self.lines.len() {
             let line = &mut self.lines[i];
-            let part = weight(line);
-            if let (Kind::Open { timeline, .. }, true) = (&mut line.kind, part > 0) {
-                timeline.set_gap(total.share(part, weights).gap().times(line.by));
+            // Without one it is a script of which nothing is ours.
+            let Some(&(_, template)) = line.templates.first() else { continue };
+            match (&mut line.kind, &load.templates[template].arrival) {
+                (Kind::Closed(users), Arrival::Closed { users: total, .. }) => {
+                    users.become_total((*total).into(), line.by, now >= self.start + self.ramp.falls_at());
+                }
+                (Kind::Closed(users), _) => {
+                    users.become_total(
+                        active.unwrap_or(users.total),
+                        line.by,
+                        now >= self.start + self.ramp.falls_at(),
+                    );
+                    line.templates = weighted(load);
+                }
+                (Kind::Open { .. }, Arrival::Weight { weight, .. }) => line.templates[0].0 = u64::from(*weight),
+                (Kind::Open { .. } | Kind::Script(_), _) => {}
+            }
+            if let (Kind::Open { .. }, Some(cps)) = (&self.lines[i].kind, load.asked(template)) {
+                self.set_gap(i, now, cps);
+            }
+            self.schedule(i);
+        }
+        if let Some(steering) = &self.steering {
+            self.set_cps(now, Cps::from_f64(steering.cps));
+        }
+    }
+
+    /// Nothing of a template (`None`: of any) is due until it is resumed.
+    pub fn pause(&mut self, now: Nanos, template: Option<usize>) {
+        for i in 0..self.lines.len() {
+            if self.lines[i].is_of(template) && self.lines[i].paused.is_none() {
+                self.lines[i].paused = Some(now);
                 self.schedule(i);
             }
         }
+    }
+
+    pub fn resume(&mut self, now: Nanos, template: Option<usize>) {
+        for i in 0..self.lines.len() {
+            let Some(since) = self.lines[i].paused.filter(|_| self.lines[i].is_of(template)) else { continue };
+            self.lines[i].paused = None;
+            match &mut self.lines[i].kind {
+                Kind::Open { timeline, .. } => {
+                    let passed = |at: Nanos| self.ramp.passed(at.saturating_sub(self.start)).0;
+                    timeline.shift(Picos(passed(now).saturating_sub(passed(since))));
+                }
+                Kind::Script(script) => script.base = script.base + now.saturating_sub(since),
+                Kind::Closed(_) => {}
+            }
+            self.schedule(i);
+        }
+    }
+
+    /// When the next flow of an open loop would be due if there were no limits.
+    pub fn behind_last(&self) -> Option<Nanos> {
+        let open = self.lines.iter().filter(|line| line.gives_up());
+        open.filter_map(|line| line.next(self.ramp, self.start)).min()
+    }
+
+    fn set_gap(&mut self, i: usize, now: Nanos, cps: Cps) {
+        let line = &mut self.lines[i];
+        let Kind::Open { timeline, spacing } = &mut line.kind else { return };
+        // Of a Poisson process each worker draws all instants.
+        let by = if *spacing == Spacing::Constant { line.by } else { 1 };
+        let gap = cps.gap().times(by);
+        timeline.set_gap(gap);
+        // What was far away comes within a gap of the new rate.
+        let (passed, gap) = (self.ramp.passed(now.saturating_sub(self.start)), Picos((gap.seconds(0.0) * 1e12) as u64));
+        if timeline.due().is_some_and(|due| due.0 > passed.0.saturating_add(gap.0)) {
+            timeline.set_due(Picos(passed.0 + gap.0));
+        }
+        self.schedule(i);
     }
 
     /// Passes over what was due too long before `now`.
@@ -297,7 +386,8 @@ impl Arrivals {
     fn schedule(&mut self, i: usize) {
         let line = &mut self.lines[i];
         let over = line.is_over(&self.template_left);
-        line.due = line.next(self.ramp, self.start).filter(|&due| due < self.end && !over);
+        let waits = over || line.paused.is_some();
+        line.due = line.next(self.ramp, self.start).filter(|&due| due < self.end && !waits);
         self.next = match &self.lines[..] {
             _ if self.left == 0 => None,
             [only] => only.due.map(|due| (due, 0)),
@@ -328,7 +418,15 @@ impl Line {
     ) -> Option<Self> {
         let seed = mix(load.seed ^ 0x6172_7269_7661_6c73, i as u64);
         let line = |weight: u32, kind| {
-            Some(Self { templates: vec![(weight.into(), i)], kind, number: worker, by: workers, seed, due: None })
+            Some(Self {
+                templates: vec![(weight.into(), i)],
+                kind,
+                number: worker,
+                by: workers,
+                seed,
+                due: None,
+                paused: None,
+            })
         };
         match template.arrival {
             Arrival::Open { cps, spacing } => line(0, Kind::open(cps, spacing, seed, (worker, workers))),
@@ -343,16 +441,21 @@ impl Line {
 
     /// So many flows at once, of all templates with a weight.
     fn active(load: &Load, flows: u64, (worker, workers): (u64, u64)) -> Self {
-        let mut sum = 0;
-        let mut templates = Vec::new();
-        for (i, template) in load.templates.iter().enumerate() {
-            if let Arrival::Weight { weight, .. } = template.arrival {
-                sum += u64::from(weight);
-                templates.push((sum, i));
-            }
-        }
         let kind = Kind::closed(flows, Think::Fixed(Nanos::ZERO), worker, workers);
-        Self { templates, kind, number: worker, by: workers, seed: mix(load.seed, 0x0061_6374), due: None }
+        Self {
+            templates: weighted(load),
+            kind,
+            number: worker,
+            by: workers,
+            seed: mix(load.seed, 0x0061_6374),
+            due: None,
+            paused: None,
+        }
+    }
+
+    /// Whether it is a template's own, or all are meant.
+    fn is_of(&self, template: Option<usize>) -> bool {
+        template.is_none_or(|template| self.templates.iter().all(|(_, own)| *own == template))
     }
 
     /// The conversations of a script that are this worker's.
@@ -376,7 +479,7 @@ impl Line {
             open: 0,
             at_once: script.at_once.map_or(u64::MAX, |most| most.saturating_sub(worker).div_ceil(workers).max(1)),
         });
-        Self { templates, kind, number: worker, by: workers, seed: 0, due: None }
+        Self { templates, kind, number: worker, by: workers, seed: 0, due: None, paused: None }
     }
 
     /// Of the flow that is due.
@@ -511,7 +614,29 @@ impl Scripted {
     }
 }
 
+/// Templates with a weight, with the sums of weights up to each.
+fn weighted(load: &Load) -> Vec<(u64, usize)> {
+    let mut sum = 0;
+    let mut templates = Vec::new();
+    for (i, template) in load.templates.iter().enumerate() {
+        if let Arrival::Weight { weight, .. } = template.arrival {
+            sum += u64::from(weight);
+            templates.push((sum, i));
+        }
+    }
+    templates
+}
+
 impl Users {
+    /// From now on there are so many, over all workers. Who is too many goes home when his flow has ended.
+    fn become_total(&mut self, total: u64, by: u64, falling: bool) {
+        (self.total, self.share) = (total, total.saturating_sub(self.first).div_ceil(by));
+        // Who went home may come again, unless the load is coming down.
+        if !falling {
+            self.came = self.here;
+        }
+    }
+
     /// When the next comes for the first time.
     fn comes(&self, ramp: Ramp, start: Nanos, by: u64) -> Option<Nanos> {
         (self.came < self.share).then(|| start + ramp.comes(self.first + self.came * by, self.total))
@@ -596,6 +721,11 @@ impl Ramp {
     /// When user `i` of `total` comes for the first time.
     fn comes(self, i: u64, total: u64) -> Nanos {
         Nanos((u128::from(self.up.0) * u128::from(i) / u128::from(total.max(1))) as u64)
+    }
+
+    /// Since the beginning: when it begins to fall.
+    fn falls_at(self) -> Nanos {
+        self.hold.map_or(Nanos(u64::MAX / 2), |hold| self.up + hold)
     }
 
     /// How many of `total` users stay at `elapsed`.

@@ -20,6 +20,7 @@ mod pool;
 mod script;
 mod side;
 mod statistics;
+mod steady;
 mod watched;
 
 pub use load::{Arrival, Cps, DRAIN, Limits, Load, LoadError, PATIENCE, Ramp, Spacing, Target, Template, Think};
@@ -31,6 +32,7 @@ pub use statistics::{
     Exhausted, FailedConversation, Failure, Failures, FlowStatistics, LinkStatistics, NotBegun, Statistics,
     TemplateStatistics,
 };
+pub use steady::{Second, Tally};
 
 #[cfg(test)]
 mod tests;

@@ -33,7 +33,7 @@ pub struct Load {
 }
 
 /// A kind of flows.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Template {
     pub name: String,
     /// Pools, by their numbers in the load.
@@ -253,6 +253,75 @@ impl Load {
             return Err(LoadError::NoWeight);
         }
         Ok((clients, servers))
+    }
+
+    /// Flows a second that a template is asked for; `None`: others decide, as in a closed loop.
+    pub fn asked(&self, template: usize) -> Option<Cps> {
+        match (&self.templates.get(template)?.arrival, self.target) {
+            (Arrival::Open { cps, .. }, _) => Some(*cps),
+            (Arrival::Weight { weight, .. }, Some(Target::Cps(total))) => {
+                Some(total.share((*weight).into(), self.weights()))
+            }
+            _ => None,
+        }
+    }
+
+    /// The same load, `num / den` times as much of it.
+    pub fn times(mut self, num: u64, den: u64) -> Self {
+        let whole = |n: u64| (u128::from(n) * u128::from(num)).div_ceil(den.max(1).into()).min(u64::MAX.into()) as u64;
+        match &mut self.target {
+            Some(Target::Cps(cps)) => *cps = cps.share(num, den),
+            Some(Target::Active(n) | Target::Bandwidth(n)) => *n = whole(*n),
+            None => {}
+        }
+        for template in &mut self.templates {
+            match &mut template.arrival {
+                Arrival::Open { cps, .. } => *cps = cps.share(num, den),
+                Arrival::Closed { users, .. } => *users = whole((*users).into()).min(u32::MAX.into()) as u32,
+                Arrival::Weight { .. } | Arrival::None => {}
+            }
+        }
+        self
+    }
+
+    /// Whether a run of this load can become one of `new` while it runs: how often templates begin flows may differ, how many
+    /// may be open at once, and when the run ends.
+    ///
+    /// # Errors
+    /// What else differs.
+    pub fn can_become(&self, new: &Self) -> Result<(), String> {
+        if self.templates.len() != new.templates.len() {
+            return Err("the number of templates".into());
+        }
+        for (old, new) in self.templates.iter().zip(&new.templates) {
+            let arrival = match (&old.arrival, &new.arrival) {
+                (Arrival::Open { spacing: a, .. }, Arrival::Open { spacing: b, .. })
+                | (Arrival::Weight { spacing: a, .. }, Arrival::Weight { spacing: b, .. }) => a == b,
+                (Arrival::Closed { think: a, .. }, Arrival::Closed { think: b, .. }) => a == b,
+                (Arrival::None, Arrival::None) => true,
+                _ => false,
+            };
+            if !arrival {
+                return Err(format!("the kind of arrivals of template {:?}", old.name));
+            }
+            let as_old = Template { arrival: old.arrival.clone(), ..new.clone() };
+            if as_old != *old {
+                return Err(format!("more of template {:?} than how often it begins flows", old.name));
+            }
+        }
+        let script = |load: &Self| load.script.as_ref().map(Arc::as_ptr);
+        if script(self) != script(new) {
+            return Err("the script".into());
+        }
+        let kind = |load: &Self| load.target.map(|target| std::mem::discriminant(&target));
+        if kind(self) != kind(new) {
+            return Err("what is aimed at: a total of CPS, of open flows, or a bandwidth".into());
+        }
+        let fixed = |load: &Self| (load.ramp, load.limits.flows, load.drain, load.patience, load.seed);
+        if (&self.clients, &self.servers) != (&new.clients, &new.servers) || fixed(self) != fixed(new) {
+            return Err("pools, the ramp, the limit of flows, the drain time, the patience or the seed".into());
+        }
+        Ok(())
     }
 
     /// The sum of weights.

@@ -13,6 +13,7 @@ use crate::{
     arrivals::{Arrivals, Due},
     link::Link,
     script::Serving,
+    steady::{Steady, Tallies, Tally},
     watched::{Begun, Recorder, Watched},
 };
 
@@ -79,6 +80,7 @@ pub struct Side {
     settings: SideSettings,
     drain: Nanos,
     stopping: Stopping,
+    steady: Steady,
     /// The latest instant that it was told.
     now: Nanos,
 }
@@ -191,6 +193,7 @@ impl Side {
             settings,
             drain: load.drain,
             stopping: Stopping::No,
+            steady: Steady::new(load, settings.start),
             now: Nanos::ZERO,
         };
         let mut templates = Vec::new();
@@ -326,6 +329,10 @@ impl Side {
         if self.stopping != Stopping::No {
             self.go_on_stopping(now);
         }
+        if self.steady.is_due(now) {
+            let counted = self.tallies();
+            self.steady.look(now, counted);
+        }
         let Some(clients) = &mut self.clients else { return };
         if !clients.parked.is_empty() {
             self.unpark(now);
@@ -353,18 +360,44 @@ impl Side {
             }
             self.arrive(now, due);
         }
-        if begun == 0 && self.stopping == Stopping::No && self.arrivals_over(now) {
-            self.stop(now);
+        if begun == 0 && self.stopping == Stopping::No && !self.steady.is_told() && self.arrivals_over(now) {
+            // One gap behind the last flow, so that n flows a second are n.
+            self.steady.end(self.clients.as_ref().and_then(|c| c.arrivals.behind_last()).unwrap_or(now));
+            if self.settings.role == Role::Clients {
+                self.stop(now);
+            }
         }
         begun
     }
 
     fn arrivals_over(&self, now: Nanos) -> bool {
-        self.settings.role == Role::Clients
-            && self
-                .clients
-                .as_ref()
-                .is_some_and(|c| c.arrivals.over(now) && c.parked.is_empty() && c.busy.waiting.is_empty())
+        self.clients.as_ref().is_some_and(|c| c.arrivals.over(now) && c.parked.is_empty() && c.busy.waiting.is_empty())
+    }
+
+    /// From now on the load is `load`, which [`Load::can_become`] has allowed.
+    pub fn change(&mut self, now: Nanos, load: &Load) {
+        if self.stopping != Stopping::No {
+            return;
+        }
+        self.steady.change(load, self.settings.start);
+        if let Some(clients) = &mut self.clients {
+            clients.limit = load.limits.active.unwrap_or(u64::MAX);
+            clients.arrivals.change(now, load);
+        }
+    }
+
+    /// No more flows of a template (`None`: of all) begin until [`Side::resume`]; those that are open go on.
+    pub fn pause(&mut self, now: Nanos, template: Option<usize>) {
+        if let Some(clients) = &mut self.clients {
+            clients.arrivals.pause(now, template);
+        }
+    }
+
+    /// Flows begin again; what would have been due meanwhile is due later.
+    pub fn resume(&mut self, now: Nanos, template: Option<usize>) {
+        if let Some(clients) = &mut self.clients {
+            clients.arrivals.resume(now, template);
+        }
     }
 
     #[inline]
@@ -486,6 +519,7 @@ impl Side {
             return;
         }
         self.stopping = Stopping::Draining(now + self.drain);
+        self.steady.end(now);
         if let Some(clients) = &mut self.clients {
             clients.arrivals.stop();
             while let Some((due, _)) = clients.parked.pop_front() {
@@ -553,6 +587,22 @@ impl Side {
         self.stack.memory() + self.stack.app().memory()
     }
 
+    /// What was counted so far, by template.
+    fn tallies(&self) -> Tallies {
+        let of = |class: &Option<(ClassId, ProgramId)>, client: bool| match class {
+            Some((class, program)) => {
+                let (recorded, tcp) = (self.stack.app().apps.observer().of(*program), self.stack.counters(*class));
+                Tally {
+                    attempted: if client { tcp.attempts } else { tcp.accepts },
+                    completed: recorded.completed,
+                    received_octets: recorded.received_octets,
+                }
+            }
+            None => Tally::default(),
+        };
+        self.classes.iter().map(|[client, server]| [of(client, true), of(server, false)]).collect()
+    }
+
     /// What became of the flows so far; `full`: with histograms.
     pub fn statistics(&self, full: bool) -> Statistics {
         let recorder = self.stack.app().apps.observer();
@@ -580,8 +630,15 @@ impl Side {
                 template.client.not_begun = not_begun;
             }
         }
+        let (steady, tallies) = match &self.clients {
+            Some(_) => self.steady.so_far(self.now, &self.tallies()),
+            None => (Nanos::ZERO, Vec::new()),
+        };
+        templates.iter_mut().zip(tallies).for_each(|(template, tally)| template.client.steady = tally);
         Statistics {
             templates,
+            steady,
+            seconds: if full && self.is_over() { self.steady.seconds() } else { Default::default() },
             link: self.link.statistics,
             strays: self.stack.strays().clone(),
             exhausted: self.clients.iter().flat_map(|c| c.pools.iter().map(|p| p.exhausted)).collect(),

@@ -6,6 +6,8 @@ use squall_stats::Histogram;
 use squall_tcp::{Counters, Reason, Strays};
 use squall_units::Nanos;
 
+use crate::{Second, Tally};
+
 /// Of one side (clients or servers) of one worker, or of all of them merged.
 #[derive(Clone, Debug, Default)]
 pub struct Statistics {
@@ -20,6 +22,10 @@ pub struct Statistics {
     pub failed: Vec<FailedConversation>,
     /// Since its beginning.
     pub elapsed: Nanos,
+    /// How long all of the load was asked for: behind the ramp up, before the ramp down, the limit or the stop. Of clients.
+    pub steady: Nanos,
+    /// What began and ended in each whole second: of clients, of servers. Only when all is over.
+    pub seconds: [Vec<Second>; 2],
     /// Open flows have been waited for, and the last of them is gone.
     pub over: bool,
 }
@@ -79,6 +85,8 @@ pub struct FlowStatistics {
     /// Octets of application data received, and those sent that were acknowledged.
     pub received_octets: u64,
     pub sent_octets: u64,
+    /// What was counted in [`Statistics::steady`]; of clients.
+    pub steady: Tally,
     /// HTTP responses by class of their status: 1xx to 5xx.
     pub http: [u64; 5],
     /// What the stack counted.
@@ -274,6 +282,9 @@ impl FlowStatistics {
         self.corrected.merge(&other.corrected);
         self.received_octets += other.received_octets;
         self.sent_octets += other.sent_octets;
+        self.steady.attempted += other.steady.attempted;
+        self.steady.completed += other.steady.completed;
+        self.steady.received_octets += other.steady.received_octets;
         self.http.iter_mut().zip(other.http).for_each(|(mine, theirs)| *mine += theirs);
         self.tcp.add(&other.tcp);
     }
@@ -354,6 +365,14 @@ impl Statistics {
         self.failed.sort_unstable();
         self.failed.truncate(MOST_FAILED);
         self.elapsed = self.elapsed.max(other.elapsed);
+        self.steady = self.steady.max(other.steady);
+        for (mine, theirs) in self.seconds.iter_mut().zip(&other.seconds) {
+            mine.resize(mine.len().max(theirs.len()), Second::default());
+            for (mine, theirs) in mine.iter_mut().zip(theirs) {
+                mine.attempted += theirs.attempted;
+                mine.completed += theirs.completed;
+            }
+        }
         self.over &= other.over;
     }
 

@@ -179,3 +179,85 @@ fn a_bandwidth_is_reached_and_kept() {
     let rate = (begun - at_five) / 5;
     assert!((980..=1020).contains(&rate), "{rate}");
 }
+
+/// All workers together, told of a change at the same instant.
+fn changed(old: &Load, new: &Load, workers: u64, at: u64, end: u64) -> Vec<Due> {
+    old.can_become(new).expect("only rates differ");
+    let mut all = Vec::new();
+    for worker in 0..workers {
+        let mut a = Arrivals::new(old, (worker, workers), Nanos(0));
+        all.extend(until(&mut a, at));
+        a.change(Nanos(at), new);
+        all.extend(until(&mut a, end));
+    }
+    all
+}
+
+#[test]
+fn a_rate_changes_from_the_next_gap_on_and_no_flow_is_due_twice() {
+    for spacing in [Spacing::Constant, Spacing::Poisson] {
+        let of = |a, b| {
+            let open = |cps| Arrival::Open { cps: Cps::per_second(cps), spacing };
+            load([open(a), open(b)])
+        };
+        for workers in [1, 3] {
+            let all = changed(&of(1000, 500), &of(4000, 500), workers, 2 * SECOND, 4 * SECOND);
+            let count = |template| all.iter().filter(|due| due.template == template).count() as i64;
+            assert!((count(0) - 10_000).abs() < 400 && (count(1) - 2000).abs() < 200, "{} {}", count(0), count(1));
+            let mut numbers: Vec<_> = all.iter().map(|due| (due.template, due.number)).collect();
+            numbers.sort_unstable();
+            numbers.dedup();
+            assert_eq!(numbers.len(), all.len());
+        }
+    }
+    // Who waits for an hour does not, when the rate is no longer one an hour.
+    let slow = Arrival::Open { cps: Cps { num: 1, den: 3600 }, spacing: Spacing::Constant };
+    assert_eq!(changed(&load([slow]), &load([open(10)]), 1, SECOND, 2 * SECOND).len(), 1 + 9);
+}
+
+#[test]
+fn weights_targets_and_users_change_while_running() {
+    let weight = |weight| Arrival::Weight { weight, spacing: Spacing::Constant };
+    let of = |cps, a, b| Load { target: Some(Target::Cps(Cps::per_second(cps))), ..load([weight(a), weight(b)]) };
+    let all = changed(&of(1000, 1, 1), &of(3000, 2, 1), 2, SECOND, 2 * SECOND);
+    let count = |template| all.iter().filter(|due| due.template == template).count() as i64;
+    assert!((count(0) - 2500).abs() < 5 && (count(1) - 1500).abs() < 5, "{} {}", count(0), count(1));
+
+    let users = |users| load([Arrival::Closed { users, think: Think::Fixed(Nanos(0)) }]);
+    let mut a = Arrivals::new(&users(10), (0, 1), Nanos(0));
+    let take = |a: &mut Arrivals, now| std::iter::from_fn(|| a.take(Nanos(now))).count();
+    assert_eq!(take(&mut a, 1), 10);
+    a.change(Nanos(2), &users(4));
+    (0..10).for_each(|_| a.ended(0, Nanos(3)));
+    assert_eq!(take(&mut a, 4), 4, "six have gone home");
+    a.change(Nanos(5), &users(7));
+    assert_eq!(take(&mut a, 6), 3, "three have come");
+}
+
+#[test]
+fn what_else_than_rates_differs_is_told() {
+    let differs = |new: &Load| load([open(1)]).can_become(new).expect_err("it differs");
+    assert!(differs(&load([open(1), open(2)])).contains("number of templates"));
+    assert!(differs(&load([Arrival::None])).contains("\"t\""));
+    assert!(differs(&Load { seed: 9, ..load([open(1)]) }).contains("seed"));
+    let mut other = load([open(1)]);
+    other.templates[0].port = 99;
+    assert!(differs(&other).contains("\"t\""));
+    assert_eq!(load([open(1)]).can_become(&load([open(7)])), Ok(()));
+}
+
+#[test]
+fn a_pause_moves_what_is_still_to_come() {
+    let of = load([open(1000), open(100)]);
+    let mut a = Arrivals::new(&of, (0, 1), Nanos(0));
+    let before = until(&mut a, SECOND);
+    a.pause(Nanos(SECOND), Some(0));
+    let between = until(&mut a, 3 * SECOND);
+    assert!(between.iter().all(|due| due.template == 1) && between.len() == 200);
+    a.resume(Nanos(3 * SECOND), None);
+    let after = until(&mut a, 4 * SECOND);
+    let all: Vec<_> = [before, between, after].concat();
+    let numbers: Vec<_> = all.iter().filter(|due| due.template == 0).map(|due| due.number).collect();
+    assert_eq!(numbers, (0..2000).collect::<Vec<_>>());
+    assert_eq!((a.late(0), a.late(1)), (0, 0));
+}

@@ -3,7 +3,8 @@ use squall_program::mix;
 
 use super::*;
 use crate::{
-    Arrival, Conversation, Cps, Limits, NextHop, Order, Pool as PoolOf, Spacing, Target, Think, Wrap, tests::template,
+    Arrival, Conversation, Cps, Limits, NextHop, Order, Pool as PoolOf, Ramp, Spacing, Target, Template, Think, Wrap,
+    tests::template,
 };
 
 const MS: u64 = 1_000_000;
@@ -210,33 +211,94 @@ fn loss_reordering_and_duplicates_lose_no_flow_and_no_octet() {
     assert!(of.server.tcp.retransmits() > 0);
 }
 
+/// Each flow as its first segment shows it: when it left, addresses and ports, of which the server's tells the template.
+fn flows(workers: u32, order: Order, arrivals: [Arrival; 2]) -> Vec<(Nanos, Vec<u8>)> {
+    let mut found = Vec::new();
+    for worker in 0..workers {
+        let mut of = load(arrivals[0].clone());
+        of.templates.push(Template { port: 81, arrival: arrivals[1].clone(), ..of.templates[0].clone() });
+        of.clients[0].order = order;
+        of.clients.push(PoolOf { name: "others".into(), ..pool("16.1.0.0-16.1.0.99", 2000..=60_000) });
+        of.templates[1].clients = 1;
+        of.servers[0].order = order;
+        let mut lab = Lab::with(&of, network(1), network(2), (worker, workers));
+        while lab.now.0 < 1000 * MS {
+            lab.turn();
+            let just_now = lab.now + lab.wires[0].delay;
+            let syn = |frame: &Vec<u8>| frame.len() > 47 && frame[23] == 6 && frame[47] == 2;
+            let sent = lab.wires[0].frames.iter().filter(|(at, frame)| *at == just_now && syn(frame));
+            found.extend(sent.map(|(at, frame)| (*at, frame[26..38].to_vec())));
+            lab.now = lab.now + lab.wires[0].delay;
+        }
+    }
+    found.sort_unstable();
+    found
+}
+
 #[test]
 fn workers_together_begin_the_flows_of_one() {
-    let flows = |workers: u32, order: Order| {
-        let mut tuples = Vec::new();
-        for worker in 0..workers {
-            let mut of = load(Arrival::Open { cps: Cps::per_second(2000), spacing: Spacing::Poisson });
-            of.clients[0].order = order;
-            of.servers[0].order = order;
-            let mut lab = Lab::with(&of, network(1), network(2), (worker, workers));
-            let ns = 1000 * MS;
-            while lab.now.0 < ns {
-                lab.turn();
-                for (_, frame) in lab.wires[0].frames.iter().filter(|(_, f)| f.len() > 47 && f[23] == 6 && f[47] == 2) {
-                    tuples.push(frame[26..38].to_vec());
-                }
-                lab.now = lab.now + Nanos(lab.wires[0].delay.0);
+    let poisson = |cps| Arrival::Open { cps: Cps::per_second(cps), spacing: Spacing::Poisson };
+    for order in [Order::Sequential, Order::Random, Order::Hash] {
+        for arrivals in [[poisson(2000), open(300)], [open(1999), poisson(50)]] {
+            let one = flows(1, order, arrivals.clone());
+            assert!((1800..2600).contains(&one.len()), "{}", one.len());
+            let ports = |port: u8| one.iter().filter(|(_, tuple)| tuple[10..] == [0, port]).count();
+            assert!(ports(80) > 1000 && ports(81) > 30 && ports(80) + ports(81) == one.len());
+            for workers in [2, 3] {
+                assert!(one == flows(workers, order, arrivals.clone()), "{order:?}, {workers} workers");
             }
         }
-        tuples.sort_unstable();
-        tuples.dedup();
-        tuples
-    };
-    for order in [Order::Sequential, Order::Random, Order::Hash] {
-        let one = flows(1, order);
-        assert!((1800..2200).contains(&one.len()), "{}", one.len());
-        assert_eq!(one, flows(2, order), "{order:?}");
     }
+}
+
+#[test]
+fn the_steady_part_is_without_ramps_and_drain() {
+    let mut of = load(open(1000));
+    of.ramp = Ramp { up: Nanos(1000 * MS), hold: Some(Nanos(3000 * MS)), down: Nanos(1000 * MS) };
+    let mut lab = Lab::new(&of);
+    lab.run(Nanos(60_000 * MS));
+    let all = lab.end();
+    let client = all.total().client;
+    assert_eq!((all.steady, client.attempted), (Nanos(3000 * MS), 4000));
+    assert!(client.steady.attempted.abs_diff(3000) <= 1, "{:?}", client.steady);
+    assert!(client.steady.completed.abs_diff(3000) <= 2, "{:?}", client.steady);
+    assert!(client.steady.received_octets > 0);
+    let begun: Vec<_> = all.seconds[0].iter().map(|second| second.attempted).collect();
+    assert!(begun.len() >= 5 && begun[..5].iter().sum::<u64>() == 4000, "{begun:?}");
+    for (second, flows) in [500, 1000, 1000, 1000, 500].into_iter().enumerate() {
+        assert!(begun[second].abs_diff(flows) <= 2, "{begun:?}");
+    }
+    assert_eq!(all.seconds[1].iter().map(|second| second.completed).sum::<u64>(), 4000);
+}
+
+#[test]
+fn a_load_that_ends_by_its_count_was_as_long_as_its_rate_says() {
+    let mut of = load(open(1000));
+    of.limits.flows = Some(2500);
+    let mut lab = Lab::new(&of);
+    lab.run(Nanos(60_000 * MS));
+    let all = lab.end();
+    assert_eq!((all.steady, all.total().client.steady.attempted), (Nanos(2500 * MS), 2500));
+}
+
+#[test]
+fn flows_that_are_open_go_on_while_no_more_begin() {
+    let mut of = load(open(1000));
+    of.templates[0].client = Program::client("slow").send("ping").recv(4).delay("1 s").build().unwrap();
+    let mut lab = Lab::new(&of);
+    lab.run(Nanos(500 * MS));
+    let begun = lab.sides[0].statistics(false).total().client.attempted;
+    lab.sides[0].pause(lab.now, Some(0));
+    lab.run(Nanos(3000 * MS));
+    let client = lab.sides[0].statistics(false).total().client;
+    assert_eq!((client.attempted, client.completed, client.not_begun.total()), (begun, begun, 0));
+    lab.sides[0].resume(lab.now, None);
+    let double = Load { templates: of.clone().times(2, 1).templates, ..of.clone() };
+    lab.sides[0].change(lab.now, &double);
+    lab.run(Nanos(4000 * MS));
+    let client = lab.sides[0].statistics(false).total().client;
+    assert!((client.attempted - begun).abs_diff(2000) <= 2, "{client:?}");
+    assert_eq!(lab.end().total().client.not_begun.total(), 0);
 }
 
 #[test]
