@@ -134,6 +134,9 @@ impl FlowSocket for Fake {
             self.sent.iter().fold(0, |sum, piece| sum.saturating_add(piece.len))
         }
     }
+    fn unsent(&self) -> u32 {
+        0
+    }
     fn pause(&mut self) {}
     fn resume(&mut self) {}
 }

@@ -1,6 +1,6 @@
 //! Runs programs over the flows of a stack.
 
-use std::{collections::HashMap, net::IpAddr, ops::RangeInclusive, sync::Arc};
+use std::{collections::HashMap, fmt, net::IpAddr, ops::RangeInclusive, sync::Arc};
 
 use squall_program::{below, mix, unit};
 use squall_tcp::{Application, ClassId, Event, FlowId, FlowKind, Piece, SendError, Socket, Tuple};
@@ -12,6 +12,8 @@ use crate::{
     http::{Found, Kind, Parser},
     message::Sending,
     model::TakeForm,
+    secure::{Layer, SESSION},
+    tls::Tls,
 };
 
 /// A program of an [`Apps`].
@@ -71,6 +73,8 @@ pub struct Apps<O = ()> {
     free_rows: Vec<u32>,
     stash: HashMap<FlowId, Vec<u8>>,
     spare: Vec<Vec<u8>>,
+    /// Of programs that speak over TLS; `None`: there are none.
+    pub(crate) secure: Option<Box<Layer>>,
     observer: O,
 }
 
@@ -87,6 +91,9 @@ pub struct Listener {
 
 /// A flow as programs use it: [`squall_tcp::Socket`], or a pipe in a test.
 pub trait FlowSocket {
+    /// There is a session between this and TCP, whose handshakes are told apart.
+    const SECURED: bool = false;
+
     fn now(&self) -> Nanos;
     fn id(&self) -> FlowId;
     fn tuple(&self) -> Tuple;
@@ -99,6 +106,8 @@ pub trait FlowSocket {
     fn wake_at(&mut self, at: Nanos);
     /// Octets sent that the peer has not acknowledged.
     fn unacknowledged(&self) -> u32;
+    /// ... of which these were not sent once.
+    fn unsent(&self) -> u32;
     /// The peer is to wait once it has filled the window that it knows ...
     fn pause(&mut self);
     /// ... until now.
@@ -116,13 +125,19 @@ impl<O: Observer> Apps<O> {
             free_rows: vec![],
             stash: HashMap::new(),
             spare: vec![],
+            secure: None,
             observer,
         }
     }
 
     /// The same programs and listeners, without flows, for another worker.
     pub fn share<P: Observer>(&self, observer: P) -> Apps<P> {
-        Apps { code: self.code.clone(), listeners: self.listeners.clone(), ..Apps::new(self.seed, observer) }
+        Apps {
+            code: self.code.clone(),
+            listeners: self.listeners.clone(),
+            secure: self.secure.clone(),
+            ..Apps::new(self.seed, observer)
+        }
     }
 
     /// Takes a program in.
@@ -133,6 +148,15 @@ impl<O: Observer> Apps<O> {
         let code = compile(program)?;
         let number = Arc::make_mut(&mut self.code).append(code).map_err(|mistake| program.error(0, mistake))?;
         Ok(ProgramId(number))
+    }
+
+    /// This program's flows are TLS sessions from now on: what it says and hears is what is inside of them.
+    ///
+    /// # Panics
+    /// If the program is over UDP.
+    pub fn secure(&mut self, program: ProgramId, tls: &Tls) {
+        assert!(self.transport(program) == Transport::Tcp, "TLS is over TCP");
+        self.secure.get_or_insert_default().add(program, tls);
     }
 
     /// Who comes to these addresses and ports is served by this program. Of several that fit, the first added counts.
@@ -187,18 +211,39 @@ impl<O: Observer> Apps<O> {
     #[must_use]
     pub fn memory(&self) -> usize {
         let stashed: usize = self.stash.values().chain(&self.spare).map(Vec::capacity).sum();
-        self.code.ops.capacity() * size_of::<Op>() + self.rows.capacity() * size_of::<[u32; 8]>() + stashed
+        self.code.ops.capacity() * size_of::<Op>()
+            + self.rows.capacity() * size_of::<[u32; 8]>()
+            + stashed
+            + self.secure.as_ref().map_or(0, |layer| layer.memory())
     }
 
     /// Flows that hold more than their record. 0 when no flow is left.
     #[must_use]
     pub fn held(&self) -> usize {
-        self.rows.len() - self.free_rows.len() + self.stash.len()
+        self.rows.len() - self.free_rows.len() + self.stash.len() + self.secure.as_ref().map_or(0, |layer| layer.len())
     }
 
     /// As [`Application::event`].
     #[inline]
     pub fn on_event(&mut self, socket: &mut impl FlowSocket, event: Event<'_>) {
+        if let Some(layer) = &self.secure
+            && layer.has(self.program(socket.state()))
+        {
+            return self.on_secure_event(socket, event);
+        }
+        self.run_event(socket, event);
+    }
+
+    #[inline(never)]
+    fn on_secure_event(&mut self, socket: &mut impl FlowSocket, event: Event<'_>) {
+        let Some(mut layer) = self.secure.take() else { return };
+        layer.event(self, socket, event);
+        self.secure = Some(layer);
+    }
+
+    /// An event of the program's own stream.
+    #[inline]
+    pub(crate) fn run_event(&mut self, socket: &mut impl FlowSocket, event: Event<'_>) {
         if let Event::Acknowledged { all, .. } = event {
             // Most of these change nothing but what is under way.
             let state = socket.state();
@@ -215,9 +260,35 @@ impl<O: Observer> Apps<O> {
         *socket.state() = state;
     }
 
+    /// The TCP of a flow is established; its program waits for its session.
+    pub(crate) fn tell_established(&mut self, state: &State, now: Nanos) {
+        let program = self.program(state);
+        let client = self.role(program) == Role::Client;
+        self.observer.established(program, if client { since(state.began, now) } else { Nanos::ZERO });
+    }
+
+    /// The session of a flow has failed, which ends it, unless it had come to its end already.
+    #[cold]
+    pub(crate) fn secure_failed(&mut self, socket: &mut impl FlowSocket, error: ProtocolError, why: &dyn fmt::Display) {
+        let mut state = *socket.state();
+        let program = self.program(&state);
+        let traits = self.code.programs[usize::from(program.0)].traits;
+        let mut flow = Running { apps: self, state: &mut state, socket, program, traits };
+        if flow.has_failed() || flow.has_finished() {
+            return;
+        }
+        flow.apps.observer.insecure(program, why);
+        flow.fail(error);
+        *socket.state() = state;
+    }
+
     /// As [`Application::copy`].
     #[inline]
     pub fn write(&self, state: &State, tuple: &Tuple, piece: Piece, offset: u32, out: &mut [u8]) {
+        if piece.message & SESSION != 0 {
+            let layer = self.secure.as_ref().expect("what a session sends is sent while there are sessions");
+            return layer.copy(piece, offset, out);
+        }
         let code = &*self.code;
         let of = code.pieces[piece.message as usize];
         let sending = || self.sending(state, tuple, piece.nth);
@@ -319,6 +390,10 @@ impl FlowSocket for Socket<'_, State> {
     fn unacknowledged(&self) -> u32 {
         self.unacknowledged()
     }
+    #[inline]
+    fn unsent(&self) -> u32 {
+        self.unsent()
+    }
     fn pause(&mut self) {
         self.pause();
     }
@@ -345,6 +420,10 @@ fn ticks(at: Nanos) -> u32 {
     (at.0 >> 8) as u32
 }
 
+fn since(began: u32, now: Nanos) -> Nanos {
+    Nanos(u64::from(ticks(now).wrapping_sub(began)) << 8)
+}
+
 /// A flow while an event of it is handled.
 struct Running<'a, O, S> {
     apps: &'a mut Apps<O>,
@@ -367,7 +446,7 @@ enum Step {
 impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
     #[inline]
     fn event(&mut self, event: Event<'_>) {
-        if self.state.at & (STARTED | PIECES) == FAILED && !matches!(event, Event::Gone(_)) {
+        if self.has_failed() && !matches!(event, Event::Gone(_)) {
             return;
         }
         match event {
@@ -392,7 +471,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
             }
             Event::Timer => self.timer(),
             Event::Gone(reason) => {
-                let finished = matches!(self.op(), Op::Finish) && self.is(WAITING);
+                let finished = self.has_finished();
                 self.release();
                 let program = self.program;
                 self.apps.observer.gone(program, reason, finished);
@@ -415,7 +494,9 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
             });
             self.apps.rows[self.state.register as usize] = [0; _];
         }
-        self.apps.observer.established(program, setup);
+        if !S::SECURED {
+            self.apps.observer.established(program, setup);
+        }
     }
 
     /// Gives back what the flow held beside its record.
@@ -889,7 +970,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
 
     /// Once: the operation is the last and `WAITING` says that it is done.
     fn finished(&mut self) {
-        if matches!(self.op(), Op::Finish) && self.is(WAITING) {
+        if self.has_finished() {
             return;
         }
         self.jump_to_end();
@@ -903,14 +984,14 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
     fn fail(&mut self, error: ProtocolError) {
         let program = self.program;
         self.apps.observer.protocol_error(program, error);
-        if self.traits.registers > 1 {
+        if self.is(STARTED) && self.traits.registers > 1 {
             self.apps.free_rows.push(self.state.register);
         }
         self.jump_to_end();
         self.state.at &= !(WAITING | STARTED);
         self.state.at |= FAILED;
         self.state.have = 0;
-        let regular = error == ProtocolError::TooShort || self.traits.transport == Transport::Udp;
+        let regular = error == ProtocolError::TooShort || error.is_of_tls() || self.traits.transport == Transport::Udp;
         // A refusal is to arrive before the end does.
         let refused = error == ProtocolError::BadHttp && self.traits.role == Role::Server;
         if regular || refused { self.close() } else { self.socket.abort() }
@@ -933,12 +1014,21 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
     }
 
     #[inline]
+    fn has_failed(&self) -> bool {
+        self.state.at & (STARTED | PIECES) == FAILED
+    }
+
+    fn has_finished(&self) -> bool {
+        matches!(self.op(), Op::Finish) && self.is(WAITING)
+    }
+
+    #[inline]
     fn is(&self, flag: u32) -> bool {
         self.state.at & flag != 0
     }
 
     fn since_began(&self) -> Nanos {
-        Nanos(u64::from(ticks(self.socket.now()).wrapping_sub(self.state.began)) << 8)
+        since(self.state.began, self.socket.now())
     }
 
     fn register(&self, register: u8) -> u32 {

@@ -30,7 +30,9 @@ mod import;
 mod message;
 mod model;
 mod observer;
+mod secure;
 mod text;
+mod tls;
 
 pub use apps::{Apps, FlowSocket, Listener, ProgramId, State};
 pub use builder::ProgramBuilder;
@@ -44,3 +46,4 @@ pub use model::{
     Transport, Value,
 };
 pub use observer::{Counts, Observer, ProtocolError};
+pub use tls::{Tls, TlsSettings, TlsSettingsError, TlsVersion};

@@ -1,5 +1,7 @@
 //! What a run of programs tells.
 
+use std::fmt;
+
 use squall_tcp::Reason;
 use squall_units::Nanos;
 
@@ -33,6 +35,23 @@ pub trait Observer {
     #[inline]
     fn status(&mut self, _program: ProgramId, _status: u16) {}
 
+    /// The handshake of TLS is done, `took` after that of TCP; of an earlier session, `resumed`; with this cipher suite
+    /// (`TLS13_AES_128_GCM_SHA256`).
+    #[inline]
+    fn secured(&mut self, _program: ProgramId, _took: Nanos, _resumed: bool, _cipher: &'static str) {}
+
+    /// A TLS session failed, in its handshake or later.
+    #[inline]
+    fn insecure(&mut self, _program: ProgramId, _why: &dyn fmt::Display) {}
+
+    /// So many more octets of what the program handed over went into a TLS session.
+    #[inline]
+    fn encrypted(&mut self, _program: ProgramId, _octets: u32) {}
+
+    /// The peer closed the flow without closing its TLS session: whether something is missing, nobody knows.
+    #[inline]
+    fn truncated(&mut self, _program: ProgramId) {}
+
     /// The program came to its end.
     #[inline]
     fn finished(&mut self, _program: ProgramId) {}
@@ -62,11 +81,35 @@ pub enum ProtocolError {
     BadHttp,
     /// Our own: a datagram is longer than a packet may be.
     LongDatagram,
+    /// The peer refused the TLS session by an alert.
+    TlsAlert,
+    /// Its certificate is not what it should be.
+    TlsCertificate,
+    /// There is no version, cipher or protocol that both have.
+    TlsIncompatible,
+    /// What came is no TLS, or was damaged.
+    TlsBroken,
+    /// The peer closed before the session began.
+    TlsClosed,
+    /// ... or took too long for it.
+    TlsTimeout,
 }
 
 impl ProtocolError {
-    pub const ALL: [Self; 5] =
-        [Self::UnexpectedData, Self::TooShort, Self::NoAnswer, Self::BadHttp, Self::LongDatagram];
+    pub const COUNT: usize = 11;
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::UnexpectedData,
+        Self::TooShort,
+        Self::NoAnswer,
+        Self::BadHttp,
+        Self::LongDatagram,
+        Self::TlsAlert,
+        Self::TlsCertificate,
+        Self::TlsIncompatible,
+        Self::TlsBroken,
+        Self::TlsClosed,
+        Self::TlsTimeout,
+    ];
 
     /// For reports: `unexpected_data`.
     #[must_use]
@@ -77,7 +120,18 @@ impl ProtocolError {
             Self::NoAnswer => "no_answer",
             Self::BadHttp => "bad_http",
             Self::LongDatagram => "long_datagram",
+            Self::TlsAlert => "tls_alert",
+            Self::TlsCertificate => "tls_certificate",
+            Self::TlsIncompatible => "tls_incompatible",
+            Self::TlsBroken => "tls_broken",
+            Self::TlsClosed => "tls_closed",
+            Self::TlsTimeout => "tls_timeout",
         }
+    }
+
+    /// Of the session that the program is inside of.
+    pub(crate) fn is_of_tls(self) -> bool {
+        self >= Self::TlsAlert
     }
 }
 
@@ -93,7 +147,11 @@ pub struct Counts {
     pub statuses: [u64; 10],
     pub finished: u64,
     /// In the order of [`ProtocolError::ALL`].
-    pub protocol_errors: [u64; 5],
+    pub protocol_errors: [u64; ProtocolError::COUNT],
+    pub secured: u64,
+    pub resumed: u64,
+    pub insecure: u64,
+    pub truncated: u64,
     pub gone: u64,
 }
 
@@ -115,6 +173,16 @@ impl Observer for Counts {
     }
     fn status(&mut self, _: ProgramId, status: u16) {
         self.statuses[usize::from(status / 100).min(9)] += 1;
+    }
+    fn secured(&mut self, _: ProgramId, _: Nanos, resumed: bool, _: &'static str) {
+        self.secured += 1;
+        self.resumed += u64::from(resumed);
+    }
+    fn insecure(&mut self, _: ProgramId, _: &dyn fmt::Display) {
+        self.insecure += 1;
+    }
+    fn truncated(&mut self, _: ProgramId) {
+        self.truncated += 1;
     }
     fn finished(&mut self, _: ProgramId) {
         self.finished += 1;

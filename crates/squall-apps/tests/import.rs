@@ -8,7 +8,7 @@ use common::{
     secs,
 };
 use proptest::prelude::*;
-use squall_apps::{Delays, End, Holes, Import, ImportOptions, Imported, Program};
+use squall_apps::{Delays, End, Holes, Import, ImportOptions, Imported, Program, ProtocolError};
 use squall_tcp::FlowKind;
 
 fn lines(program: &Program) -> Vec<String> {
@@ -281,7 +281,7 @@ proptest! {
             let said: Vec<u8> = turns.iter().filter(|t| t.side != side).flat_map(|t| t.octets.clone()).collect();
             prop_assert!(pair.heard(side, port) == said, "side {side} heard something else: {:?}", lines(&one.client));
             let counts = pair.counts(side);
-            prop_assert_eq!((counts.finished, counts.gone, counts.protocol_errors), (1, 1, [0; 5]), "side {}", side);
+            prop_assert_eq!((counts.finished, counts.gone, counts.protocol_errors), (1, 1, [0; ProtocolError::COUNT]), "side {}", side);
         }
         pair.nothing_is_left();
         // What is written reads back as the same programs.

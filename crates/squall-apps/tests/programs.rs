@@ -37,7 +37,7 @@ fn all_that_is_built_in_comes_to_its_end_on_both_sides() {
         pair.run(secs(300));
         for side in 0..2 {
             let counts = pair.counts(side);
-            assert_eq!(counts.protocol_errors, [0; 5], "{name}, side {side}: {counts:?}");
+            assert_eq!(counts.protocol_errors, [0; ProtocolError::COUNT], "{name}, side {side}: {counts:?}");
             assert_eq!(
                 (counts.established, counts.finished, counts.gone),
                 (3, 3, 3),
@@ -64,7 +64,7 @@ fn all_that_is_built_in_over_tcp_bears_losses() {
         pair.run(secs(600));
         assert_eq!(pair.counts(0).finished, 1, "{name}: {:?}", pair.counts(0));
         assert_eq!(pair.counts(1).finished, 1, "{name}: {:?}", pair.counts(1));
-        assert_eq!(pair.counts(0).protocol_errors, [0; 5], "{name}");
+        assert_eq!(pair.counts(0).protocol_errors, [0; ProtocolError::COUNT], "{name}");
         pair.nothing_is_left();
     }
 }
@@ -233,7 +233,7 @@ fn a_keepalive_counts_from_what_came_last() {
     let mut pair = Pair::new(1, &[(client, server)]);
     pair.begin(0, FlowKind::Tcp);
     pair.run(secs(100));
-    assert_eq!((pair.counts(0).finished, pair.counts(0).protocol_errors), (1, [0; 5]));
+    assert_eq!((pair.counts(0).finished, pair.counts(0).protocol_errors), (1, [0; ProtocolError::COUNT]));
     pair.nothing_is_left();
 }
 
@@ -289,12 +289,16 @@ fn http_clients_take_each_framing_and_count_statuses() {
         let pair = answered_by(answer, 1);
         let counts = pair.counts(0);
         assert_eq!(counts.statuses[class], 1, "{answer}: {counts:?}");
-        assert_eq!((counts.finished, counts.transactions, counts.protocol_errors), (1, 1, [0; 5]), "{answer}");
+        assert_eq!(
+            (counts.finished, counts.transactions, counts.protocol_errors),
+            (1, 1, [0; ProtocolError::COUNT]),
+            "{answer}"
+        );
     }
     // The server closes before the second request is answered: it said so.
     let counts =
         answered_by(r"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 1\r\n\r\nx", 5).counts(0).clone();
-    assert_eq!((counts.finished, counts.statuses[2], counts.protocol_errors), (1, 1, [0; 5]));
+    assert_eq!((counts.finished, counts.statuses[2], counts.protocol_errors), (1, 1, [0; ProtocolError::COUNT]));
 }
 
 #[test]
@@ -328,7 +332,11 @@ fn http_servers_answer_what_they_are_asked() {
         pair.run(secs(100));
         let heard = String::from_utf8_lossy(pair.heard(0, port)).into_owned();
         assert_eq!(heard, expected, "{request}");
-        assert_eq!((pair.counts(1).finished, pair.counts(1).protocol_errors), (1, [0; 5]), "{request}");
+        assert_eq!(
+            (pair.counts(1).finished, pair.counts(1).protocol_errors),
+            (1, [0; ProtocolError::COUNT]),
+            "{request}"
+        );
         pair.nothing_is_left();
     }
 }
@@ -448,7 +456,7 @@ proptest! {
         pair.run(secs(3000));
         for side in 0..2 {
             let counts = pair.counts(side);
-            prop_assert_eq!((counts.finished, counts.protocol_errors), (1, [0; 5]), "side {}: {:?}", side, steps);
+            prop_assert_eq!((counts.finished, counts.protocol_errors), (1, [0; ProtocolError::COUNT]), "side {}: {:?}", side, steps);
         }
         prop_assert_eq!(pair.counts(0).sent, pair.counts(1).received);
         pair.nothing_is_left();

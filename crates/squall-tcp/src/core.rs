@@ -656,6 +656,15 @@ impl<S: Copy + Default> Socket<'_, S> {
         self.core.stream_end(self.flow).wrapping_sub(seq::max(f.snd_una, f.piece_at))
     }
 
+    /// Those of them that were not sent once.
+    pub fn unsent(&self) -> u32 {
+        let f = &self.core.flows[self.flow];
+        if f.piece.len == 0 {
+            return 0;
+        }
+        self.core.stream_end(self.flow).wrapping_sub(seq::max(f.snd_nxt, f.piece_at))
+    }
+
     /// The peer may fill the window that it was told of, and then has to wait (a zero window) until
     /// [`Socket::resume`]: what a slow reader does.
     pub fn pause(&mut self) {

@@ -1,0 +1,208 @@
+//! What TLS sessions are made with: certificates, names, versions.
+
+use std::{net::IpAddr, sync::Arc};
+
+use rustls::{
+    ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme, SupportedProtocolVersion,
+    client::{
+        Resumption,
+        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    },
+    crypto::{CryptoProvider, ring},
+    pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime, pem::PemObject},
+    version::{TLS12, TLS13},
+};
+
+/// What can be said of the TLS sessions of a template. Default: TLS 1.3, a new handshake for each flow, a certificate that is made
+/// for the run, and no look at that of the peer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsSettings {
+    /// Whom clients ask for (SNI), and whom the certificate that is made is for; an address is not sent. `None`: the server's
+    /// address.
+    pub server_name: Option<String>,
+    /// Protocols that are offered or accepted, in order (ALPN).
+    pub alpn: Vec<String>,
+    /// PEM: clients verify the certificate of the server by these.
+    pub ca: Option<Vec<u8>>,
+    /// PEM: the chain of the server, and its key.
+    pub certificate: Option<(Vec<u8>, Vec<u8>)>,
+    /// Servers give tickets, and clients use them.
+    pub resumption: bool,
+    /// Of which the highest that both have is used. Empty: TLS 1.3.
+    pub versions: Vec<TlsVersion>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TlsVersion {
+    Tls12,
+    Tls13,
+}
+
+/// What is wrong with a setting, which is `setting`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text}")]
+pub struct TlsSettingsError {
+    pub setting: &'static str,
+    pub text: String,
+}
+
+/// What sessions begin with: of both sides, shared by all flows and workers.
+#[derive(Clone, Debug)]
+pub struct Tls {
+    pub(crate) client: Arc<ClientConfig>,
+    pub(crate) server: Arc<ServerConfig>,
+    pub(crate) server_name: Option<ServerName<'static>>,
+    resumption: bool,
+}
+
+/// Servers whose tickets a worker remembers.
+const REMEMBERED: usize = 1024;
+
+impl Tls {
+    /// # Errors
+    /// What cannot be: a name that is none, files that hold no certificate or key, a key of another certificate.
+    pub fn new(settings: &TlsSettings) -> Result<Self, TlsSettingsError> {
+        let wrong = |setting| move |text: String| TlsSettingsError { setting, text };
+        let provider = Arc::new(ring::default_provider());
+        let versions = versions(&settings.versions);
+        let server_name = settings.server_name.clone().map(ServerName::try_from).transpose();
+        let server_name = server_name.map_err(|_| {
+            let found = settings.server_name.as_deref().unwrap_or_default();
+            wrong("server_name")(format!("{found:?} is no name of a host; expected www.example.net, or an address"))
+        })?;
+        let alpn: Vec<Vec<u8>> = settings.alpn.iter().map(|name| name.clone().into_bytes()).collect();
+        if let Some(name) = settings.alpn.iter().find(|name| !(1..=255).contains(&name.len())) {
+            return Err(wrong("alpn")(format!("{name:?} has {} octets; expected 1 to 255", name.len())));
+        }
+
+        let builder = ClientConfig::builder_with_provider(provider.clone())
+            .with_protocol_versions(&versions)
+            .map_err(|error| wrong("versions")(error.to_string()))?;
+        let mut client = match &settings.ca {
+            Some(pem) => builder.with_root_certificates(roots(pem).map_err(wrong("ca"))?).with_no_client_auth(),
+            None => builder
+                .dangerous()
+                .with_custom_certificate_verifier(Arc::new(Unverified(provider.clone())))
+                .with_no_client_auth(),
+        };
+        client.alpn_protocols = alpn.clone();
+        client.resumption = Resumption::disabled();
+
+        let (chain, key) = match &settings.certificate {
+            Some((chain, key)) => {
+                (certificates(chain).map_err(wrong("certificate"))?, private_key(key).map_err(wrong("key"))?)
+            }
+            None => self_signed(settings.server_name.as_deref()).map_err(wrong("certificate"))?,
+        };
+        let mut server = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&versions)
+            .map_err(|error| wrong("versions")(error.to_string()))?
+            .with_no_client_auth()
+            .with_single_cert(chain, key)
+            .map_err(|error| wrong("key")(format!("it does not fit the certificate: {error}")))?;
+        server.alpn_protocols = alpn;
+        // What is not asked for costs two messages and their keys in each session.
+        server.send_tls13_tickets = 0;
+        server.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
+        if settings.resumption {
+            server.send_tls13_tickets = 2;
+            server.ticketer = ring::Ticketer::new().map_err(|error| wrong("resumption")(error.to_string()))?;
+        }
+        Ok(Self { client: Arc::new(client), server: Arc::new(server), server_name, resumption: settings.resumption })
+    }
+
+    /// The same with tickets of its own: workers do not wait for each other.
+    pub(crate) fn for_worker(&self) -> Self {
+        let mut own = self.clone();
+        if self.resumption {
+            let mut client = ClientConfig::clone(&self.client);
+            client.resumption = Resumption::in_memory_sessions(REMEMBERED);
+            own.client = Arc::new(client);
+        }
+        own
+    }
+
+    /// Whom a client asks for.
+    pub(crate) fn name_of(&self, server: IpAddr) -> ServerName<'static> {
+        self.server_name.clone().unwrap_or_else(|| ServerName::IpAddress(server.into()))
+    }
+}
+
+fn versions(wanted: &[TlsVersion]) -> Vec<&'static SupportedProtocolVersion> {
+    let wanted = if wanted.is_empty() { &[TlsVersion::Tls13] } else { wanted };
+    let version = |version: &TlsVersion| match version {
+        TlsVersion::Tls12 => &TLS12,
+        TlsVersion::Tls13 => &TLS13,
+    };
+    wanted.iter().map(version).collect()
+}
+
+fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    match found {
+        Ok(chain) if chain.is_empty() => Err("there is no certificate in it; expected PEM: BEGIN CERTIFICATE".into()),
+        Ok(chain) => Ok(chain),
+        Err(error) => Err(format!("it is no PEM file: {error}; expected BEGIN CERTIFICATE")),
+    }
+}
+
+fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
+    let expected = "expected PEM: BEGIN PRIVATE KEY, BEGIN RSA PRIVATE KEY or BEGIN EC PRIVATE KEY, not encrypted";
+    PrivateKeyDer::from_pem_slice(pem).map_err(|error| format!("there is no key in it: {error}; {expected}"))
+}
+
+fn roots(pem: &[u8]) -> Result<Arc<RootCertStore>, String> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(pem)? {
+        roots.add(certificate).map_err(|error| format!("a certificate in it cannot be used: {error}"))?;
+    }
+    Ok(Arc::new(roots))
+}
+
+/// ECDSA over P-256, which is what signs fastest here.
+fn self_signed(name: Option<&str>) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), String> {
+    let made = rcgen::generate_simple_self_signed([name.unwrap_or("squall.test").to_owned()]);
+    let made = made.map_err(|error| format!("none could be made: {error}"))?;
+    let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
+    Ok((vec![made.cert.der().clone()], key.into()))
+}
+
+/// Takes any certificate, and any signature by it: a generator of load is to find out how much a server can, and does not spend
+/// its own time on who it is.
+#[derive(Debug)]
+struct Unverified(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Unverified {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _certificate: &CertificateDer<'_>,
+        _signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _message: &[u8],
+        _certificate: &CertificateDer<'_>,
+        _signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
