@@ -406,6 +406,23 @@ impl<S: Copy + Default> Core<S> {
         // One more: the tick that runs is partly over.
         f.rtx_at = tick(now).wrapping_add(wait + 1);
         f.bits.set(Bits::RTX);
+        let at = f.rtx_at;
+        self.wake(now, flow, at);
+    }
+
+    /// Sees to it that the wheel wakes the flow at tick `at`; perhaps earlier, as deadlines that move on leave it where it is.
+    #[inline]
+    pub fn wake(&mut self, now: Nanos, flow: u32, at: u32) {
+        let link = &self.flows[flow].link;
+        if !link.is_in() || lt(at, link.at) {
+            self.move_to(now, flow, at);
+        }
+    }
+
+    #[inline(never)]
+    fn move_to(&mut self, now: Nanos, flow: u32, at: u32) {
+        self.wheel.remove(&mut self.flows, flow);
+        self.wheel.insert(&mut self.flows, flow, at, now);
     }
 
     /// The tick at which the flow's delayed acknowledgement is due.
@@ -414,29 +431,25 @@ impl<S: Copy + Default> Core<S> {
         now.wrapping_add(i32::from(f.ack_at.wrapping_sub(now as u16) as i16) as u32)
     }
 
-    /// Sees to it that the wheel wakes the flow at its next deadline; perhaps earlier.
-    #[inline]
+    /// The flow's acknowledgement waits for its time.
+    #[inline(never)]
+    pub fn arm_ack(&mut self, now: Nanos, flow: u32) {
+        let at = Self::ack_due(&self.flows[flow], tick(now));
+        self.wake(now, flow, at);
+    }
+
+    /// Puts a flow whose time has come into the wheel again, if it still waits for something.
     pub fn arm(&mut self, now: Nanos, flow: u32) {
         let f = &self.flows[flow];
-        // What is about to be sent takes an acknowledgement along.
-        let ack = f.bits.0 & (Bits::ACK_LATER | Bits::QUEUED) == Bits::ACK_LATER;
-        if !ack && !f.bits.has(Bits::RTX | Bits::APP) {
-            return;
+        let (bits, rtx_at, app_at) = (f.bits, f.rtx_at, f.app_at);
+        if bits.has(Bits::RTX) {
+            self.wake(now, flow, rtx_at);
         }
-        let clock = tick(now);
-        let mut next = clock.wrapping_add(1 << 30);
-        if f.bits.has(Bits::RTX) {
-            next = seq::min(next, f.rtx_at);
+        if bits.has(Bits::APP) {
+            self.wake(now, flow, app_at);
         }
-        if f.bits.has(Bits::APP) {
-            next = seq::min(next, f.app_at);
-        }
-        if ack {
-            next = seq::min(next, Self::ack_due(f, clock));
-        }
-        if !f.link.is_in() || lt(next, f.link.at) {
-            self.wheel.remove(&mut self.flows, flow);
-            self.wheel.insert(&mut self.flows, flow, next, now);
+        if bits.waits_to_acknowledge() {
+            self.arm_ack(now, flow);
         }
     }
 
@@ -641,6 +654,8 @@ impl<S: Copy + Default> Socket<'_, S> {
         // Rounded up from the instant itself, not from now.
         f.app_at = crate::wheel::tick_after(self.now + Nanos(wait.0.min(1 << 46)));
         f.bits.set(Bits::APP);
+        let at = f.app_at;
+        self.core.wake(self.now, self.flow, at);
     }
 
     pub fn no_wake(&mut self) {

@@ -130,6 +130,9 @@ impl Bits {
     /// The application has aborted, or is told nothing any more.
     pub const ABORT: u32 = 1 << 17;
 
+    /// What the short ways of the stack leave to the long ones, beside [`NO_EXTRA`] and states.
+    pub const ODD: u32 = Self::PERSIST | Self::HEAD | Self::PROBE | Self::ECN | Self::ABORT;
+
     const STATE_AT: u32 = 18;
     const WSCALE_AT: u32 = 22;
     const RETRIES_AT: u32 = 26;
@@ -169,6 +172,12 @@ impl Bits {
     #[inline]
     pub fn is_plain(self, state: State, flags: u32) -> bool {
         self.0 & (15 << Self::STATE_AT | flags) == (state as u32) << Self::STATE_AT
+    }
+
+    /// An acknowledgement is owed, and nothing is about to be sent that would take it along.
+    #[inline]
+    pub fn waits_to_acknowledge(self) -> bool {
+        self.0 & (Self::ACK_LATER | Self::QUEUED) == Self::ACK_LATER
     }
 
     /// Neither time-outs nor duplicate acknowledgements in a row.

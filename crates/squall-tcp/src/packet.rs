@@ -204,7 +204,7 @@ fn sum20(header: &[u8; IPV4]) -> u64 {
 
 /// Two fillers and the timestamps' kind and length: how everybody begins the options of what is no SYN (RFC 7323,
 /// appendix A).
-const ALIGNED_STAMPS: u32 = 0x0101_080a;
+pub(crate) const ALIGNED_STAMPS: u32 = 0x0101_080a;
 
 /// Options of a TCP segment that we know.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -464,6 +464,62 @@ pub(crate) fn write_tcp(segment: &mut [u8], addresses: Addresses, header: &TcpHe
         (false, false) => !checksum::fold(sum + checksum::sum(payload)),
     };
     put32(fixed, 16, u32::from(sum) << 16);
+}
+
+/// Octets of the headers of IPv4 and TCP without options, and with timestamps.
+pub(crate) const PLAIN4: usize = IPV4 + TCP_HEADER;
+pub(crate) const STAMPED4: usize = PLAIN4 + 12;
+
+/// What differs between the headers of most segments.
+pub(crate) struct Header4 {
+    pub local: u32,
+    pub remote: u32,
+    pub local_port: u16,
+    pub remote_port: u16,
+    pub seq: u32,
+    pub ack: u32,
+    pub flags: u8,
+    pub window: u16,
+    pub tos: u8,
+    pub ttl: u8,
+    pub id: u16,
+}
+
+impl Header4 {
+    /// Writes `N` octets of headers before the payload, which is there already; `options` where N is [`STAMPED4`].
+    #[inline(always)]
+    pub fn write<const N: usize>(&self, packet: &mut [u8], options: [u32; 3]) {
+        let len = packet.len() as u32;
+        let (head, payload) = packet.split_first_chunk_mut::<N>().expect("room for the headers");
+        let offset = ((N - IPV4) / 4) as u32;
+        let mut words = [
+            0x4500_0000 | u32::from(self.tos) << 16 | len,
+            // Do not fragment.
+            u32::from(self.id) << 16 | 0x4000,
+            u32::from(self.ttl) << 24 | u32::from(TCP) << 16,
+            self.local,
+            self.remote,
+            u32::from(self.local_port) << 16 | u32::from(self.remote_port),
+            self.seq,
+            self.ack,
+            offset << 28 | u32::from(self.flags) << 16 | u32::from(self.window),
+            0,
+            options[0],
+            options[1],
+            options[2],
+        ];
+        let all = |words: &[u32]| words.iter().map(|w| u64::from(*w)).sum::<u64>();
+        words[2] |= u32::from(!checksum::fold(all(&words[..5])));
+        let pseudo = u64::from(TCP) + u64::from(len - IPV4 as u32);
+        let mut sum = all(&words[3..N / 4]) + pseudo;
+        if !payload.is_empty() {
+            sum += checksum::sum(payload);
+        }
+        words[9] = u32::from(!checksum::fold(sum)) << 16;
+        for (place, word) in head.as_chunks_mut::<4>().0.iter_mut().zip(words) {
+            *place = word.to_be_bytes();
+        }
+    }
 }
 
 /// Writes the header of the datagram in `octets`, whose payload is there already.

@@ -110,6 +110,17 @@ impl<A: Application> Stack<A> {
             if !self.core.flows[flow].bits.has(Bits::QUEUED) {
                 continue;
             }
+            match self.write_plain(now, flow, out) {
+                Short::Sent => {
+                    packets += 1;
+                    continue;
+                }
+                Short::Room => {
+                    self.core.queue.push_front(flow);
+                    return packets;
+                }
+                Short::Long => (),
+            }
             let sent = self.write(now, flow, out);
             packets += sent.packets;
             match sent.left {
@@ -251,18 +262,27 @@ impl<A: Application> Stack<A> {
         self.app.event(&mut Socket { core: &mut self.core, flow, now }, Event::Gone(reason));
     }
 
-    /// Behind whatever may have changed the flow: ends it if the application wants that, else sets its timer.
+    /// Behind whatever may have changed the flow: ends it if the application wants that.
     #[inline]
     pub(crate) fn settle(&mut self, now: Nanos, flow: u32) {
         let bits = self.core.flows[flow].bits;
-        match bits.state() {
-            State::Closed => (),
-            State::TimeWait => self.core.arm(now, flow),
-            _ if bits.has(Bits::ABORT) => self.finish(now, flow, Reason::Aborted),
-            State::Udp if bits.has(Bits::CLOSE) && self.core.flows[flow].piece.len == 0 => {
-                self.finish(now, flow, Reason::Closed);
-            }
-            _ => self.core.arm(now, flow),
+        if bits.waits_to_acknowledge() {
+            self.core.arm_ack(now, flow);
+        }
+        if bits.has(Bits::ABORT) || bits.is_udp() {
+            self.settle_end(now, flow);
+        }
+    }
+
+    #[inline(never)]
+    fn settle_end(&mut self, now: Nanos, flow: u32) {
+        let f = &self.core.flows[flow];
+        match f.tcp_state() {
+            // It waits for itself alone.
+            State::Closed | State::TimeWait => (),
+            _ if f.bits.has(Bits::ABORT) => self.finish(now, flow, Reason::Aborted),
+            State::Udp if f.bits.has(Bits::CLOSE) && f.piece.len == 0 => self.finish(now, flow, Reason::Closed),
+            _ => (),
         }
     }
 
@@ -290,6 +310,7 @@ impl<A: Application> Stack<A> {
             self.tell(now, flow, Event::Timer);
         }
         self.settle(now, flow);
+        self.core.arm(now, flow);
     }
 
     /// Initial sequence number (RFC 6528): a clock of 4 us and a keyed hash of the addresses and ports.
@@ -314,6 +335,17 @@ impl<A: Application> Stack<A> {
             self.core.start_rtx(now, flow, ticks(idle));
         }
     }
+}
+
+/// How [`Stack::write_plain`] went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Short {
+    /// A segment, and the flow has no more to send.
+    Sent,
+    /// There is no room for it.
+    Room,
+    /// It has to go the long way.
+    Long,
 }
 
 /// What [`Stack::write`] has left of a flow's output.

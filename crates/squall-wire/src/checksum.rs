@@ -1,7 +1,7 @@
 //! The Internet checksum (RFC 1071), as unfolded sums that can be added up in any order.
 
-/// Sum of the big-endian 16-bit words of `bytes`, modulo 65,535 (and 0 only if they are all 0); an odd last octet counts as
-/// the upper half of a word.
+/// Sum of the big-endian 16-bit words of `bytes`, modulo 65,535 (and 0 only if they are all 0), in 33 bits; an odd last octet
+/// counts as the upper half of a word.
 #[inline]
 pub fn sum(bytes: &[u8]) -> u64 {
     // In the machine's own order, which only swaps the octets of the sum (RFC 1071 §2 B), eight octets at a time.
@@ -18,21 +18,26 @@ pub fn sum(bytes: &[u8]) -> u64 {
     for word in words {
         total += halves(u64::from_ne_bytes(*word));
     }
-    if !rest.is_empty() {
-        let mut last = [0; 8];
-        last[..rest.len()].copy_from_slice(rest);
-        total += halves(u64::from_ne_bytes(last));
+    let (words, rest) = rest.as_chunks::<4>();
+    for word in words {
+        total += u64::from(u32::from_ne_bytes(*word));
     }
-    fold(total).to_be().into()
+    total += match *rest {
+        [a] => u16::from_ne_bytes([a, 0]).into(),
+        [a, b] => u16::from_ne_bytes([a, b]).into(),
+        [a, b, c] => u64::from(u16::from_ne_bytes([a, b])) + u64::from(u16::from_ne_bytes([c, 0])),
+        _ => 0,
+    };
+    // A turn by eight bits swaps the octets of each word of it.
+    if cfg!(target_endian = "little") { halves(total.rotate_left(8)) } else { halves(total) }
 }
 
 /// Folds a sum into 16 bits, not complemented. Nonzero sums stay nonzero.
 #[inline]
 pub fn fold(sum: u64) -> u16 {
-    let sum = (sum & 0xffff_ffff) + (sum >> 32);
-    let sum = (sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32);
-    let sum = (sum & 0xffff) + (sum >> 16);
-    ((sum & 0xffff) + (sum >> 16)) as u16
+    // Either half is added to the other, with the carry of the lower one.
+    let sum = (sum.wrapping_add(sum.rotate_left(32)) >> 32) as u32;
+    (sum.wrapping_add(sum.rotate_left(16)) >> 16) as u16
 }
 
 #[cfg(test)]
@@ -50,7 +55,7 @@ mod tests {
             }
         }
         assert_eq!(sum(&[0xff; 65_535]) % 0xffff, 0xff00);
-        assert_eq!((sum(&[0; 40]), sum(&[0xff; 40])), (0, 0xffff));
+        assert_eq!((sum(&[0; 40]), fold(sum(&[0xff; 40]))), (0, 0xffff));
     }
 
     #[test]

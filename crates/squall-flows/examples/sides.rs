@@ -1,0 +1,89 @@
+//! What flows cost without engine and ports: clients and servers hand each other frames in memory, 100 octets there and 100
+//! back a connection. `cargo run --release -p squall-flows --example sides [-- CONNECTIONS]`; no clock is read, so it runs
+//! under `valgrind --tool=callgrind`, which counts repeatably.
+#![forbid(unsafe_code)]
+
+use squall_apps::Program;
+use squall_flows::{Arrival, FrameOutput, Load, Network, Order, Pool, Role, Side, SideSettings, Template, Think};
+use squall_tcp::Tunables;
+use squall_units::{Cut, MacAddr, Nanos};
+
+const BATCH: usize = 64;
+const STRIDE: usize = 2112;
+
+struct Frames {
+    octets: Vec<u8>,
+    lens: Vec<usize>,
+}
+
+impl FrameOutput for Frames {
+    #[inline]
+    fn frame(&mut self, len: usize, _: Cut) -> Option<&mut [u8]> {
+        let at = self.lens.len();
+        if at == BATCH {
+            return None;
+        }
+        self.lens.push(len);
+        Some(&mut self.octets[at * STRIDE..][..len])
+    }
+
+    fn longest(&self) -> usize {
+        STRIDE
+    }
+}
+
+fn main() {
+    let connections: u64 = std::env::args().nth(1).map_or(1_000_000, |n| n.parse().expect("a number"));
+    let pool = |name: &str, range: &str| Pool {
+        name: name.into(),
+        ranges: vec![range.parse().expect("a range")],
+        ports: 1024..=65535,
+        order: Order::Random,
+    };
+    let tunables = Tunables { time_wait: Nanos::ZERO, ..Tunables::default() };
+    let client = Program::client("get").send(&"g".repeat(100)).recv(100).close();
+    let server = Program::server("give").recv(100).send(&"x".repeat(100)).wait_peer_close();
+    let load = Load {
+        clients: vec![pool("clients", "16.0.0.1-16.0.3.250")],
+        servers: vec![pool("servers", "48.0.0.1-48.0.0.9")],
+        templates: vec![Template {
+            name: "web".into(),
+            clients: 0,
+            servers: 0,
+            port: 80,
+            client: client.build().expect("a good program"),
+            server: server.build().expect("a good program"),
+            client_tunables: tunables.clone(),
+            server_tunables: tunables,
+            arrival: Arrival::Closed { users: 64, think: Think::Fixed(Nanos::ZERO) },
+            limit: None,
+        }],
+        seed: 5,
+        ..Load::default()
+    };
+    let side = |number, role| {
+        let network = Network { mac: MacAddr([2, 0, 0, 0, number, 0]), ..Network::default() };
+        Side::new(&load, &network, SideSettings { role, flows: 1 << 14, ..SideSettings::default() }).expect("a good load")
+    };
+    let mut sides = [side(0, Role::Clients), side(1, Role::Servers)];
+    let mut frames = Frames { octets: vec![0; BATCH * STRIDE], lens: Vec::with_capacity(BATCH) };
+    let (mut now, mut done) = (Nanos(1 << 30), 0);
+    while done < connections {
+        for _ in 0..100 {
+            now = now + Nanos(20_000);
+            for from in 0..2 {
+                sides[from].advance(now);
+                sides[from].begin(now, 32);
+                while sides[from].has_output() {
+                    frames.lens.clear();
+                    sides[from].transmit(now, &mut frames);
+                    for (i, len) in frames.lens.iter().enumerate() {
+                        sides[1 - from].receive(now, &frames.octets[i * STRIDE..][..*len], Cut::WHOLE);
+                    }
+                }
+            }
+        }
+        done = sides[0].statistics(false).templates[0].client.completed;
+    }
+    println!("{done} connections");
+}
