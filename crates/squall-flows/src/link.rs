@@ -18,6 +18,8 @@ pub(crate) struct Link {
     /// The side's own addresses: pools, with the index of the first address of each.
     pools: Vec<(u64, Tuples)>,
     addresses: u64,
+    /// Our MAC address as a number, if frames have nothing but Ethernet before IP, and all of the side's addresses have it.
+    plain: Option<u64>,
     prefixes: Prefixes,
     /// Inside of tags, outside of a tunnel.
     outer: Prefixes,
@@ -40,6 +42,7 @@ const ANSWERS: usize = 4096;
 /// The longest IP packet that is answered with an echo.
 const LONGEST_ECHO: usize = 9000;
 
+const ETHERNET: usize = 14;
 const IPV4: u16 = 0x0800;
 const ARP: u16 = 0x0806;
 const VLAN: u16 = 0x8100;
@@ -100,6 +103,7 @@ impl Link {
         Self {
             pools: numbered,
             addresses: first,
+            plain: (network.wraps.is_empty() && !network.cluster).then(|| number(network.mac)),
             prefixes: Prefixes::new(network.mac, &network.wraps),
             outer: Prefixes::new(network.mac, &outer),
             ends: network.wraps.last().and_then(Wrap::ends),
@@ -139,14 +143,37 @@ impl Link {
         if mac == self.network.mac.0 || mac[0] & 1 == 1 {
             return true;
         }
-        let number = |mac: &[u8]| mac.iter().fold(0u64, |n, octet| n << 8 | u64::from(*octet));
-        self.network.cluster && number(mac).wrapping_sub(number(&self.network.mac.0)) < self.addresses
+        let index = |mac: &[u8; 6]| number(MacAddr(*mac)).wrapping_sub(number(self.network.mac));
+        self.network.cluster && mac.first_chunk().is_some_and(|mac| index(mac) < self.addresses)
     }
 
     /// Takes a frame; gives the IP packet in it if that is for a flow.
     #[inline]
     pub fn receive<'f>(&mut self, frame: &'f [u8]) -> Option<&'f [u8]> {
         self.statistics.frames_received += 1;
+        match self.is_usual(frame) {
+            true => Some(&frame[ETHERNET..]),
+            false => self.receive_any(frame),
+        }
+    }
+
+    /// Whether it is nothing but Ethernet, IPv4 without options, and TCP in a flow that has begun, to one of ours.
+    #[inline(always)]
+    fn is_usual(&self, frame: &[u8]) -> bool {
+        const TCP: u8 = 6;
+        const SYN: u8 = 2;
+        let (Some(mac), Some(head)) = (self.plain, frame.first_chunk::<48>()) else { return false };
+        let [to @ .., _, _] = *head.first_chunk::<8>().expect("48 octets");
+        let destination = u32::from_be_bytes([head[30], head[31], head[32], head[33]]);
+        number(MacAddr(to)) == mac
+            && head[12..15] == [8, 0, 0x45]
+            && head[23] == TCP
+            && head[47] & SYN == 0
+            && self.index_of(IpAddr::V4(destination.into())).is_some()
+    }
+
+    #[inline(never)]
+    fn receive_any<'f>(&mut self, frame: &'f [u8]) -> Option<&'f [u8]> {
         let inside = match self.unwrap(frame) {
             Ok(inside) => inside,
             Err(Lost::NotOurs) => {
@@ -400,8 +427,41 @@ impl Link {
 
     /// Room for a packet of `len` octets between these addresses, behind what stands before it; `None`: none is left. What
     /// cannot be sent as the way is not known yet gets room that leads nowhere.
-    #[inline]
+    #[inline(always)]
     pub fn room<'o>(
+        &'o mut self,
+        now: Nanos,
+        out: &'o mut impl FrameOutput,
+        (local, remote): (IpAddr, IpAddr),
+        len: usize,
+        cut: Cut,
+    ) -> Option<&'o mut [u8]> {
+        if let (Some(mac), IpAddr::V4(remote)) = (self.plain, remote)
+            && let Some(to) = self.known(remote)
+            && ETHERNET + len <= out.longest()
+        {
+            let frame = out.frame(ETHERNET + len, behind(cut, ETHERNET))?;
+            let (head, packet) = frame.split_first_chunk_mut::<ETHERNET>().expect("as long as was asked for");
+            head[..8].copy_from_slice(&(to << 16 | mac >> 32).to_be_bytes());
+            head[6..].copy_from_slice(&(mac << 16 | u64::from(IPV4)).to_be_bytes());
+            self.statistics.frames_sent += 1;
+            return Some(packet);
+        }
+        self.room_any(now, out, (local, remote), len, cut)
+    }
+
+    /// The MAC address, as a number, of who takes packets towards `remote`, if it was needed lately.
+    #[inline(always)]
+    fn known(&self, remote: Ipv4Addr) -> Option<u64> {
+        if let Some(mac) = self.hops[0] {
+            return Some(number(mac));
+        }
+        let (address, mac) = self.lately[place(IpAddr::V4(remote))];
+        (address == IpAddr::V4(remote)).then(|| number(mac))
+    }
+
+    #[inline(never)]
+    fn room_any<'o>(
         &'o mut self,
         now: Nanos,
         out: &'o mut impl FrameOutput,
@@ -420,11 +480,7 @@ impl Link {
             self.statistics.too_long += 1;
             return Some(&mut self.scratch[..len]);
         }
-        let cut = match cut.is_whole() {
-            true => cut,
-            false => Cut { transport: cut.transport + before as u8, payload: cut.payload + before as u8, ..cut },
-        };
-        let frame = out.frame(before + len, cut)?;
+        let frame = out.frame(before + len, behind(cut, before))?;
         prefix.write(frame, len, to, from);
         self.statistics.frames_sent += 1;
         Some(&mut frame[before..])
@@ -568,6 +624,21 @@ fn unwrap_tunnel(kind: u16, packet: &[u8], tunnel: Wrap) -> Result<Inside<'_>, L
     }
 }
 
+/// How a frame is to be cut whose packet, with `before` octets before it, is to be cut so.
+#[inline(always)]
+fn behind(cut: Cut, before: usize) -> Cut {
+    match cut.is_whole() {
+        true => cut,
+        false => Cut { transport: cut.transport + before as u8, payload: cut.payload + before as u8, ..cut },
+    }
+}
+
+#[inline(always)]
+fn number(mac: MacAddr) -> u64 {
+    let [a, b, c, d, e, f] = mac.0;
+    u64::from_be_bytes([0, 0, a, b, c, d, e, f])
+}
+
 /// The EtherType of an IP packet.
 fn of_version(packet: &[u8]) -> Result<u16, Lost> {
     match packet.first().map(|first| first >> 4) {
@@ -600,8 +671,7 @@ fn v6(octets: &[u8]) -> IpAddr {
 }
 
 fn plus(base: MacAddr, index: u64) -> MacAddr {
-    let number = base.0.iter().fold(0u64, |n, octet| n << 8 | u64::from(*octet)).wrapping_add(index);
-    let [_, _, rest @ ..] = number.to_be_bytes();
+    let [_, _, rest @ ..] = number(base).wrapping_add(index).to_be_bytes();
     MacAddr(rest)
 }
 

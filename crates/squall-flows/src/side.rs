@@ -789,7 +789,7 @@ struct Framer<'a, O> {
 }
 
 impl<O: FrameOutput> Output for Framer<'_, O> {
-    #[inline]
+    #[inline(always)]
     fn packet(&mut self, _class: ClassId, flow: &Tuple, len: usize, cut: Cut) -> Option<&mut [u8]> {
         self.link.room(self.now, self.out, (flow.local, flow.remote), len, cut)
     }

@@ -9,7 +9,7 @@ use crate::{
     congestion::initial_window,
     core::rto,
     flow::{Bits, Duration, Flow, NO_EXTRA, State},
-    packet::{ACK, Bad, CWR, ECE, FIN, Ip, Key, Options, PSH, RST, SYN, Segment},
+    packet::{ACK, Bad, CWR, ECE, FIN, Ip, Key, Options, PLAIN4, PSH, RST, STAMPED4, SYN, Segment},
     seq::{distance, le, lt, max},
     stack::Stack,
     wheel::{tick, ticks},
@@ -26,6 +26,25 @@ const DONE: ControlFlow<()> = ControlFlow::Break(());
 const GO_ON: ControlFlow<()> = ControlFlow::Continue(());
 
 impl<A: Application> Stack<A> {
+    /// Takes what most packets are: IPv4 and TCP with timestamps or no options, in a flow that expects it. False, and nothing
+    /// has changed: it has to go the long way.
+    #[inline]
+    pub(crate) fn receive_usual(&mut self, now: Nanos, packet: &[u8], verify: bool) -> bool {
+        let Some((addresses, ports, segment)) = Segment::read_usual(packet, verify) else { return false };
+        let hash = self.core.hash4(addresses, ports);
+        let Some(flow) = self.core.find4(hash, addresses, ports) else { return false };
+        let class = usize::from(self.core.flows[flow].class);
+        if self.expected(now, flow, &segment).is_none() {
+            return false;
+        }
+        let counters = &mut self.core.classes[class].counters;
+        counters.segments_in += 1;
+        let options = if segment.timestamps.is_some() { STAMPED4 } else { PLAIN4 };
+        counters.octets_in += (options + segment.payload.len()) as u64;
+        self.settle(now, flow);
+        true
+    }
+
     pub(crate) fn receive_tcp(&mut self, now: Nanos, ip: &Ip<'_>, verify: bool) -> Result<(), Bad> {
         let (remote_port, local_port, segment) = Segment::read(ip)?;
         if verify && !ip.checksum_is_good() {
@@ -186,12 +205,13 @@ impl<A: Application> Stack<A> {
         let window = u32::from(segment.window) << bits.wscale().unwrap_or(0);
         // What the peer may still say.
         let room = match state {
-            State::Established | State::FinWait1 | State::FinWait2 => f.rcv_adv.wrapping_sub(f.rcv_nxt),
+            State::SynReceived if acked != 1 => return None,
+            State::SynReceived | State::Established | State::FinWait1 | State::FinWait2 => f.rcv_adv.wrapping_sub(f.rcv_nxt),
             State::CloseWait | State::LastAck => 0,
             _ => return None,
         };
         let next = segment.flags & !(PSH | FIN) == ACK
-            && !bits.has(Bits::ODD | Bits::TIMING)
+            && !bits.has(Bits::ODD | if state == State::SynReceived { 0 } else { Bits::TIMING })
             && f.extra == NO_EXTRA
             && segment.seq == f.rcv_nxt
             && len <= room
@@ -216,6 +236,14 @@ impl<A: Application> Stack<A> {
             _ => (),
         }
         f.snd_wnd = window;
+        if state == State::SynReceived {
+            f.snd_una = segment.ack;
+            self.sample_syn(now, flow, true);
+            if self.establish(now, flow).is_break() {
+                return Some(DONE);
+            }
+            return Some(self.next_octets(now, flow, payload, fin));
+        }
         f.bits.forgive();
         let talks = matches!(state, State::Established | State::CloseWait);
         let mut fin_acked = false;
@@ -265,17 +293,21 @@ impl<A: Application> Stack<A> {
             self.finish(now, flow, Reason::Closed);
             return Some(DONE);
         }
+        Some(self.next_octets(now, flow, payload, fin))
+    }
+
+    /// The next octets of the stream, if any, and its end.
+    #[inline]
+    fn next_octets(&mut self, now: Nanos, flow: u32, payload: &[u8], fin: bool) -> ControlFlow<()> {
         if !payload.is_empty() {
             let (f, class) = self.core.parts(flow);
             f.rcv_nxt = f.rcv_nxt.wrapping_add(payload.len() as u32);
             class.counters.delivered += payload.len() as u64;
             self.acknowledge_later(now, flow, payload.len());
             self.tell(now, flow, Event::Received(payload));
-            if self.aborted(now, flow).is_break() {
-                return Some(DONE);
-            }
+            self.aborted(now, flow)?;
         }
-        Some(if fin { self.fin(now, flow) } else { GO_ON })
+        if fin { self.fin(now, flow) } else { GO_ON }
     }
 
     /// So many octets came that were next: two segments (RFC 9293 §3.8.6.3) are acknowledged at once, one a little later.

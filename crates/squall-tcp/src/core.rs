@@ -187,6 +187,24 @@ impl<S: Copy + Default> Core<S> {
         }
     }
 
+    /// Of a flow of TCP over IPv4: addresses and ports, the local ones in the upper halves.
+    #[inline]
+    pub fn hash4(&self, addresses: u64, ports: u32) -> u32 {
+        let ports = u64::from(ports);
+        hash::fast(self.settings.key, addresses, ports >> 16 << 32 | (ports & 0xffff) << 16)
+    }
+
+    #[inline]
+    pub fn find4(&self, hash: u32, addresses: u64, ports: u32) -> Option<u32> {
+        self.table.find(hash, |flow| {
+            let f = &self.flows[flow];
+            u64::from(f.local) << 32 | u64::from(f.remote) == addresses
+                && u32::from(f.local_port) << 16 | u32::from(f.remote_port) == ports
+                && !f.bits.has(Bits::V6)
+                && !f.bits.is_udp()
+        })
+    }
+
     #[inline]
     pub fn find(&self, hash: u32, key: &Key) -> Option<u32> {
         self.table.find(hash, |flow| self.is(flow, key))
@@ -421,7 +439,9 @@ impl<S: Copy + Default> Core<S> {
 
     #[inline(never)]
     fn move_to(&mut self, now: Nanos, flow: u32, at: u32) {
-        self.wheel.remove(&mut self.flows, flow);
+        if self.flows[flow].link.is_in() {
+            self.wheel.remove(&mut self.flows, flow);
+        }
         self.wheel.insert(&mut self.flows, flow, at, now);
     }
 
@@ -477,14 +497,6 @@ impl<S: Copy + Default> Core<S> {
 
     /// Queues a segment without payload. `class`: whose time to live it has, and who counts it.
     pub fn answer_tcp(&mut self, class: ClassId, key: &Key, seq: u32, ack: Option<u32>, flags: u8) {
-        self.answer_with(class, key, seq, ack, flags, &Words::default());
-    }
-
-    fn answer_with(&mut self, class: ClassId, key: &Key, seq: u32, ack: Option<u32>, flags: u8, options: &Words) {
-        let (tos, ttl) = self.ip_fields(class);
-        let ip = ip_len(key.addresses);
-        let mut octets = [0; 104];
-        let packet = &mut octets[..ip + TCP_HEADER + options.octets()];
         let header = TcpHeader {
             local_port: key.local_port,
             remote_port: key.remote_port,
@@ -492,12 +504,21 @@ impl<S: Copy + Default> Core<S> {
             ack: ack.unwrap_or(0),
             flags: flags | if ack.is_some() { ACK } else { 0 },
             window: 0,
-            options,
+            options: &Words::default(),
         };
-        write_tcp(&mut packet[ip..], key.addresses, &header, false);
+        self.answer_with(class, key, &header);
+    }
+
+    fn answer_with(&mut self, class: ClassId, key: &Key, header: &TcpHeader<'_>) {
+        let (tos, ttl) = self.ip_fields(class);
+        let ip = ip_len(key.addresses);
+        let mut octets = [0; 104];
+        let packet = &mut octets[..ip + TCP_HEADER + header.options.octets()];
+        write_tcp(&mut packet[ip..], key.addresses, header, false);
         self.ip_id = self.ip_id.wrapping_add(1);
         write_ip(packet, key.addresses, TCP, tos, ttl, self.ip_id);
-        if self.answer(class, key, packet.len(), octets) && flags & RST != 0 {
+        let len = packet.len();
+        if self.answer(class, key, len, octets) && header.flags & RST != 0 {
             match self.classes.get_mut(usize::from(class.0)) {
                 Some(class) => class.counters.resets_out += 1,
                 None => self.strays.resets_out += 1,
@@ -547,14 +568,19 @@ impl<S: Copy + Default> Core<S> {
 
     /// The acknowledgement of a FIN, of a flow that does not wait for its being lost.
     pub fn last_ack(&mut self, now: Nanos, flow: u32) {
-        let f = &self.flows[flow];
-        let (class, seq, ack, key) = (ClassId(f.class), f.snd_nxt, f.rcv_nxt, self.key(flow));
-        if f.bits.has(Bits::TIMESTAMPS) {
-            let options = Words::stamps(stamp(now), f.ts_recent);
-            self.answer_with(class, &key, seq, Some(ack), 0, &options);
-        } else {
-            self.answer_tcp(class, &key, seq, Some(ack), 0);
-        }
+        let (f, key) = (&self.flows[flow], self.key(flow));
+        let class = &self.classes[usize::from(f.class)];
+        let stamps = f.bits.has(Bits::TIMESTAMPS);
+        let header = TcpHeader {
+            local_port: key.local_port,
+            remote_port: key.remote_port,
+            seq: f.snd_nxt,
+            ack: f.rcv_nxt,
+            flags: ACK,
+            window: (class.window >> if f.bits.wscale().is_some() { class.scale } else { 0 }).min(u16::MAX.into()) as u16,
+            options: &if stamps { Words::stamps(stamp(now), f.ts_recent) } else { Words::default() },
+        };
+        self.answer_with(ClassId(f.class), &key, &header);
     }
 
     /// A reset for a flow that is synchronized (RFC 9293 §3.10.5).

@@ -203,6 +203,9 @@ impl<A: Application> Stack<A> {
         let strays = &mut self.core.strays;
         strays.packets_in += 1;
         strays.octets_in += packet.len() as u64;
+        if self.receive_usual(now, packet, verify) {
+            return;
+        }
         if let Err(bad) = self.dispatch(now, packet, verify) {
             let strays = &mut self.core.strays;
             *match bad {
@@ -218,7 +221,7 @@ impl<A: Application> Stack<A> {
         }
     }
 
-    #[inline]
+    #[inline(never)]
     fn dispatch(&mut self, now: Nanos, packet: &[u8], verify: bool) -> Result<(), Bad> {
         let ip = Ip::read(packet, verify)?;
         match ip.protocol {

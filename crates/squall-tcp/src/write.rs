@@ -666,6 +666,9 @@ impl<A: Application> Stack<A> {
         }
         if !f.bits.has(Bits::RTX) {
             let rto = self.core.rto(flow);
+            // Most are answered, and then wait for less: woken by then, they need not be moved.
+            let soon = self.core.class(flow).rto_min;
+            self.core.wake(now, flow, tick(now).wrapping_add(soon + 1));
             self.core.start_rtx(now, flow, rto);
         }
         Some(true)
