@@ -176,15 +176,7 @@ impl<S: Copy + Default> Core<S> {
 
     #[inline]
     pub fn hash(&self, key: &Key) -> u32 {
-        let ports = u64::from(key.local_port) << 32 | u64::from(key.remote_port) << 16 | u64::from(key.udp);
-        let fast = |a, b| hash::fast(self.settings.key, a, b);
-        match key.addresses {
-            Addresses::V4 { local, remote } => fast(u64::from(local) << 32 | u64::from(remote), ports),
-            Addresses::V6 { local, remote } => {
-                let half = |a: u128| u64::from(fast((a >> 64) as u64, a as u64));
-                fast(half(local) << 32 | half(remote), ports | 1 << 63)
-            }
-        }
+        hash_with(self.settings.key, key)
     }
 
     /// Of a flow of TCP over IPv4: addresses and ports, the local ones in the upper halves.
@@ -224,24 +216,12 @@ impl<S: Copy + Default> Core<S> {
 
     #[inline]
     pub fn addresses(&self, flow: u32) -> Addresses {
-        let f = &self.flows[flow];
-        if f.bits.has(Bits::V6) {
-            let (local, remote) = self.addresses6[f.remote as usize];
-            Addresses::V6 { local, remote }
-        } else {
-            Addresses::V4 { local: f.local, remote: f.remote }
-        }
+        self.flows[flow].addresses(&self.addresses6)
     }
 
     #[inline]
     pub fn key(&self, flow: u32) -> Key {
-        let f = &self.flows[flow];
-        Key {
-            addresses: self.addresses(flow),
-            local_port: f.local_port,
-            remote_port: f.remote_port,
-            udp: f.bits.is_udp(),
-        }
+        self.flows[flow].key(&self.addresses6)
     }
 
     // Making and ending them.
@@ -288,8 +268,9 @@ impl<S: Copy + Default> Core<S> {
 
     /// Takes the flow out of everything; its record is free.
     pub fn release(&mut self, flow: u32) {
-        let hash = self.hash(&self.key(flow));
-        self.table.remove(hash, flow);
+        let (flows, addresses6, key) = (&self.flows, &self.addresses6, self.settings.key);
+        let hash_of = |flow: u32| hash_with(key, &flows[flow].key(addresses6));
+        self.table.remove(hash_of(flow), flow, hash_of);
         self.wheel.remove(&mut self.flows, flow);
         self.release_extra(flow);
         let f = &mut self.flows[flow];
@@ -589,6 +570,41 @@ impl<S: Copy + Default> Core<S> {
         let (class, seq, ack) = (ClassId(f.class), f.snd_nxt, f.rcv_nxt);
         let key = self.key(flow);
         self.answer_tcp(class, &key, seq, Some(ack), RST);
+    }
+}
+
+impl<S> Flow<S> {
+    #[inline]
+    fn addresses(&self, addresses6: &[(u128, u128)]) -> Addresses {
+        if self.bits.has(Bits::V6) {
+            let (local, remote) = addresses6[self.remote as usize];
+            Addresses::V6 { local, remote }
+        } else {
+            Addresses::V4 { local: self.local, remote: self.remote }
+        }
+    }
+
+    #[inline]
+    fn key(&self, addresses6: &[(u128, u128)]) -> Key {
+        Key {
+            addresses: self.addresses(addresses6),
+            local_port: self.local_port,
+            remote_port: self.remote_port,
+            udp: self.bits.is_udp(),
+        }
+    }
+}
+
+#[inline]
+fn hash_with(secret: [u64; 2], key: &Key) -> u32 {
+    let ports = u64::from(key.local_port) << 32 | u64::from(key.remote_port) << 16 | u64::from(key.udp);
+    let fast = |a, b| hash::fast(secret, a, b);
+    match key.addresses {
+        Addresses::V4 { local, remote } => fast(u64::from(local) << 32 | u64::from(remote), ports),
+        Addresses::V6 { local, remote } => {
+            let half = |a: u128| u64::from(fast((a >> 64) as u64, a as u64));
+            fast(half(local) << 32 | half(remote), ports | 1 << 63)
+        }
     }
 }
 
