@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """squall flows against the kernel's TCP, nginx, curl, wrk and Python, over a veth pair in namespaces of its own: our clients to
-nginx and our servers to others' clients, IPv4 and IPv6, with frames lost, doubled, delayed and out of order on purpose; what
-both sides count is the same, all octets are right, and no flow is left over.
+nginx and our servers to others' clients, IPv4 and IPv6, by af_packet and by af_xdp, with frames lost, doubled, delayed and out
+of order on purpose; what both sides count is the same, all octets are right, and no flow is left over.
 
 Needs root, nginx, curl and wrk; $SQUALL is target/debug/squall unless said.
 """
@@ -123,17 +123,21 @@ def established(address):
     return [line for line in listed.splitlines() if line.split()[0] not in ("LISTEN", "TIME-WAIT")]
 
 
+FAULTS = {
+    "as it is": "",
+    "1 % lost": ",drop=0.01,seed=3",
+    "5 % lost, 2 % out of order, 2 % twice": ",drop=0.05,reorder=0.02,dup=0.02,seed=4",
+    "50 ms late": ",delay=50000000",
+}
+# The frames that reach a stack are the same by whatever port they come: the second has those faults that ask most of it.
+BY_PORT = {"af_packet": list(FAULTS), "af_xdp": list(FAULTS)[::2]}
+
+
 def our_clients(folder, nginx):
-    faults = {
-        "as it is": "",
-        "1 % lost": ",drop=0.01,seed=3",
-        "5 % lost, 2 % out of order, 2 % twice": ",drop=0.05,reorder=0.02,dup=0.02,seed=4",
-        "50 ms late": ",delay=50000000",
-    }
     for family, server, clients in [("v4", V4, "10.77.1.1-10.77.1.50"), ("v6", f"[{V6}]", "fd77::1:1-fd77::1:50")]:
-        for fault, keys in faults.items():
-            what = f"clients, {family}, {fault}"
-            url, port = f"http://{server}", f"af_packet:va{keys}"
+        for kind, fault in [(kind, fault) for kind, faults in BY_PORT.items() for fault in faults]:
+            what = f"clients, {kind}, {family}, {fault}"
+            url, port = f"http://{server}", f"{kind}:va{FAULTS[fault]}"
             common = ["--port", port, "--clients", clients, "-d", "30s"]
             nginx.log()
             report = flows(folder, "http", "--url", f"{url}/small", "--cps", 400, "--flows", 200, "-o", "close=true", *common)
@@ -174,9 +178,9 @@ class Uploads(http.server.BaseHTTPRequestHandler):
 
 def large_transfers(folder, nginx):
     """64 MB each way, our end and theirs, whole; over a network that loses 1 %, too."""
-    for keys, megabytes in [("", MEGABYTES), (",drop=0.01,reorder=0.01,seed=5", 8)]:
-        port = f"af_packet:va{keys}"
-        if not keys:
+    ports = [("af_packet:va", MEGABYTES), ("af_xdp:va", MEGABYTES), ("af_packet:va,drop=0.01,reorder=0.01,seed=5", 8)]
+    for port, megabytes in ports:
+        if megabytes == MEGABYTES:
             report = flows(folder, "http", "--url", f"http://{V4}/big", "--users", 1, "--flows", 1, "--port", port,
                            "--clients", "10.77.1.1", "-d", "120s")
             role = counted("64 MB from nginx", report, "client", 1, 1)
@@ -191,13 +195,13 @@ def large_transfers(folder, nginx):
             counted(f"{megabytes} MB to Python", report, "client", 1, 1)
             theirs = sink.stdout.readline().strip()
             sink.terminate()
-        same(f"{megabytes} MB to Python{keys}: SHA-256", theirs, hash_of_body(octets))
+        same(f"{megabytes} MB to Python, {port}: SHA-256", theirs, hash_of_body(octets))
         with Served(folder, port, "--body", octets) as served:
             copy = folder / "copy"
             run(*inside(THEIRS, "curl", "-sS", "--max-time", 120, "-o", copy, f"http://{served.v4}/"))
             found = hashlib.sha256(copy.read_bytes()).hexdigest()
             same(f"{megabytes} MB to curl: octets", copy.stat().st_size, octets)
-            same(f"{megabytes} MB to curl{keys}: SHA-256", found, hash_of_body(octets, b"squall serves octets\n"))
+            same(f"{megabytes} MB to curl, {port}: SHA-256", found, hash_of_body(octets, b"squall serves octets\n"))
         counted(f"{megabytes} MB to curl", served.report, "server", 1, 1)
     print(f"ok: {MEGABYTES} MB each way")
 
@@ -248,9 +252,9 @@ class Served:
 
 def our_servers(folder):
     for family, address, host in [("v4", Served.v4, Served.v4), ("v6", Served.v6, f"[{Served.v6}]")]:
-        for fault, keys in {"as it is": "", "1 % lost": ",drop=0.01,dup=0.01,seed=6"}.items():
-            what = f"servers, {family}, {fault}"
-            with Served(folder, f"af_packet:va{keys}", "--body", "32KiB", servers=address) as served:
+        for port in ["af_packet:va", "af_packet:va,drop=0.01,dup=0.01,seed=6", "af_xdp:va,drop=0.01,dup=0.01,seed=6"]:
+            what = f"servers, {family}, {port}"
+            with Served(folder, port, "--body", "32KiB", servers=address) as served:
                 for _ in range(5):
                     done = run(*inside(THEIRS, "curl", "-sS", "-g", "--max-time", 30, "-w", "%{http_code} %{size_download}",
                                        "-o", "/dev/null", f"http://{host}/x"))
@@ -259,17 +263,23 @@ def our_servers(folder):
                 done = run(*inside(THEIRS, sys.executable, __file__, "client", address))
                 same(f"{what}: Python", done.stdout.split(), [str(32 * 1024)] * 20)
             counted(f"{what}: curl and Python", served.report, "server", 6, 25)
-        with Served(folder, "af_packet:va", "--body", "100", servers=address) as served:
-            done = run(*inside(THEIRS, "wrk", "-t1", "-c20", "-d2s", f"http://{host}/"))
-            requests = int(re.search(r"(\d+) requests in", done.stdout)[1])
-            same(f"wrk, {family}: errors", "Socket errors" in done.stdout or "Non-2xx" in done.stdout, False)
-        role = served.report["load"]["total"]["server"]
-        answered = role["http"]["2xx"]
-        # wrk leaves when its time is over, with requests on their way.
-        if not requests <= answered <= requests + 20:
-            raise Failed(f"wrk, {family}: it counts {requests} answers, our server {answered}")
-        same(f"wrk, {family}: flows left", (role["attempted"], role["active"]), (role["completed"] + sum(role["failed"].values()), 0))
+        for kind in BY_PORT:
+            beside_wrk(folder, kind, family, address, host)
     print("ok: our servers, curl, wrk and Python")
+
+
+def beside_wrk(folder, kind, family, address, host):
+    what = f"wrk, {kind}, {family}"
+    with Served(folder, f"{kind}:va", "--body", "100", servers=address) as served:
+        done = run(*inside(THEIRS, "wrk", "-t1", "-c20", "-d1s", f"http://{host}/"))
+        requests = int(re.search(r"(\d+) requests in", done.stdout)[1])
+        same(f"{what}: errors", "Socket errors" in done.stdout or "Non-2xx" in done.stdout, False)
+    role = served.report["load"]["total"]["server"]
+    answered = role["http"]["2xx"]
+    # wrk leaves when its time is over, with requests on their way.
+    if not requests <= answered <= requests + 20:
+        raise Failed(f"{what}: it counts {requests} answers, our server {answered}")
+    same(f"{what}: flows left", (role["attempted"], role["active"]), (role["completed"] + sum(role["failed"].values()), 0))
 
 
 def client(address):

@@ -7,9 +7,9 @@
 use std::{collections::VecDeque, os::fd::AsFd, os::fd::OwnedFd, time::Duration};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use squall_flows::{FrameOutput, Load, LoadError, Network, Role, Side, SideSettings, Statistics};
+use squall_flows::{FrameOutput, Load, LoadError, Network, Role, Side, SideSettings, Statistics, Wrap};
 use squall_measure::Receiver;
-use squall_port::{BATCH, PortFacts, RxQueue, SendError, TxBatch, TxQueue};
+use squall_port::{BATCH, Hosts, PortFacts, RxQueue, SendError, TxBatch, TxQueue};
 use squall_units::{Cut, FCS_LEN, Nanos, Picos, Segmentation};
 
 use crate::{Clock, PortRx, PortTx, clock::Watch, transmit::Blocked};
@@ -62,6 +62,24 @@ impl FlowSide {
     /// The longest frame that `facts` is to be opened for, octets without FCS ([`squall_plan::FlowPort::max_frame`]).
     pub fn max_frame(&self, facts: &PortFacts) -> u32 {
         self.network.longest_frame().max(self.super_packet(facts) + ETHERNET_HEADER)
+    }
+
+    /// Whose packets the side takes.
+    pub(crate) fn hosts(&self, load: &Load) -> Hosts {
+        let ours = |template: &squall_flows::Template| {
+            let clients = (self.role != Role::Servers).then(|| &load.clients[template.clients]);
+            let servers = (self.role != Role::Clients).then(|| &load.servers[template.servers]);
+            clients.into_iter().chain(servers).flat_map(|pool| &pool.ranges).map(|range| range.first()..=range.last())
+        };
+        // A tunnel's packets are to our end of it.
+        let ends = self.network.wraps.iter().filter_map(|wrap| match *wrap {
+            Wrap::Gre { local, .. } | Wrap::Vxlan { local, .. } | Wrap::GtpU { local, .. } => Some(local..=local),
+            Wrap::Vlan { .. } | Wrap::Mpls { .. } => None,
+        });
+        Hosts {
+            addresses: load.templates.iter().flat_map(ours).chain(ends).collect(),
+            labels: self.network.wraps.iter().any(|wrap| matches!(wrap, Wrap::Mpls { .. })),
+        }
     }
 
     /// The longest packet that the port cuts; 0: it cuts none.

@@ -176,7 +176,7 @@ pub(crate) const END_OF_TIME: Picos = Picos(1 << 63);
 /// If there is a source and the plan replays nothing, or the other way round.
 pub fn start(
     plan: Arc<Plan>,
-    ports: Vec<Box<dyn Port>>,
+    mut ports: Vec<Box<dyn Port>>,
     settings: Settings,
     source: Option<Source>,
 ) -> Result<Running, EngineError> {
@@ -184,6 +184,10 @@ pub fn start(
     assert_eq!(settings.flows.is_some(), !plan.flows.is_empty(), "flows are for ports that play them");
     if let Some(flows) = &settings.flows {
         flows.check().map_err(|(port, error)| EngineError::Flows(plan.ports[port].name.clone(), error))?;
+        for side in &flows.sides {
+            let served = ports[side.port].serve(&side.hosts(&flows.load));
+            served.map_err(|error| port_error(&plan, side.port, error))?;
+        }
     }
     let (tell, sent_all) = mpsc::channel();
     let mut running = Running {

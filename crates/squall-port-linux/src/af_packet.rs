@@ -11,13 +11,20 @@
 //! not copied (docs/adr/0020-filters.md). From interfaces without Ethernet, and from all at once (`any`), it receives only:
 //! packets with no header in front (LINKTYPE_RAW), or with one that says what Linux knows (LINKTYPE_LINUX_SLL2).
 //!
+//! With `frames=1` the ring is one of TPACKET_V2: a frame is handed over when it has come, not with its block. That is for
+//! who answers frames (flows); it costs a reader of millions of frames a look at each of them. Super-frames, which are
+//! longer than its places, come by recv(2).
+//!
 //! The ring, 64 MiB a queue in the kernel's memory, holds what comes while its reader is away: 0.4 s of 60-octet frames at
 //! 1 Mpps, 40 ms of 1514-octet ones.
 //!
 //! Options: `batch=N` (frames in one system call), `rx_queues=N` (a flow stays in one of them), `blocks=N` and
-//! `block=KIB` (the receive ring), `retire=MS` (a block that is not full is handed over after), `bypass=0` (leave through
+//! `block=KIB` (the receive ring), `retire=MS` (a block that is not full is handed over after),
+//! `frames=1` (each frame is handed over at once), `bypass=0` (leave through
 //! the interface's qdisc), `direction=in|out|both` (which frames are received), `promisc=0` (only what the interface takes
 //! anyway).
+
+mod frames;
 
 use std::{
     io, mem,
@@ -35,6 +42,7 @@ use squall_port::{
 };
 use squall_units::Nanos;
 
+use self::frames::FrameRing;
 use crate::{
     filter::{self, SLL2, Sight},
     interface::{Ethtool, InterfaceInfo, describe},
@@ -60,6 +68,7 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
         blocks: a.take_in("blocks", 2..=1 << 16, 64)?,
         block_octets: a.take_in("block", 128..=16 << 10, 1024)?.next_power_of_two() << 10,
         retire_ms: a.take_in("retire", 1..=1000, 10)?,
+        frames: a.take_flag("frames")?.unwrap_or(false),
         gro: a.take_flag("gro")?.unwrap_or(true),
         direction: a.take("direction", "in, out or both")?.unwrap_or_default(),
         promiscuous: a.take_flag("promisc")?.unwrap_or(true),
@@ -99,7 +108,8 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
     Ok(Box::new(PacketPort { facts, options, address, link, shape, netlink, fanout: None, filter: None }))
 }
 
-const OPTIONS: [&str; 9] = ["batch", "bypass", "rx_queues", "blocks", "block", "retire", "gro", "direction", "promisc"];
+const OPTIONS: [&str; 10] =
+    ["batch", "bypass", "rx_queues", "blocks", "block", "retire", "frames", "gro", "direction", "promisc"];
 
 #[derive(Clone, Copy, Debug)]
 struct Options {
@@ -109,6 +119,8 @@ struct Options {
     blocks: u32,
     block_octets: u32,
     retire_ms: u32,
+    /// Frames are handed over one by one.
+    frames: bool,
     /// Received super-frames come with what they are to be cut into.
     gro: bool,
     direction: Direction,
@@ -309,8 +321,14 @@ impl Port for PacketPort {
             None => (self.program(&classic::Filter::all(u32::MAX)).filter(|program| program.len() > 1), u32::MAX),
         };
         let socket = packet_socket_of(&self.address, kind)?;
-        let ring = Ring::new(socket, &self.link.name, &self.options, &self.shape, snaplen)?;
-        let (socket, level) = (&ring.socket, libc::SOL_PACKET);
+        let ring: Box<dyn Receives> = match self.options.frames {
+            true => {
+                let longest = self.facts.max_frame;
+                Box::new(FrameRing::new(socket, &self.link.name, &self.options, &self.shape, snaplen, longest)?)
+            }
+            false => Box::new(Ring::new(socket, &self.link.name, &self.options, &self.shape, snaplen)?),
+        };
+        let (socket, level) = (ring.socket(), libc::SOL_PACKET);
         if self.ignores_outgoing() {
             socket.set(level, libc::PACKET_IGNORE_OUTGOING, 1)?;
         }
@@ -329,7 +347,7 @@ impl Port for PacketPort {
             Some(program) => socket.attach_filter(&program)?,
             None => socket.set(libc::SOL_SOCKET, libc::SO_DETACH_FILTER, 0)?,
         }
-        Ok(Box::new(ring))
+        Ok(ring)
     }
 
     fn set_filter(&mut self, filter: &Filter) -> io::Result<bool> {
@@ -680,6 +698,17 @@ impl TxQueue for PacketTx {
     }
 }
 
+/// A receive ring, of whichever version.
+trait Receives: RxQueue {
+    fn socket(&self) -> &Socket;
+}
+
+impl Receives for Ring {
+    fn socket(&self) -> &Socket {
+        &self.socket
+    }
+}
+
 /// A TPACKET_V3 receive ring: the kernel fills blocks of frames and hands them over whole.
 struct Ring {
     map: Map,
@@ -699,9 +728,7 @@ struct Ring {
     /// A [`VirtioHeader`] is in front of each frame.
     gro: bool,
     look: Look,
-    /// Of the kernel so far: frames behind the filter, and those of them that found no room.
-    received: u64,
-    drops: u64,
+    counts: Counts,
 }
 
 /// What is to be made of the frames in the ring.
@@ -712,6 +739,12 @@ struct Look {
     cooked: bool,
     /// There may be frames that this host sends.
     outgoing: bool,
+}
+
+impl Look {
+    fn new(options: &Options, shape: &Shape, snaplen: u32) -> Self {
+        Self { snaplen, cooked: shape.cooked, outgoing: options.direction != Direction::In }
+    }
 }
 
 /// Octets in which all headers lie that a super-frame is cut by: those of its segments fit 255 octets.
@@ -768,9 +801,8 @@ impl Ring {
             frames,
             clock,
             gro,
-            look: Look { snaplen, cooked: shape.cooked, outgoing: options.direction != Direction::In },
-            received: 0,
-            drops: 0,
+            look: Look::new(options, shape, snaplen),
+            counts: Counts::default(),
         })
     }
 
@@ -803,14 +835,30 @@ impl Ring {
     }
 }
 
-impl Ring {
-    fn read_statistics(&mut self) {
+/// Of the kernel so far: frames behind the filter, and those of them that found no room.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    received: u64,
+    drops: u64,
+}
+
+impl Counts {
+    fn read(&mut self, socket: &Socket) {
+        // Of version 2 the kernel tells the first two.
         let zero = libc::tpacket_stats_v3 { tp_packets: 0, tp_drops: 0, tp_freeze_q_cnt: 0 };
         // The kernel counts from zero again after each reading; its packets include the drops.
-        if let Ok(stats) = self.socket.get(libc::SOL_PACKET, libc::PACKET_STATISTICS, zero) {
+        if let Ok(stats) = socket.get(libc::SOL_PACKET, libc::PACKET_STATISTICS, zero) {
             self.received += u64::from(stats.tp_packets);
             self.drops += u64::from(stats.tp_drops);
         }
+    }
+}
+
+/// What the receiving socket says when nothing has come.
+fn sign(socket: &Socket) -> io::Result<Sign> {
+    match socket.get(libc::SOL_SOCKET, libc::SO_ERROR, 0 as c_int)? {
+        0 => Ok(Sign::None),
+        _ => Ok(Sign::Changed),
     }
 }
 
@@ -819,10 +867,7 @@ impl RxQueue for Ring {
         self.frames.clear();
         if !self.take_block() {
             let socket = &self.socket;
-            self.watch.nothing_came(socket, || match socket.get(libc::SOL_SOCKET, libc::SO_ERROR, 0 as c_int)? {
-                0 => Ok(Sign::None),
-                _ => Ok(Sign::Changed),
-            })?;
+            self.watch.nothing_came(socket, || sign(socket))?;
             return Ok(RxBatch::empty());
         }
         let at = self.map.at(self.block * self.block_octets, self.block_octets);
@@ -843,13 +888,13 @@ impl RxQueue for Ring {
     }
 
     fn drops(&mut self) -> Vec<(&'static str, u64)> {
-        self.read_statistics();
-        vec![("ring_full", self.drops)]
+        self.counts.read(&self.socket);
+        vec![("ring_full", self.counts.drops)]
     }
 
     fn received(&mut self) -> Option<u64> {
-        self.read_statistics();
-        Some(self.received)
+        self.counts.read(&self.socket);
+        Some(self.counts.received)
     }
 
     fn stop(&mut self) -> io::Result<()> {
@@ -871,24 +916,61 @@ impl RxQueue for Ring {
 /// Octets per second that a kernel writes into a ring at most: what the memory takes of a core, about.
 const FILL: u64 = 8_000_000_000;
 
+/// What the kernel says of a frame, by either version.
+#[derive(Clone, Copy, Debug)]
+struct Said {
+    status: u32,
+    /// Octets that are there, and that the frame had.
+    len: u32,
+    wire_len: u32,
+    /// From the frame's entry: the frame, its `sockaddr_ll`.
+    offset: usize,
+    address: usize,
+    /// Seconds and nanoseconds.
+    time: (u32, u32),
+    tci: u16,
+    tpid: u16,
+}
+
+impl Said {
+    /// Of a `tpacket3_hdr`, and how far the next one is.
+    fn v3(header: &[u8; 48]) -> (Self, usize) {
+        let said = Self {
+            status: word(header, 20),
+            len: word(header, 12),
+            wire_len: word(header, 16),
+            offset: half(header, 24).into(),
+            address: SOCKET_ADDRESS,
+            time: (word(header, 4), word(header, 8)),
+            tci: word(header, 32) as u16,
+            tpid: half(header, 36),
+        };
+        (said, word(header, 0) as usize)
+    }
+}
+
 /// The frame whose `tpacket3_hdr` is at `at`, and how far the next one is. Puts the VLAN tag back in.
 fn read_frame(block: &mut [u8], at: usize, clock: &WallClock, gro: bool, look: Look) -> (RxFrame, usize) {
     // One check of bounds for all of it.
     let header: &[u8; 48] = block[at..].first_chunk().expect("the kernel puts whole headers into blocks");
-    let step = word(header, 0) as usize;
-    let time = clock.monotonic(word(header, 4), word(header, 8));
-    let (mut len, mut wire_len, status) = (word(header, 12), word(header, 16), word(header, 20));
-    let (tci, tpid) = (word(header, 32) as u16, half(header, 36));
-    let mut offset = at + usize::from(half(header, 24));
+    let (said, step) = Said::v3(header);
+    (make_frame(block, at, said, clock, gro, look), step)
+}
+
+/// The frame whose entry is at `at`. Puts the VLAN tag back in.
+fn make_frame(block: &mut [u8], at: usize, said: Said, clock: &WallClock, gro: bool, look: Look) -> RxFrame {
+    let Said { mut len, mut wire_len, status, tci, tpid, .. } = said;
+    let time = clock.monotonic(said.time.0, said.time.1);
+    let mut offset = at + said.offset;
     let mut cut = Cut::WHOLE;
     // Before a VLAN tag is put in its place.
     if gro && block[offset - VIRTIO_HEADER + 1] != 0 {
         let (header, frame) = block[offset - VIRTIO_HEADER..offset + len as usize].split_at(VIRTIO_HEADER);
         cut = VirtioHeader::read(header).cut(frame);
     }
-    let outgoing = look.outgoing && block[at + SOCKET_ADDRESS + 10] == libc::PACKET_OUTGOING;
+    let outgoing = look.outgoing && block[at + said.address + 10] == libc::PACKET_OUTGOING;
     if look.cooked {
-        let added = cook(block, at + SOCKET_ADDRESS, offset, (status, tpid, tci));
+        let added = cook(block, at + said.address, offset, (status, tpid, tci));
         (offset, len, wire_len) = (offset - added, len + added as u32, wire_len + added as u32);
     } else if status & libc::TP_STATUS_VLAN_VALID != 0 {
         let has_tpid = status & libc::TP_STATUS_VLAN_TPID_VALID != 0;
@@ -905,7 +987,7 @@ fn read_frame(block: &mut [u8], at: usize, clock: &WallClock, gro: bool, look: L
             (cut.transport, cut.payload) = (cut.transport + tag, cut.payload + tag);
         }
     }
-    (RxFrame { offset, len: len.min(look.snaplen), wire_len, cut, time, outgoing }, step)
+    RxFrame { offset, len: len.min(look.snaplen), wire_len, cut, time, outgoing }
 }
 
 /// Puts the header of LINKTYPE_LINUX_SLL2 in front of the packet at `offset`, whose `sockaddr_ll` is at `address`; with its

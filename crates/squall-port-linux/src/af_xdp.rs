@@ -21,11 +21,11 @@ use std::{
 };
 
 use squall_port::{
-    Address, BATCH, ETHERNET, InterfaceCounters, Port, PortFacts, RxQueue, Segmentation, Timestamps, TxQueue,
+    Address, BATCH, ETHERNET, Hosts, InterfaceCounters, Port, PortFacts, RxQueue, Segmentation, Timestamps, TxQueue,
 };
 
 use self::{
-    program::{Counters, Receiving, Take},
+    program::{Counters, Receiving, Take, ranges},
     rx::XdpRx,
     tx::{Departures, XdpTx},
     umem::{Binding, Direction, Layout, Side, TX_HEADROOM, Umem},
@@ -72,7 +72,7 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
             Some(other) => return Err(a.error(format!("mode={other}, expected native or generic")).into()),
         },
         zero_copy: a.take_flag("zerocopy")?,
-        take: a.take("take", Take::EXPECTED)?.unwrap_or_default(),
+        take: a.take("take", Take::EXPECTED)?,
         ring: a.take_in("ring", 64..=1 << 20, 32_768)?.next_power_of_two(),
         tx_ring: a.take_in("tx_ring", BATCH as u32..=1 << 16, 2048)?.next_power_of_two(),
         batch: a.take_in("batch", 1..=BATCH as u32, BATCH as u32)? as usize,
@@ -101,7 +101,7 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
     let mut rx_queues = options.rx_queues.min(device_queues.len() as u32);
     let (mut loaded, mut deaf) = (None, None);
     if rx_queues > 0 {
-        match Receiving::load(options.take, link.mac, rx_device.max(tx_device)) {
+        match Receiving::load(&options.take(), link.mac, rx_device.max(tx_device)) {
             Ok(program) => loaded = Some(program),
             // Sending needs no program.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -158,7 +158,8 @@ struct Options {
     modes: Vec<XdpMode>,
     /// `None`: if the driver can.
     zero_copy: Option<bool>,
-    take: Take,
+    /// `None`: what suits what the port is opened for.
+    take: Option<Take>,
     ring: u32,
     tx_ring: u32,
     batch: usize,
@@ -167,6 +168,12 @@ struct Options {
     busy_budget: u32,
     tx_stamps: bool,
     launch_us: Option<u32>,
+}
+
+impl Options {
+    fn take(&self) -> Take {
+        self.take.clone().unwrap_or_default()
+    }
 }
 
 fn a_queue_too_high(address: &Address, queue: u32, most: u32) -> io::Error {
@@ -265,6 +272,18 @@ impl Port for XdpPort {
         Ok(Box::new(rx))
     }
 
+    fn serve(&mut self, hosts: &Hosts) -> io::Result<()> {
+        // Who says what is to be taken knows why.
+        if self.options.take.is_some() {
+            return Ok(());
+        }
+        self.options.take = Some(Take::Hosts(ranges(hosts).map_err(|problem| self.address.error(problem))?));
+        if self.loaded.is_some() {
+            self.loaded = Some(Receiving::load(&self.options.take(), self.link.mac, self.device_queues.end)?);
+        }
+        Ok(())
+    }
+
     fn interface_counters(&self) -> Option<InterfaceCounters> {
         let mut counters = self.netlink.link(self.link.index).ok()?.counters;
         // What passed on was the host's to read, not the port's.
@@ -304,7 +323,7 @@ impl XdpPort {
         }
         let loaded = match self.loaded.take() {
             Some(loaded) => loaded,
-            None => Receiving::load(self.options.take, self.link.mac, self.device_queues.end)?,
+            None => Receiving::load(&self.options.take(), self.link.mac, self.device_queues.end)?,
         };
         let receiving = Arc::new(loaded);
         self.counters = Some(receiving.counters().clone());

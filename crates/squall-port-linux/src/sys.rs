@@ -23,6 +23,8 @@ pub unsafe trait Plain: Copy {}
 unsafe impl Plain for c_int {}
 // SAFETY: integers.
 unsafe impl Plain for u32 {}
+// SAFETY: integers.
+unsafe impl Plain for libc::tpacket_req {}
 // SAFETY: a struct of integers.
 unsafe impl Plain for libc::tpacket_req3 {}
 // SAFETY: a struct of integers.
@@ -141,8 +143,17 @@ impl Socket {
     }
 
     pub fn recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.recv_with(buffer, 0)
+    }
+
+    /// What has come; `WouldBlock` if nothing has.
+    pub fn recv_now(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.recv_with(buffer, libc::MSG_DONTWAIT)
+    }
+
+    fn recv_with(&self, buffer: &mut [u8], flags: c_int) -> io::Result<usize> {
         // SAFETY: the slice is writable.
-        let got = unsafe { libc::recv(self.fd(), buffer.as_mut_ptr().cast(), buffer.len(), 0) };
+        let got = unsafe { libc::recv(self.fd(), buffer.as_mut_ptr().cast(), buffer.len(), flags) };
         if got < 0 { Err(io::Error::last_os_error()) } else { Ok(got as usize) }
     }
 

@@ -50,6 +50,7 @@ const TESTS: &[(&str, Test)] = &[
     ("half_a_million_frames_at_full_speed_all_arrive", half_a_million_frames_at_full_speed_all_arrive),
     ("a_frame_shorter_than_its_header_is_refused", a_frame_shorter_than_its_header_is_refused),
     ("a_link_that_goes_down_is_told", a_link_that_goes_down_is_told),
+    ("so_does_one_of_single_frames", so_does_one_of_single_frames),
     (
         "a_receiver_gives_what_came_and_tells_that_the_interface_is_gone",
         a_receiver_gives_what_came_and_tells_that_the_interface_is_gone,
@@ -213,8 +214,11 @@ fn port(address: &str) -> std::io::Result<Box<dyn Port>> {
 
 fn af_packet_conforms() -> Outcome {
     enter()?;
-    let open = &mut || Ok((port("af_packet:veth-a")?, Some(port("af_packet:veth-b")?)));
-    check(Bench { open, stored: false });
+    for frames in ["", ",frames=1"] {
+        let open =
+            &mut || Ok((port("af_packet:veth-a")?, Some(port(&format!("af_packet:veth-b,blocks=128{frames}"))?)));
+        check(Bench { open, stored: false });
+    }
     Ok(())
 }
 
@@ -401,7 +405,7 @@ fn the_kernel_cuts_as_we_do() -> Outcome {
 
 fn a_receiver_is_told_how_a_super_frame_is_cut() -> Outcome {
     enter()?;
-    for (gro, told) in [("", true), (",gro=0", false)] {
+    for (gro, told) in [("", true), (",gro=0", false), (",frames=1", true), (",gro=0,frames=1", false)] {
         let (mut a, mut b) = (port("af_packet:veth-a")?, port(&format!("af_packet:veth-b{gro}"))?);
         let (mut tx, mut rx) = (a.open_tx(0, 65_535)?, b.open_rx(0)?);
         let sent = send_super_frames(&mut *tx)?;
@@ -443,14 +447,17 @@ fn what_cannot_be_cut_is_refused_alone() -> Outcome {
 
 fn what_a_full_ring_loses_is_counted() -> Outcome {
     enter()?;
-    let (mut a, mut b) = (port("af_packet:veth-a")?, port("af_packet:veth-b,blocks=2,block=128")?);
-    let mut rx = b.open_rx(0)?;
-    send(&mut *a.open_tx(0, 60)?, 20_000)?;
-    let received = receive(&mut *rx)?;
-    let drops = rx.drops();
-    assert!(drops[0].1 > 0, "two blocks are not enough: {drops:?}");
-    assert_eq!(received.len() as u64 + drops[0].1, 20_000, "{drops:?}");
-    assert_eq!(rx.drops(), drops, "counts are not forgotten when read");
+    for frames in ["", ",frames=1"] {
+        let (mut a, mut b) =
+            (port("af_packet:veth-a")?, port(&format!("af_packet:veth-b,blocks=2,block=128{frames}"))?);
+        let mut rx = b.open_rx(0)?;
+        send(&mut *a.open_tx(0, 60)?, 20_000)?;
+        let received = receive(&mut *rx)?;
+        let drops = rx.drops();
+        assert!(drops[0].1 > 0, "two blocks are not enough: {drops:?}");
+        assert_eq!(received.len() as u64 + drops[0].1, 20_000, "{drops:?}");
+        assert_eq!(rx.drops(), drops, "counts are not forgotten when read");
+    }
     Ok(())
 }
 
@@ -512,6 +519,11 @@ fn a_link_that_goes_down_is_told() -> Outcome {
 fn a_receiver_gives_what_came_and_tells_that_the_interface_is_gone() -> Outcome {
     enter()?;
     gives_what_came_and_tells_the_end("af_packet:veth-b")
+}
+
+fn so_does_one_of_single_frames() -> Outcome {
+    enter()?;
+    gives_what_came_and_tells_the_end("af_packet:veth-b,frames=1")
 }
 
 /// `address` is of veth-b.

@@ -8,8 +8,8 @@
 use std::{io, str::FromStr};
 
 use crate::{
-    Address, AddressError, BATCH, Fate, Filter, InterfaceCounters, Lent, Nanos, Port, PortFacts, RxBatch, RxFrame,
-    RxQueue, SendError, Slots, TxBatch, TxQueue,
+    Address, AddressError, BATCH, Fate, Filter, Hosts, InterfaceCounters, Lent, Nanos, Port, PortFacts, RxBatch,
+    RxFrame, RxQueue, SendError, Slots, TxBatch, TxQueue,
 };
 
 /// Which faults, and how often.
@@ -133,6 +133,10 @@ impl Port for FaultPort {
 
     fn set_filter(&mut self, filter: &Filter) -> io::Result<bool> {
         self.port.set_filter(filter)
+    }
+
+    fn serve(&mut self, hosts: &Hosts) -> io::Result<()> {
+        self.port.serve(hosts)
     }
 
     fn notes(&self) -> Vec<String> {

@@ -14,7 +14,12 @@ pub mod null;
 pub mod pcap;
 mod slots;
 
-use std::{io, ops::Range, os::fd::BorrowedFd};
+use std::{
+    io,
+    net::IpAddr,
+    ops::{Range, RangeInclusive},
+    os::fd::BorrowedFd,
+};
 
 pub use address::{Address, AddressError};
 pub use clock::{FastClock, monotonic};
@@ -141,6 +146,15 @@ pub trait Port: Send {
         Ok(false)
     }
 
+    /// Queues that are opened from now on are for `hosts` of our own: what is for these is given to them, also where the port
+    /// leaves to the machine's stack what it takes for that one's.
+    ///
+    /// # Errors
+    /// The port tells frames apart, and cannot do so for these.
+    fn serve(&mut self, _hosts: &Hosts) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Whether the port makes its frames itself: then it has a generator for each sending queue, and no [`TxQueue`].
     fn generates(&self) -> bool {
         false
@@ -156,6 +170,15 @@ pub trait Port: Send {
     fn interface_counters(&self) -> Option<InterfaceCounters> {
         None
     }
+}
+
+/// Hosts that a user of the port plays itself: their addresses are no interface's.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Hosts {
+    /// Ranges, each of one family.
+    pub addresses: Vec<RangeInclusive<IpAddr>>,
+    /// Their packets are behind MPLS labels.
+    pub labels: bool,
 }
 
 /// The interface's own counters (`/sys/class/net/*/statistics`), absolute.

@@ -151,7 +151,7 @@ pub const KINDS: &[Kind] = &[
             send: Some(9),
             receive: Some(9),
             quietly: "",
-            answering: Some(("retire", "1")),
+            answering: Some(("frames", "1")),
             unasked: |_| Ok("packet sockets see everything that comes in and take nothing away"),
         }),
     },

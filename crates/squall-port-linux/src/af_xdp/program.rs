@@ -2,12 +2,13 @@
 
 use std::{
     io,
-    net::Ipv6Addr,
+    net::{IpAddr, Ipv6Addr},
     str::FromStr,
     sync::{Arc, OnceLock, atomic::Ordering},
 };
 
 use squall_bpf::{Alu, Asm, Cond, Label, MapKind, MapSpec, Object, Reg::*, Size, helper, xdp_action, xdp_md};
+use squall_port::Hosts;
 use squall_units::{MacAddr, SIGNATURE_HASH};
 
 use crate::{
@@ -17,7 +18,7 @@ use crate::{
 };
 
 /// Which frames are ours.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Take {
     /// Those to another station's address, and those with a signature: the host has no use for either.
     #[default]
@@ -26,8 +27,59 @@ pub enum Take {
     Signed,
     /// IPv4 and IPv6 datagrams to this UDP port, in frames without a tag.
     Udp(u16),
+    /// Packets to these addresses, behind up to two VLAN tags, and the questions and answers by which their MAC addresses and
+    /// their neighbours' are found.
+    Hosts(Ranges),
     /// Every frame.
     All,
+}
+
+/// Addresses, for a program: ascending, and none next to another.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ranges {
+    v4: Vec<(u32, u32)>,
+    v6: Vec<(u128, u128)>,
+    /// And all that is behind MPLS labels.
+    labels: bool,
+}
+
+/// Each is compared with, and the kernel follows each outcome (at most 8192 of them, of four for a range of IPv6 at each of
+/// two places) before it takes a program.
+const MOST_RANGES: usize = 256;
+
+/// # Errors
+/// Says that there are too many.
+pub fn ranges(hosts: &Hosts) -> Result<Ranges, String> {
+    let (mut v4, mut v6) = (Vec::new(), Vec::new());
+    for range in &hosts.addresses {
+        match (range.start(), range.end()) {
+            (IpAddr::V4(first), IpAddr::V4(last)) => v4.push((u128::from(first.to_bits()), u128::from(last.to_bits()))),
+            (IpAddr::V6(first), IpAddr::V6(last)) => v6.push((first.to_bits(), last.to_bits())),
+            _ => return Err("a range of addresses of two families".into()),
+        }
+    }
+    let (v4, v6) = (joined(v4), joined(v6));
+    if v4.len() + v6.len() > MOST_RANGES {
+        let found = v4.len() + v6.len();
+        return Err(format!(
+            "{found} ranges of addresses are to be told from the host's, expected at most {MOST_RANGES}\n  \
+             try fewer and longer ranges, or take=all"
+        ));
+    }
+    let v4 = v4.into_iter().map(|(first, last)| (first as u32, last as u32)).collect();
+    Ok(Ranges { v4, v6, labels: hosts.labels })
+}
+
+fn joined(mut ranges: Vec<(u128, u128)>) -> Vec<(u128, u128)> {
+    ranges.sort_unstable();
+    let mut out: Vec<(u128, u128)> = Vec::new();
+    for (first, last) in ranges {
+        match out.last_mut() {
+            Some(before) if first <= before.1.saturating_add(1) => before.1 = before.1.max(last),
+            _ => out.push((first, last)),
+        }
+    }
+    out
 }
 
 impl Take {
@@ -74,7 +126,7 @@ pub struct Receiving {
 
 impl Receiving {
     /// Loads the program, for up to `queues` queues of the device, and attaches it to nothing yet.
-    pub fn load(take: Take, mac: Option<MacAddr>, queues: u32) -> io::Result<Self> {
+    pub fn load(take: &Take, mac: Option<MacAddr>, queues: u32) -> io::Result<Self> {
         let program = Program::load(&assemble(take, mac, queues), Kind::Xdp { frags: true })?;
         let counters = Arc::new(Counters(program.map(COUNTERS).mapped()?));
         Ok(Self { program, counters, attached: OnceLock::new(), everything: OnceLock::new() })
@@ -174,7 +226,7 @@ const ETHERNET_HEADER: i32 = 14;
 const ETHERTYPE_AT: i16 = 12;
 const UDP: i32 = 17;
 
-fn assemble(take: Take, mac: Option<MacAddr>, queues: u32) -> Object {
+fn assemble(take: &Take, mac: Option<MacAddr>, queues: u32) -> Object {
     let mut a = Asm::new("squall_recv");
     let map = |name: &str, kind, value_octets, entries, mmap| MapSpec {
         name: name.into(),
@@ -192,7 +244,8 @@ fn assemble(take: Take, mac: Option<MacAddr>, queues: u32) -> Object {
     match take {
         Take::All => {}
         Take::Signed => is_signed(&mut a, taken, pass),
-        Take::Udp(port) => is_udp(&mut a, port, taken, pass),
+        Take::Udp(port) => is_udp(&mut a, *port, taken, pass),
+        Take::Hosts(ranges) => is_for(&mut a, ranges, taken, pass),
         Take::Test => {
             let ours = mac.unwrap_or(MacAddr([0; 6])).0;
             let to_host = a.label();
@@ -220,7 +273,7 @@ fn assemble(take: Take, mac: Option<MacAddr>, queues: u32) -> Object {
     a.atomic_add(Size::U64, R2, 0, R1).jump(redirect);
 
     a.bind(unclaimed).load_map_value(R7, counters, UNCLAIMED as u32 * 8).jump(count);
-    if take != Take::All {
+    if *take != Take::All {
         a.bind(pass).load_map_value(R7, counters, PASSED as u32 * 8);
     }
     a.bind(count).mov(R1, 1).atomic_add(Size::U64, R7, 0, R1).mov(R1, R6).call(helper::XDP_GET_BUFF_LEN);
@@ -247,6 +300,81 @@ fn is_signed(a: &mut Asm, signed: Label, unsigned: Label) {
     a.mov64(R4, of_low).mul(R3, R4).mov64(R4, constant).xor(R3, R4).alu32(Alu::Mov, R4, R2).xor(R3, R4);
     a.mov(R4, R3).shift_right(R4, 32).xor(R3, R4).mov64(R4, of_all).mul(R3, R4).shift_right(R3, 32);
     a.shift_right(R2, 32).jump_if(Cond::Eq, R2, R3, signed).jump(unsigned);
+}
+
+const IPV4: u16 = 0x0800;
+const ARP: u16 = 0x0806;
+const IPV6: u16 = 0x86dd;
+const MPLS: u16 = 0x8847;
+const TAGS: [u16; 2] = [0x8100, 0x88a8];
+
+/// To one of `ranges`, or an ARP message or neighbour solicitation about one.
+fn is_for(a: &mut Asm, ranges: &Ranges, ours: Label, others: Label) {
+    const TAG: i32 = 4;
+    const IPV6_HEADER: i32 = 40;
+    let ethertype = |t: u16| i32::from(t.to_be());
+    // R2 is the frame, less what stands between its addresses and its type.
+    load_frame(a, ETHERNET_HEADER, others);
+    let (v4, v6, arp, compare) = (a.label(), a.label(), a.label(), a.label());
+    for _ in 0..2 {
+        let (tagged, untagged) = (a.label(), a.label());
+        a.load(Size::U16, R4, R2, ETHERTYPE_AT);
+        TAGS.into_iter().for_each(|tag| _ = a.jump_if(Cond::Eq, R4, ethertype(tag), tagged));
+        a.jump(untagged).bind(tagged).add(R2, TAG);
+        a.mov(R5, R2).add(R5, ETHERNET_HEADER).jump_if(Cond::Gt, R5, R3, others);
+        a.bind(untagged);
+    }
+    a.load(Size::U16, R4, R2, ETHERTYPE_AT).jump_if(Cond::Eq, R4, ethertype(IPV4), v4);
+    a.jump_if(Cond::Eq, R4, ethertype(ARP), arp).jump_if(Cond::Eq, R4, ethertype(IPV6), v6);
+    if ranges.labels {
+        a.jump_if(Cond::Eq, R4, ethertype(MPLS), ours);
+    }
+    a.jump(others);
+
+    let bounded = |a: &mut Asm, octets: i32| {
+        a.mov(R5, R2).add(R5, ETHERNET_HEADER + octets).jump_if(Cond::Gt, R5, R3, others);
+    };
+    a.bind(v4);
+    bounded(a, 20);
+    a.load(Size::U32, R4, R2, 14 + 16).jump(compare);
+    // The target: of a question who is asked, of an answer who has asked.
+    a.bind(arp);
+    bounded(a, 28);
+    a.load(Size::U32, R4, R2, 14 + 24);
+    a.bind(compare).to_big_endian(R4, 32);
+    for &(first, last) in &ranges.v4 {
+        let next = a.label();
+        a.mov64(R5, first.into()).jump_if(Cond::Lt, R4, R5, next);
+        a.mov64(R5, last.into()).jump_if(Cond::Le, R4, R5, ours).bind(next);
+    }
+    a.jump(others);
+
+    a.bind(v6);
+    bounded(a, IPV6_HEADER);
+    compare_v6(a, 14 + 24, ranges, ours);
+    a.load(Size::U8, R4, R2, 14 + 6).jump_if(Cond::Ne, R4, i32::from(ICMPV6), others);
+    bounded(a, IPV6_HEADER + 24);
+    a.load(Size::U8, R4, R2, 14 + 40).jump_if(Cond::Ne, R4, i32::from(NEIGHBOUR_SOLICITATION), others);
+    compare_v6(a, 14 + 40 + 8, ranges, ours);
+    a.jump(others);
+}
+
+const ICMPV6: u8 = 58;
+/// RFC 4861 §4.3.
+const NEIGHBOUR_SOLICITATION: u8 = 135;
+
+/// Whether the address at `at` of the frame is of `ranges`.
+fn compare_v6(a: &mut Asm, at: i16, ranges: &Ranges, ours: Label) {
+    a.load(Size::U64, R4, R2, at).to_big_endian(R4, 64).load(Size::U64, R7, R2, at + 8).to_big_endian(R7, 64);
+    for &(first, last) in &ranges.v6 {
+        let (above, next) = (a.label(), a.label());
+        let halves = |address: u128| ((address >> 64) as u64, address as u64);
+        let ((first, first_low), (last, last_low)) = (halves(first), halves(last));
+        a.mov64(R5, first).jump_if(Cond::Lt, R4, R5, next).jump_if(Cond::Ne, R4, R5, above);
+        a.mov64(R5, first_low).jump_if(Cond::Lt, R7, R5, next);
+        a.bind(above).mov64(R5, last).jump_if(Cond::Gt, R4, R5, next).jump_if(Cond::Ne, R4, R5, ours);
+        a.mov64(R5, last_low).jump_if(Cond::Le, R7, R5, ours).bind(next);
+    }
 }
 
 fn is_udp(a: &mut Asm, port: u16, udp: Label, other: Label) {
@@ -311,7 +439,7 @@ mod tests {
     fn what_is_for_the_host_passes() {
         let other = [2, 0, 0, 0, 0, 0x0c];
         let broadcast = [0xff; 6];
-        let load = |take| Receiving::load(take, Some(HOST), 4);
+        let load = |take| Receiving::load(&take, Some(HOST), 4);
         let test = match load(Take::Test) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return println!("SKIPPED: {error}"),
             loaded => loaded.unwrap(),
@@ -344,6 +472,98 @@ mod tests {
         assert!(takes(&udp, &ipv6) && !takes(&udp, &ipv6[..61]));
         let all = load(Take::All).unwrap();
         assert!(takes(&all, &frame(HOST.0, 60)));
+    }
+
+    fn hosts(ranges: &[(&str, &str)]) -> Hosts {
+        let address = |text: &str| text.parse::<IpAddr>().expect("an address");
+        let addresses = ranges.iter().map(|(first, last)| address(first)..=address(last)).collect();
+        Hosts { addresses, labels: false }
+    }
+
+    /// A packet to `to` in a frame to the host's MAC address, behind `tags`.
+    fn packet(to: &str, tags: &[u16]) -> Vec<u8> {
+        let mut octets = [HOST.0.as_slice(), &[2; 6]].concat();
+        tags.iter().for_each(|tag| octets.extend([tag.to_be_bytes(), [0, 7]].concat()));
+        let (kind, at, to) = match to.parse().expect("an address") {
+            IpAddr::V4(to) => (IPV4, 16, to.octets().to_vec()),
+            IpAddr::V6(to) => (IPV6, 24, to.octets().to_vec()),
+        };
+        octets.extend(kind.to_be_bytes());
+        let packet = octets.len();
+        octets.resize(packet + 60, 0);
+        octets[packet + at..][..to.len()].copy_from_slice(&to);
+        octets
+    }
+
+    #[test]
+    fn hosts_of_ours_get_what_is_for_them_and_the_machine_keeps_the_rest() {
+        let ranges = [
+            ("10.0.0.5", "10.0.0.9"),
+            ("200.0.0.1", "200.0.0.1"),
+            ("fd00::fffe", "fd00::1:1"),
+            ("fd00::9:0:0:0:0", "fd00:0:0:a::"),
+        ];
+        let taking = match Receiving::load(&Take::Hosts(super::ranges(&hosts(&ranges)).unwrap()), Some(HOST), 4) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return println!("SKIPPED: {error}"),
+            loaded => loaded.unwrap(),
+        };
+        let ours = ["10.0.0.5", "10.0.0.9", "200.0.0.1", "fd00::fffe", "fd00::ffff", "fd00::1:0", "fd00::1:1"];
+        let of_two_halves = ["fd00:0:0:9::", "fd00:0:0:9:1::7", "fd00:0:0:a::"];
+        let others = [
+            "10.0.0.4",
+            "10.0.0.10",
+            "200.0.0.0",
+            "200.0.0.2",
+            "fd00::fffd",
+            "fd00::1:2",
+            "fd00:0:0:a::1",
+            "fd01::1:0",
+            "fc00::1:0",
+        ];
+        for tags in [&[][..], &[0x8100], &[0x88a8, 0x8100]] {
+            for to in ours.iter().chain(&of_two_halves) {
+                assert!(takes(&taking, &packet(to, tags)), "{to} {tags:x?}");
+            }
+            for to in others {
+                assert!(!takes(&taking, &packet(to, tags)), "{to} {tags:x?}");
+            }
+        }
+        // Who has 10.0.0.5? And a solicitation of fd00::ffff, to a group of many hosts.
+        let mut arp = packet("0.0.0.0", &[]);
+        arp[12..14].copy_from_slice(&ARP.to_be_bytes());
+        arp[38..42].copy_from_slice(&[10, 0, 0, 5]);
+        assert!(takes(&taking, &arp));
+        arp[41] = 4;
+        assert!(!takes(&taking, &arp));
+        let mut solicitation = packet("ff02::1:ff00:ffff", &[]);
+        solicitation.resize(14 + 40 + 24, 0);
+        (solicitation[20], solicitation[54]) = (ICMPV6, NEIGHBOUR_SOLICITATION);
+        let target: Ipv6Addr = "fd00::ffff".parse().unwrap();
+        solicitation[62..78].copy_from_slice(&target.octets());
+        assert!(takes(&taking, &solicitation) && !takes(&taking, &solicitation[..77]));
+        solicitation[54] += 1;
+        assert!(!takes(&taking, &solicitation), "an advertisement to all");
+        assert!(!takes(&taking, &packet("10.0.0.5", &[])[..33]), "a part of a header");
+    }
+
+    #[test]
+    fn ranges_that_touch_are_one_and_too_many_are_refused() {
+        let touching = hosts(&[("10.0.0.5", "10.0.0.9"), ("10.0.0.0", "10.0.0.4"), ("10.0.0.2", "10.0.0.3")]);
+        assert_eq!(super::ranges(&touching).unwrap().v4, [(0x0a00_0000, 0x0a00_0009)]);
+        let single = |i: u32| IpAddr::from((0x0a00_0000 + 2 * i).to_be_bytes());
+        let single6 = |i: u32| IpAddr::V6(Ipv6Addr::from_bits(0xfd << 120 | u128::from(i) << 63));
+        let many = |n: u32, single: &dyn Fn(u32) -> IpAddr| Hosts {
+            addresses: (0..n).map(|i| single(i)..=single(i)).collect(),
+            labels: true,
+        };
+        for single in [&single as &dyn Fn(u32) -> IpAddr, &single6] {
+            let most = super::ranges(&many(MOST_RANGES as u32, single)).unwrap();
+            match Receiving::load(&Take::Hosts(most), Some(HOST), 4) {
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return println!("SKIPPED: {error}"),
+                loaded => _ = loaded.unwrap(),
+            }
+        }
+        assert!(super::ranges(&many(MOST_RANGES as u32 + 1, &single)).unwrap_err().contains("take=all"));
     }
 
     #[test]
