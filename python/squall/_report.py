@@ -823,6 +823,60 @@ class ExhaustedReport:
 
 
 @dataclass(frozen=True)
+class KindReport:
+    """Conversations of one kind, as they were captured; octets are of application data."""
+
+    name: str
+    conversations: int
+    octets_to_server: int
+    octets_to_client: int
+
+
+@dataclass(frozen=True)
+class ConversationNote:
+    """A conversation of a capture (``number`` from 1) and what is to be said of it."""
+
+    number: int
+    flow: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class ConversationsReport:
+    """A capture whose conversations were played.
+
+    Attributes
+    ----------
+    capture : str
+    packets : int
+        Of those that the filter took; ``packets_left_out`` are in no conversation, by reason.
+    found, playable : int
+        Conversations that there are, and those of them that are played.
+    loops : int or None
+        None: until the run ended.
+    not_played : dict of str to int
+        By reason: ``mid_stream``, ``holes``, ``no_free_port``, ``no_client_address``, ``other_family``.
+    not_played_first, failed_first : tuple of ConversationNote
+    kinds : tuple of KindReport
+        In the order of the load's templates.
+    payload_as_captured : bool or None
+        Each side of ours received as many octets as in the capture; None if not all were played to their ends.
+    """
+
+    capture: str
+    packets: int
+    packets_left_out: dict[str, int]
+    found: int
+    playable: int
+    loops: int | None
+    not_played: dict[str, int]
+    not_played_first: tuple[ConversationNote, ...]
+    kinds: tuple[KindReport, ...]
+    failed_first: tuple[ConversationNote, ...]
+    payload_as_captured: bool | None
+
+
+@dataclass(frozen=True)
 class LoadReport:
     """Flows that were begun and served.
 
@@ -835,6 +889,8 @@ class LoadReport:
         All templates together.
     links : tuple of LinkReport
     exhausted : tuple of ExhaustedReport
+    conversations : ConversationsReport or None
+        Of a capture whose conversations were played: ``templates`` are their kinds.
     """
 
     duration_s: float
@@ -842,6 +898,7 @@ class LoadReport:
     total: RolesReport
     links: tuple[LinkReport, ...]
     exhausted: tuple[ExhaustedReport, ...]
+    conversations: ConversationsReport | None
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ pub use apps::{Apps, FlowSocket, Listener, ProgramId, State};
 pub use builder::ProgramBuilder;
 pub use import::{
     ConversationReport, Delays, End, Hole, Holes, Import, ImportError, ImportOptions, Imported, LeftOut, SideReport,
-    import,
+    import, import_where,
 };
 pub use message::{Alphabet, Mark, Message, MessageError, NumberForm, Part, Scope};
 pub use model::{

@@ -307,7 +307,7 @@ impl Clients {
 }
 
 /// `NAME=VALUE` each.
-fn pairs(flag: &str, texts: &[String]) -> Result<Map<String, Value>, Error> {
+pub fn pairs(flag: &str, texts: &[String]) -> Result<Map<String, Value>, Error> {
     let pair = |text: &String| match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), json!(value))),
         _ => Err(Error::Usage(format!("{flag} {text}: expected NAME=VALUE"))),

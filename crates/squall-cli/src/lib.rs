@@ -25,6 +25,7 @@ mod recv;
 mod replay;
 mod run;
 mod send;
+mod stateful;
 mod table;
 
 use std::process::ExitCode;

@@ -13,6 +13,7 @@ use crate::{
     args::{Clock, CpuList, Output, parse_cpus},
     drive::{End, drive_until},
     edit::EditArgs,
+    stateful::{Stateful, stateful},
 };
 
 /// Sends captures again: with their own timing, at a rate, or as fast as the port goes
@@ -27,6 +28,8 @@ Examples:
   squall replay capture.pcap -i eth1 --ramp 1kpps..100kpps:30s -l 0 --duration 40
   squall replay capture.pcap -i eth1 --unique-ip -l 1000 -K -t
   squall replay capture.pcap -i eth1 -I eth2              # clients by eth1, servers by eth2, in the capture's order
+  squall replay capture.pcap --stateful -i eth1 --server 10.0.0.2 --clients 10.0.1.0/24   # its clients, over real TCP
+  squall replay capture.pcap --stateful -i eth1 -I eth2 -x 10                            # and its servers, ten times as fast
   zstdcat capture.pcap.zst | squall replay - -i eth1 -M 100
   squall replay capture.pcap -i pcap:out.pcap -p 10       # into a file: instants are those of the schedule
 
@@ -38,13 +41,13 @@ Exit status: 0 done, 1 failed by --fail-if, 2 wrong usage or a damaged capture (
 pub struct Args {
     /// pcap or pcapng, compressed or not, one after the other; - is the standard input
     #[arg(required = true, value_name = "FILE")]
-    files: Vec<PathBuf>,
+    pub files: Vec<PathBuf>,
     /// Where to send: eth1, af_packet:eth1, loop:NAME, pcap:FILE, null:; with --port2, what clients send
     #[arg(short = 'i', long, visible_alias = "intf1", value_name = "ADDR")]
-    port: String,
+    pub port: String,
     /// Where to send what servers send
     #[arg(short = 'I', long, visible_alias = "intf2", value_name = "ADDR")]
-    port2: Option<String>,
+    pub port2: Option<String>,
     /// Interleaves several files by their time stamps
     #[arg(long)]
     merge: bool,
@@ -53,8 +56,8 @@ pub struct Args {
     preload: bool,
 
     /// So many times as fast as captured: 2, 0.5
-    #[arg(short = 'x', long, value_name = "FACTOR", group = "speed", help_heading = "Speed")]
-    multiplier: Option<Decimal>,
+    #[arg(short = 'x', long, visible_alias = "speed", value_name = "FACTOR", group = "speed", help_heading = "Speed")]
+    pub multiplier: Option<Decimal>,
     /// Frames a second: 100, 0.5
     #[arg(short = 'p', long, value_name = "PPS", group = "speed", help_heading = "Speed")]
     pps: Option<Decimal>,
@@ -66,7 +69,7 @@ pub struct Args {
     mbps: Option<Decimal>,
     /// As fast as the port goes
     #[arg(short = 't', long, group = "speed", help_heading = "Speed")]
-    topspeed: bool,
+    pub topspeed: bool,
     /// So many frames each time Enter is pressed; another number may be typed, q ends
     #[arg(short = 'o', long, value_name = "N", num_args = 0..=1, default_missing_value = "1", group = "speed", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Speed")]
     oneatatime: Option<u64>,
@@ -85,19 +88,19 @@ pub struct Args {
 
     /// So many times; 0: until Ctrl-C
     #[arg(short = 'l', long = "loop", value_name = "N", default_value_t = 1, help_heading = "Loops and ends")]
-    loops: u64,
+    pub loops: u64,
     /// Between loops
     #[arg(long, value_name = "MS", conflicts_with = "loopdelay_ns", help_heading = "Loops and ends")]
-    loopdelay_ms: Option<u64>,
+    pub loopdelay_ms: Option<u64>,
     /// Between loops
     #[arg(long, value_name = "NS", help_heading = "Loops and ends")]
-    loopdelay_ns: Option<u64>,
+    pub loopdelay_ns: Option<u64>,
     /// Ends after so many frames
     #[arg(short = 'L', long, visible_short_alias = 'n', visible_alias = "count", value_name = "N", value_parser = parse_count, help_heading = "Loops and ends")]
     limit: Option<u64>,
     /// Ends after so long: 10 (seconds), 10s, 1m30s
     #[arg(short, long, value_name = "TIME", value_parser = seconds_or_time, help_heading = "Loops and ends")]
-    duration: Option<Nanos>,
+    pub duration: Option<Nanos>,
 
     /// What tells the two ports' packets apart: a file of tcpprep or of squall prep
     #[arg(short, long, visible_alias = "cachefile", value_name = "FILE", group = "split", help_heading = "Two ports")]
@@ -139,7 +142,7 @@ pub struct Args {
 
     /// Sends only what EXPR takes, in the language of tcpdump: 'tcp port 80'
     #[arg(short = 'f', long, value_name = "EXPR", help_heading = "Which packets")]
-    filter: Option<String>,
+    pub filter: Option<String>,
     /// Sends only these packets, by their numbers over all files: 1-5,9,20-
     #[arg(long, value_name = "LIST", help_heading = "Which packets")]
     include: Option<Numbers>,
@@ -150,16 +153,18 @@ pub struct Args {
     #[arg(long, value_enum, value_name = "WHAT", default_value = "skip")]
     too_long: Long,
     #[command(flatten)]
+    pub stateful: Stateful,
+    #[command(flatten)]
     edits: EditArgs,
     /// CPU to bind the sender to
     #[arg(long, value_name = "LIST", value_parser = parse_cpus)]
-    cpus: Option<CpuList>,
+    pub cpus: Option<CpuList>,
     /// Time that passes (real), or that leaps from departure to departure (virtual: files) [default: virtual if the port
     /// is a file, else real]
     #[arg(long, value_enum, value_name = "CLOCK", hide_possible_values = true)]
-    clock: Option<Clock>,
+    pub clock: Option<Clock>,
     #[command(flatten)]
-    output: Output,
+    pub output: Output,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -181,6 +186,9 @@ fn seconds_or_time(text: &str) -> Result<Nanos, String> {
 }
 
 pub fn replay(args: &Args) -> Result<ExitCode, Error> {
+    if args.stateful.stateful {
+        return stateful(args);
+    }
     let replay = Replay {
         inputs: args.files.iter().map(|path| squall::replay::input(path)).collect(),
         merge: args.merge,

@@ -29,11 +29,12 @@ impl From<&str> for Said {
     }
 }
 
-/// Templates, and the load that they make together.
+/// Templates, and the load that they make together; or conversations that are played instead.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Flows {
     pub pools: Vec<Pool>,
     pub templates: Vec<Template>,
+    pub replay: Option<Conversations>,
     /// What clients do, and what servers do, stands on these ports: indices into [`crate::Profile::ports`]. One of them is
     /// there at least; if one is missing, somebody else is the other end.
     pub clients: Option<usize>,
@@ -109,6 +110,63 @@ pub enum Delays {
     Drop,
     /// Multiplied by this.
     Scale(f64),
+}
+
+/// All conversations of a capture, each with addresses and a beginning of its own.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Conversations {
+    pub capture: Said,
+    pub begin: Begin,
+    /// `None`: as the beginnings; none if those come as fast as possible.
+    pub delays: Option<Delays>,
+    /// Shorter pauses are left out.
+    pub shortest_delay: Option<Nanos>,
+    /// 0: until the run ends.
+    pub loops: u64,
+    /// Between loops.
+    pub loop_delay: Nanos,
+    /// Conversations that are open at once at most.
+    pub at_once: Option<u64>,
+    /// Addresses that stand for the clients' of the capture; none: the captured ones.
+    pub clients: Vec<Said>,
+    /// `ADDRESS`, `ADDRESS:PORT` or `[ADDRESS]:PORT` that all conversations go to; none: where they went.
+    pub server: Option<Said>,
+    pub incomplete: Incomplete,
+    /// In the language of tcpdump: packets of the capture that count.
+    pub filter: Option<Said>,
+    /// A conversation ends when nothing came for so long, and for as long as the other side paused in the capture; 0: never.
+    pub within: Option<Nanos>,
+    pub tcp: Tcp,
+    pub at: At,
+}
+
+/// When the conversations of a capture begin.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Begin {
+    /// So many times as fast as they were captured.
+    Captured(f64),
+    /// So many a second.
+    Cps(f64),
+    /// As fast as they can.
+    Top,
+}
+
+impl Default for Begin {
+    fn default() -> Self {
+        Self::Captured(1.0)
+    }
+}
+
+/// What becomes of conversations of which the capture lacks something.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Incomplete {
+    /// They are not played, and told.
+    #[default]
+    Skip,
+    /// What is before the first hole is played.
+    Cut,
+    /// Zeros stand for what is missing.
+    Zeros,
 }
 
 /// When flows begin.
@@ -193,10 +251,14 @@ impl Flows {
         set("patience", self.patience.map(duration));
         set("client_network", self.client_network.to_value());
         set("server_network", self.server_network.to_value());
+        set("replay", self.replay.as_ref().map(Conversations::to_value));
         let pools: Json = self.pools.iter().map(Pool::to_value).collect();
         let templates: Json = self.templates.iter().map(|template| template.to_value(&self.pools)).collect();
         let mut all = Map::new();
         all.insert("flows".into(), Json::Object(shared));
+        if self.replay.is_some() {
+            return all;
+        }
         all.insert("pool".into(), pools);
         all.insert("template".into(), templates);
         all
@@ -249,6 +311,48 @@ impl Pool {
     }
 }
 
+impl Delays {
+    fn to_value(self) -> Json {
+        match self {
+            Self::Keep => json!("keep"),
+            Self::Drop => json!("drop"),
+            Self::Scale(factor) => json!(factor),
+        }
+    }
+}
+
+impl Conversations {
+    fn to_value(&self) -> Json {
+        let mut entries = Map::new();
+        let mut set = |key: &str, value: Option<Json>| entries.extend(value.map(|value| (key.to_owned(), value)));
+        set("capture", Some(json!(self.capture.text)));
+        match self.begin {
+            Begin::Captured(factor) => set("multiplier", (factor != 1.0).then(|| json!(factor))),
+            Begin::Cps(cps) => set("cps", Some(json!(cps))),
+            Begin::Top => set("topspeed", Some(json!(true))),
+        }
+        set("delays", self.delays.map(Delays::to_value));
+        set("shortest_delay", self.shortest_delay.map(duration));
+        set("loops", (self.loops != 1).then(|| count(self.loops)));
+        set("loop_delay", (self.loop_delay != Nanos::ZERO).then(|| duration(self.loop_delay)));
+        set("at_once", self.at_once.map(count));
+        set("clients", texts(&self.clients));
+        set("server", self.server.as_ref().map(|server| json!(server.text)));
+        set(
+            "incomplete",
+            match self.incomplete {
+                Incomplete::Skip => None,
+                Incomplete::Cut => Some(json!("cut")),
+                Incomplete::Zeros => Some(json!("zeros")),
+            },
+        );
+        set("filter", self.filter.as_ref().map(|filter| json!(filter.text)));
+        set("within", self.within.map(duration));
+        set("tcp", table(&self.tcp.settings));
+        Json::Object(entries)
+    }
+}
+
 impl Template {
     fn to_value(&self, pools: &[Pool]) -> Json {
         let mut entries = Map::new();
@@ -272,14 +376,7 @@ impl Template {
             }
             Says::Capture { path, number, delays } => {
                 set("capture", Some(json!(format!("{}#{number}", path.text))));
-                set(
-                    "delays",
-                    match delays {
-                        Delays::Keep => None,
-                        Delays::Drop => Some(json!("drop")),
-                        Delays::Scale(factor) => Some(json!(factor)),
-                    },
-                );
+                set("delays", (*delays != Delays::Keep).then(|| delays.to_value()));
             }
         }
         let spacing = |random: bool| random.then_some(json!("poisson"));

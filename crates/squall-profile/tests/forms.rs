@@ -208,6 +208,7 @@ fn values(mut profile: Profile) -> Profile {
     if let Some(flows) = &mut profile.flows {
         flows.pools.iter_mut().for_each(|pool| pool.at = At::default());
         flows.templates.iter_mut().for_each(|template| template.at = At::default());
+        flows.replay.iter_mut().for_each(|replay| replay.at = At::default());
     }
     for stream in &mut profile.streams {
         for at in
@@ -491,6 +492,7 @@ fn flows() -> impl Strategy<Value = Flows> {
         ];
         let drain = drain.map(|drain| Nanos(drain.into()));
         Flows {
+            replay: None,
             pools,
             templates,
             clients: Some(1),
@@ -507,9 +509,50 @@ fn flows() -> impl Strategy<Value = Flows> {
     })
 }
 
+/// A capture that is played.
+fn played() -> impl Strategy<Value = Flows> {
+    let begin = prop_oneof![
+        (1u32..1000).prop_map(|factor| Begin::Captured(f64::from(factor) / 8.0)),
+        (1u32..1000).prop_map(|cps| Begin::Cps(f64::from(cps) / 8.0)),
+        Just(Begin::Top),
+    ];
+    let delays = prop_oneof![
+        Just(None),
+        Just(Some(Delays::Keep)),
+        Just(Some(Delays::Drop)),
+        (1u32..100).prop_map(|factor| Some(Delays::Scale(f64::from(factor) / 4.0))),
+    ];
+    let incomplete = prop_oneof![Just(Incomplete::Skip), Just(Incomplete::Cut), Just(Incomplete::Zeros)];
+    let numbers = (any::<u64>(), any::<u32>(), any::<Option<u32>>(), 1u64.., any::<bool>());
+    let values = (begin, delays, incomplete, numbers, network());
+    values.prop_map(|(begin, delays, incomplete, (loops, delay, time, at_once, all), client_network)| Flows {
+        replay: Some(Conversations {
+            capture: said("a b.pcap"),
+            begin,
+            delays,
+            shortest_delay: time.map(|time| Nanos(time.into())),
+            loops,
+            loop_delay: Nanos(delay.into()),
+            at_once: all.then_some(at_once),
+            clients: if all { vec![said("16.0.0.0/24"), said("fd00::1")] } else { vec![] },
+            server: all.then(|| said("[fd00::2]:80")),
+            incomplete,
+            filter: all.then(|| said("tcp port 80")),
+            within: time.map(|time| Nanos(time.into())),
+            tcp: Tcp { settings: if all { vec![("mss".into(), said("1000"))] } else { vec![] } },
+            at: At::default(),
+        }),
+        clients: Some(0),
+        servers: all.then_some(1),
+        client_network,
+        limit: all.then_some(delay.into()),
+        ..Flows::default()
+    })
+}
+
 prop_compose! {
     fn profile()(
-        flows in prop::option::of(flows()),
+        flows in prop::option::of(prop_oneof![flows(), played()]),
         mut streams in prop::collection::vec(a_stream(), 1..4),
         (seed, duration, packets) in (any::<u64>(), any::<Option<u64>>(), any::<Option<u64>>()),
         word in "\\PC{0,6}",

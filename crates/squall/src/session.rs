@@ -22,6 +22,7 @@ use crate::{
     capture::{Capturing, accepted, filter_of},
     cpus::Claim,
     kinds::{Use, Wanted},
+    loading::Loaded,
     report::{Report, Sample, load::LoadReport},
 };
 
@@ -67,7 +68,7 @@ pub struct Opened {
     virtual_time: bool,
     take: Vec<Take>,
     source: Option<Source>,
-    played: Option<Arc<squall_engine::Flows>>,
+    played: Option<Arc<Loaded>>,
 }
 
 /// A port that nothing is sent to is there to receive: if it cannot, the run would show nothing, and seem well. A sink
@@ -111,7 +112,7 @@ pub struct Run {
     series: Vec<Sample>,
     last: assemble::Last,
     capturing: Option<Capturing>,
-    played: Option<Arc<squall_engine::Flows>>,
+    played: Option<Arc<Loaded>>,
     /// Until the workers are gone.
     _claim: Claim,
 }
@@ -273,7 +274,10 @@ impl Session {
         let played = self.played(&facts.iter().map(Option::as_ref).collect::<Vec<_>>())?;
         let (mut plan, claim) = self.claim(&limits, virtual_time, &flow_ports(played.as_ref(), &facts))?;
         let source = self.source(&limits)?;
-        let for_ever = self.replay.as_ref().is_some_and(|replay| replay.loops == 0 && replay.limit.is_none());
+        let again = self.profile.flows.as_ref().and_then(|flows| flows.replay.as_ref());
+        let for_ever = again.is_some_and(|again| again.loops == 0);
+        let for_ever =
+            for_ever || self.replay.as_ref().is_some_and(|replay| replay.loops == 0 && replay.limit.is_none());
         let endless = plan.streams.iter().any(|s| s.pattern.total().is_none()) || goes_round(&plan) || for_ever;
         let unstopped = plan.stop == squall_profile::Stop::default();
         if virtual_time && endless && unstopped {
@@ -289,7 +293,7 @@ impl Session {
     }
 
     /// The flows of the profile's templates, for ports with these facts.
-    fn played(&self, facts: &[Option<&PortFacts>]) -> Result<Option<squall_engine::Flows>, Error> {
+    fn played(&self, facts: &[Option<&PortFacts>]) -> Result<Option<Loaded>, Error> {
         let Some(flows) = &self.profile.flows else { return Ok(None) };
         if !self.profile.streams.is_empty() || self.replay.is_some() {
             return Err(Error::Usage("a run has flows, or streams, or captures, not several\n  try two runs".into()));
@@ -361,12 +365,12 @@ impl Session {
 }
 
 /// Ports that flows are played on, as a plan has to know them; an unknown one is as the others are.
-fn flow_ports(played: Option<&squall_engine::Flows>, facts: &[Option<PortFacts>]) -> Vec<FlowPort> {
+fn flow_ports(played: Option<&Loaded>, facts: &[Option<PortFacts>]) -> Vec<FlowPort> {
     let longest = |side: &squall_engine::FlowSide| match &facts[side.port] {
         Some(facts) => side.max_frame(facts),
         None => side.network.longest_frame(),
     };
-    let sides = played.iter().flat_map(|played| &played.sides);
+    let sides = played.iter().flat_map(|played| &played.flows.sides);
     sides.map(|side| FlowPort { port: side.port, max_frame: longest(side) }).collect()
 }
 
@@ -439,7 +443,7 @@ impl Opened {
             },
             take: self.take,
             linger: self.session.linger,
-            flows: self.played.clone(),
+            flows: self.played.as_ref().map(|played| played.flows.clone()),
         };
         let context = assemble::Context {
             started: SystemTime::now(),
@@ -652,9 +656,9 @@ impl Run {
 }
 
 /// What became of the flows so far.
-fn loaded(played: &squall_engine::Flows, plan: &Plan, workers: &[squall_engine::Snapshot]) -> LoadReport {
+fn loaded(played: &Loaded, plan: &Plan, workers: &[squall_engine::Snapshot]) -> LoadReport {
     let names: Vec<_> = plan.ports.iter().map(|port| port.name.clone()).collect();
-    crate::loading::report(&played.load, &names, workers.iter().flat_map(|worker| &worker.flows))
+    crate::loading::report(played, &names, workers.iter().flat_map(|worker| &worker.flows))
 }
 
 pub(crate) type StreamHistograms = HashMap<u32, (Histogram, Histogram)>;

@@ -175,6 +175,19 @@ pub fn import<R: Read>(
     name: &str,
     options: &ImportOptions,
 ) -> Result<Import, ImportError> {
+    import_where(capture, name, options, |_| true)
+}
+
+/// As [`import`], of the packets that `takes` takes.
+///
+/// # Errors
+/// As [`import`].
+pub fn import_where<R: Read>(
+    capture: &mut CaptureReader<R>,
+    name: &str,
+    options: &ImportOptions,
+    mut takes: impl FnMut(&Packet<'_>) -> bool,
+) -> Result<Import, ImportError> {
     let mut importer = Importer {
         options,
         by_flow: HashMap::new(),
@@ -188,7 +201,7 @@ pub fn import<R: Read>(
         if batch.is_empty() {
             break;
         }
-        for packet in batch.iter() {
+        for packet in batch.iter().filter(|packet| takes(packet)) {
             importer.packet(&packet)?;
         }
     }
@@ -422,6 +435,21 @@ fn is_group(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => address.is_multicast() || address.is_broadcast() || address.is_unspecified(),
         IpAddr::V6(address) => address.is_multicast() || address.is_unspecified(),
+    }
+}
+
+impl LeftOut {
+    /// Those that there were, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+        let Self { other_protocols, damaged, fragments, multicast, silent } = *self;
+        let all = [
+            ("other_protocols", other_protocols),
+            ("damaged", damaged),
+            ("fragments", fragments),
+            ("multicast", multicast),
+            ("silent", silent),
+        ];
+        all.into_iter().filter(|(_, n)| *n > 0)
     }
 }
 

@@ -9,7 +9,8 @@ use super::{
     read::{Count, Place, Placed, Read, Reader, table},
 };
 use crate::{
-    Arrival, Delays, Flows, Network, Order, Pool, Port, Ramp, Said, Says, Target, Tcp, Template, diagnostics::suggest,
+    Arrival, Begin, Conversations, Delays, Flows, Incomplete, Network, Order, Pool, Port, Ramp, Said, Says, Target,
+    Tcp, Template, diagnostics::suggest,
 };
 
 table! {
@@ -45,6 +46,47 @@ table! {
         client_network: NetworkTable,
         /// What stands around the servers' packets.
         server_network: NetworkTable,
+        /// All conversations of a capture, in place of templates.
+        replay: ReplayTable,
+    }
+}
+
+table! {
+    /// The conversations of a capture, played over real TCP and UDP: each with its own addresses, ports and beginning.
+    ReplayTable {
+        /// A file, relative to the profile.
+        capture: Said,
+        /// They begin so many times as fast as they were captured. Default 1.
+        multiplier: f64,
+        /// So many begin a second, in their order.
+        cps: PerSecond,
+        /// They begin as fast as they can, in their order.
+        topspeed: bool,
+        /// What becomes of pauses inside conversations: "keep", "drop", or a factor. Default: as the multiplier says, "keep" with
+        /// cps, "drop" with topspeed.
+        delays: Delays,
+        /// Shorter pauses are left out: they are the network's. Default 1 ms.
+        shortest_delay: Nanos,
+        /// So many times, each after the last conversation of the one before; 0: until the run ends. Default 1.
+        loops: Count,
+        /// Between loops. Default 0.
+        loop_delay: Nanos,
+        /// So many conversations are open at once at most; others wait. Default: as many as there are.
+        at_once: Count,
+        /// Addresses that stand for the captured clients', one for each in turn. Default: the captured ones.
+        clients: OneOrMore,
+        /// "ADDRESS", "ADDRESS:PORT" or "[ADDRESS]:PORT" that all conversations go to. Default: where they went.
+        server: Said,
+        /// Conversations of which the capture lacks the beginning or octets: "skip" them, "cut" them at the first hole, or
+        /// "zeros" in the place of what is missing. Default "skip".
+        incomplete: Incomplete,
+        /// Which packets of the capture count, in the language of tcpdump.
+        filter: Said,
+        /// A conversation is given up when nothing came for so long, and for as long as the other side paused; 0: never.
+        /// Default 10 s.
+        within: Nanos,
+        /// How TCP behaves, as of templates.
+        tcp: TextTable,
     }
 }
 
@@ -278,13 +320,26 @@ impl Read for Delays {
     }
 }
 
-/// `None`: the profile has no template.
+impl Read for Incomplete {
+    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
+        let words = [("skip", Self::Skip), ("cut", Self::Cut), ("zeros", Self::Zeros)];
+        word(node, cx, "what becomes of incomplete conversations", &words)
+    }
+    fn schema() -> Json {
+        json!({ "enum": ["skip", "cut", "zeros"] })
+    }
+}
+
+/// `None`: the profile has no template, and plays no capture.
 pub(super) fn flows(table: &mut ProfileTable, ports: &[Port], cx: &mut Reader<'_>) -> Option<Flows> {
     let templates: Vec<(usize, TemplateTable)> = table.template.take().map_or_else(Vec::new, |templates| {
         templates.value.into_iter().enumerate().filter(|(_, t)| t.enabled.as_ref().is_none_or(|e| e.value)).collect()
     });
     let pools = table.pool.take().map_or_else(Vec::new, |pools| pools.value);
-    let shared = table.flows.take();
+    let mut shared = table.flows.take();
+    if let Some(replay) = shared.as_mut().and_then(|shared| shared.value.replay.take()) {
+        return played(replay, shared, (pools.first().map(|p| &p.place), &templates), ports, cx);
+    }
     if templates.is_empty() {
         let unused =
             [shared.map(|shared| (shared.place, "[flows]")), pools.first().map(|p| (p.place.clone(), "[[pool]]"))];
@@ -303,6 +358,70 @@ pub(super) fn flows(table: &mut ProfileTable, ports: &[Port], cx: &mut Reader<'_
         flows.templates.extend(template);
     }
     Some(flows)
+}
+
+/// A profile that plays the conversations of a capture.
+fn played(
+    replay: Placed<ReplayTable>,
+    shared: Option<Placed<FlowsTable>>,
+    (pool, templates): (Option<&Place>, &[(usize, TemplateTable)]),
+    ports: &[Port],
+    cx: &mut Reader<'_>,
+) -> Option<Flows> {
+    let template = templates.first().map(|(_, template)| &template.place);
+    for (place, what) in [(pool, "a [[pool]]"), (template, "a [[template]]")] {
+        if let Some(place) = place {
+            cx.report(place, &format!("is {what}, and [flows] plays a capture"), &["try two profiles".into()]);
+        }
+    }
+    if let Some(Placed { value, .. }) = &shared {
+        for key in ["cps", "active", "bandwidth", "ramp_up", "hold", "ramp_down", "active_limit", "patience"] {
+            if value.given.has(key) {
+                let says = format!("has {key:?}, which is of templates, and a capture is played");
+                cx.report(&value.place, &says, &["cps, multiplier and at_once of [flows.replay] say how fast".into()]);
+            }
+        }
+    }
+    let mut flows = Flows { replay: Some(conversations(replay, cx)?), ..Flows::default() };
+    common(&mut flows, shared, ports, cx);
+    Some(flows)
+}
+
+fn conversations(Placed { value: table, .. }: Placed<ReplayTable>, cx: &mut Reader<'_>) -> Option<Conversations> {
+    let place = table.place.clone();
+    cx.need(&place, &table.given, "capture", r#"capture = "file.pcap""#)?;
+    let top = table.topspeed.as_ref().is_some_and(|top| top.value);
+    if [table.multiplier.is_some(), table.cps.is_some(), top].into_iter().filter(|given| *given).count() > 1 {
+        cx.report(&place, "has several of multiplier, cps and topspeed, expected one", &[]);
+    }
+    let factor = match &table.multiplier {
+        Some(Placed { value, place }) => {
+            let fits = Some(*value).filter(|factor| *factor > 0.0 && *factor <= 1e9);
+            cx.must(place, fits, &format!("= {value} is no factor"), "expected a number above 0: try 2.5")?
+        }
+        None => 1.0,
+    };
+    let Said { text, at } = table.capture?.value;
+    Some(Conversations {
+        capture: Said { text: cx.beside(&text), at },
+        begin: match (top, table.cps) {
+            (true, _) => Begin::Top,
+            (_, Some(cps)) => Begin::Cps(cps.value.0),
+            _ => Begin::Captured(factor),
+        },
+        delays: table.delays.map(|delays| delays.value),
+        shortest_delay: table.shortest_delay.map(|delay| delay.value),
+        loops: table.loops.map_or(1, |loops| loops.value.0),
+        loop_delay: table.loop_delay.map_or(Nanos::ZERO, |delay| delay.value),
+        at_once: table.at_once.map(|most| most.value.0.max(1)),
+        clients: table.clients.map_or_else(Vec::new, |clients| clients.value.0),
+        server: table.server.map(|server| server.value),
+        incomplete: table.incomplete.map_or(Incomplete::default(), |incomplete| incomplete.value),
+        filter: table.filter.map(|filter| filter.value),
+        within: table.within.map(|within| within.value),
+        tcp: Tcp { settings: table.tcp.map_or_else(Vec::new, |tcp| tcp.value.0) },
+        at: cx.at(place.start),
+    })
 }
 
 fn different<'a>(names: impl Iterator<Item = Option<&'a Placed<String>>>, what: &str, cx: &mut Reader<'_>) {

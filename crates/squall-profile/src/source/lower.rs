@@ -26,7 +26,7 @@ pub(super) fn profile(mut table: ProfileTable, cx: &mut Reader<'_>) -> Profile {
         .collect();
 
     let given = table.given.has("stream");
-    let flows_given = table.given.has("template");
+    let flows_given = table.given.has("template") || table.given.has("flows");
     let flows = super::flows::flows(&mut table, &ports, cx);
     let streams: Vec<(usize, StreamTable)> = table.stream.map_or_else(Vec::new, |streams| {
         streams.value.into_iter().enumerate().filter(|(_, s)| s.enabled.as_ref().is_none_or(|e| e.value)).collect()

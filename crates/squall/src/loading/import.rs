@@ -2,8 +2,8 @@
 
 use std::{collections::HashMap, fs::File, path::Path};
 
-use squall_apps::{Delays, Import, ImportOptions, Imported, MessageRef, Program, Transport, import};
-use squall_pcap::CaptureReader;
+use squall_apps::{Delays, Import, ImportOptions, Imported, MessageRef, Program, Transport, import, import_where};
+use squall_pcap::{CaptureReader, Packet};
 use squall_profile::{Arrival, Flows, Order, Pool, Profile, Said, Says, Tcp, Template};
 
 use crate::Error;
@@ -14,11 +14,36 @@ use crate::Error;
 /// [`Error::Environment`] for a file that cannot be read, [`Error::Usage`] for one that is no capture, is damaged, or has more
 /// than `options` allow.
 pub fn conversations(path: &Path, options: &ImportOptions) -> Result<Import, Error> {
+    conversations_where(path, None, options)
+}
+
+/// As [`conversations`], of the packets that `filter` takes, in the language of tcpdump.
+///
+/// # Errors
+/// As [`conversations`], and [`Error::Usage`] for a filter that says nothing.
+pub fn conversations_where(path: &Path, filter: Option<&str>, options: &ImportOptions) -> Result<Import, Error> {
     let told = |error: &dyn std::fmt::Display| Error::Usage(format!("{}: {error}", path.display()));
     let file = File::open(path).map_err(|error| Error::Environment(format!("{}: {error}", path.display())))?;
     let mut reader = CaptureReader::from_read(file).map_err(|error| told(&error))?;
     let name = path.file_stem().map_or_else(|| "flow".into(), |stem| stem.to_string_lossy().into_owned());
-    import(&mut reader, &name, options).map_err(|error| told(&error))
+    let Some(filter) = filter else {
+        return import(&mut reader, &name, options).map_err(|error| told(&error));
+    };
+    let mut by_link = HashMap::new();
+    let mut wrong = None;
+    let takes = |packet: &Packet<'_>| {
+        let link = packet.link_type.0;
+        let filter = by_link.entry(link).or_insert_with(|| match crate::filter::compile_file(filter, link) {
+            Ok(filter) => Some(filter),
+            Err(error) => {
+                wrong.get_or_insert(error);
+                None
+            }
+        });
+        filter.as_ref().is_some_and(|filter| filter.program.run(packet.data, packet.wire_len) > 0)
+    };
+    let found = import_where(&mut reader, &name, options, takes).map_err(|error| told(&error))?;
+    wrong.map_or(Ok(found), Err)
 }
 
 /// A profile with a template for each conversation, `cps` flows a second each, between two ends of a link in memory.

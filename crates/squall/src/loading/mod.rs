@@ -6,11 +6,12 @@ mod apps;
 pub mod import;
 mod network;
 mod report;
+mod script;
 mod tunables;
 
-use std::{collections::BTreeMap, fmt::Display, path::Path, str::FromStr};
+use std::{collections::BTreeMap, fmt::Display, path::Path, str::FromStr, sync::Arc};
 
-use squall_apps::{ImportOptions, Imported, Message, Program, Role as ProgramRole, Transport};
+use squall_apps::{Import, ImportOptions, Imported, Message, Program, Role as ProgramRole, Transport};
 use squall_engine::{FlowSide, Flows as Played};
 use squall_flows::{
     AddrRange, Arrival, Cps, Limits, Load, Order, PORTS, Pool, Ramp, Role, Spacing, Target, Template, Think,
@@ -26,7 +27,10 @@ pub use report::report;
 use crate::{
     Error,
     ports::ETHERNET_HEADER,
-    report::{Reason, ReasonCode, Verdict, load::LoadReport},
+    report::{
+        Reason, ReasonCode, Verdict,
+        load::{ConversationsReport, LoadReport},
+    },
 };
 
 /// Locally administered, where an interface has no address of its own.
@@ -37,10 +41,22 @@ const SERVER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
 ///
 /// # Errors
 /// [`Error::Input`], every mistake with its place.
-pub fn compile(profile: &Profile, flows: &Flows, facts: &[Option<&PortFacts>]) -> Result<Played, Error> {
+pub fn compile(profile: &Profile, flows: &Flows, facts: &[Option<&PortFacts>]) -> Result<Loaded, Error> {
     let mut mistakes = Mistakes { origin: &profile.origin, found: Vec::new() };
-    let pools: Vec<Pool> = flows.pools.iter().map(|said| pool(said, &mut mistakes)).collect();
-    let templates = flows.templates.iter().flat_map(|said| templates(said, flows, &mut mistakes)).collect();
+    let mut pools: Vec<Pool> = flows.pools.iter().map(|said| pool(said, &mut mistakes)).collect();
+    let mut captures = Captures::new();
+    let all = flows.templates.iter().flat_map(|said| templates(said, flows, &mut captures, &mut mistakes));
+    let mut templates: Vec<Template> = all.collect();
+    let (mut script, mut conversations) = (None, None);
+    if let Some(said) = &flows.replay {
+        if flows.clients.is_none() {
+            let text = "the clients of a capture are played, and there is no port for them";
+            mistakes.note(&said.capture, text, "name one in [flows]: clients = \"A\"");
+        } else if let Some(played) = script::script(said, &mut mistakes) {
+            (pools, templates) = (played.pools, played.templates);
+            (script, conversations) = (Some(Arc::new(played.script)), Some((played.report, played.numbers)));
+        }
+    }
     let load = Load {
         servers: pools.clone(),
         clients: pools,
@@ -51,7 +67,7 @@ pub fn compile(profile: &Profile, flows: &Flows, facts: &[Option<&PortFacts>]) -
         drain: flows.drain.unwrap_or(squall_flows::DRAIN),
         patience: flows.patience.unwrap_or(squall_flows::PATIENCE),
         seed: profile.seed,
-        script: None,
+        script,
     };
     let mut sides: Vec<FlowSide> = Vec::new();
     for (port, role, said, fallback) in [
@@ -77,7 +93,15 @@ pub fn compile(profile: &Profile, flows: &Flows, facts: &[Option<&PortFacts>]) -
     if !mistakes.found.is_empty() {
         return Err(Error::Input(Diagnostics(mistakes.found)));
     }
-    Ok(Played { load, sides })
+    Ok(Loaded { flows: Arc::new(Played { load, sides }), conversations })
+}
+
+/// Flows that are ready to be played.
+#[derive(Debug)]
+pub struct Loaded {
+    pub flows: Arc<Played>,
+    /// Of a capture that is played, what is known before; and of each conversation its number in the capture.
+    pub conversations: Option<(ConversationsReport, Vec<u64>)>,
 }
 
 /// What makes a run of flows not valid: the generator was the bound.
@@ -122,8 +146,13 @@ fn pool(said: &squall_profile::Pool, mistakes: &mut Mistakes<'_>) -> Pool {
 }
 
 /// One, or those that a mix consists of.
-fn templates(said: &squall_profile::Template, flows: &Flows, mistakes: &mut Mistakes<'_>) -> Vec<Template> {
-    let Some(ends) = ends(said, flows, mistakes) else { return Vec::new() };
+fn templates(
+    said: &squall_profile::Template,
+    flows: &Flows,
+    captures: &mut Captures,
+    mistakes: &mut Mistakes<'_>,
+) -> Vec<Template> {
+    let Some(ends) = ends(said, flows, captures, mistakes) else { return Vec::new() };
     let tunables = tunables::tunables(&said.tcp, Tunables::default(), mistakes);
     let (several, shares) = (ends.len() > 1, ends.iter().map(|(share, ..)| share).sum());
     let template = |(share, name, ends): (u32, String, Ends)| Template {
@@ -160,6 +189,9 @@ fn arrival(said: squall_profile::Arrival, share: u32, shares: u32) -> Arrival {
     }
 }
 
+/// Captures that were read, by name and what becomes of delays: each is read once, however many templates name it.
+type Captures = Vec<(String, squall_profile::Delays, Result<Import, String>)>;
+
 /// Programs of both ends of a flow, and the port on which servers wait for it.
 struct Ends {
     client: Program,
@@ -170,6 +202,7 @@ struct Ends {
 fn ends(
     said: &squall_profile::Template,
     flows: &Flows,
+    captures: &mut Captures,
     mistakes: &mut Mistakes<'_>,
 ) -> Option<Vec<(u32, String, Ends)>> {
     let name = said.name.as_str();
@@ -199,32 +232,39 @@ fn ends(
             Some(vec![(1, said.name.clone(), Ends { client: client?, server: server?, port: said.port? })])
         }
         Says::App { app, options } => apps::ends(app, options, mistakes),
-        Says::Capture { path, number, delays } => {
-            let options = ImportOptions { delays: import::delays(*delays), ..ImportOptions::default() };
-            match import::conversations(Path::new(&path.text), &options) {
-                Ok(mut found) => match usize::try_from(number - 1).ok().filter(|n| *n < found.conversations.len()) {
-                    Some(at) => {
-                        let Imported { client, server, server_end, .. } = found.conversations.swap_remove(at);
-                        Some(vec![(
-                            1,
-                            said.name.clone(),
-                            Ends { client, server, port: said.port.unwrap_or(server_end.1) },
-                        )])
-                    }
-                    None => {
-                        let all = found.conversations.len();
-                        let text = format!("{} has no conversation {number}", path.text);
-                        mistakes.note(path, &text, &format!("it has {all}, which count from 1"));
-                        None
-                    }
-                },
-                Err(error) => {
-                    mistakes.told(path, &error);
+        Says::Capture { path, number, delays } => match conversations(&path.text, *delays, captures) {
+            Ok(found) => match usize::try_from(number - 1).ok().filter(|n| *n < found.conversations.len()) {
+                Some(at) => {
+                    let Imported { client, server, server_end, .. } = found.conversations[at].clone();
+                    Some(vec![(1, said.name.clone(), Ends { client, server, port: said.port.unwrap_or(server_end.1) })])
+                }
+                None => {
+                    let all = found.conversations.len();
+                    let text = format!("{} has no conversation {number}", path.text);
+                    mistakes.note(path, &text, &format!("it has {all}, which count from 1"));
                     None
                 }
+            },
+            Err(error) => {
+                mistakes.told(path, &error);
+                None
             }
-        }
+        },
     }
+}
+
+fn conversations<'a>(
+    path: &str,
+    delays: squall_profile::Delays,
+    captures: &'a mut Captures,
+) -> Result<&'a Import, &'a str> {
+    let at = captures.iter().position(|(of, with, _)| of == path && *with == delays).unwrap_or_else(|| {
+        let options = ImportOptions { delays: import::delays(delays), ..ImportOptions::default() };
+        let read = import::conversations(Path::new(path), &options).map_err(|error| error.to_string());
+        captures.push((path.to_owned(), delays, read));
+        captures.len() - 1
+    });
+    captures[at].2.as_ref().map_err(String::as_str)
 }
 
 /// Of a side that somebody else plays nothing is said: a program that does nothing stands for it.

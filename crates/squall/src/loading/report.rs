@@ -1,17 +1,22 @@
 //! What became of the flows: from the workers' statistics to a part of the report.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, net::SocketAddr};
 
 use squall_engine::FlowStats;
 use squall_flows::{FlowStatistics, Load, Statistics, TemplateStatistics};
 
 use crate::{
     assemble::distribution,
-    report::load::{ExhaustedReport, LinkReport, LoadReport, RoleReport, RolesReport, TemplateReport},
+    loading::Loaded,
+    report::load::{
+        ConversationNote, ConversationsReport, ExhaustedReport, LinkReport, LoadReport, RoleReport, RolesReport,
+        TemplateReport,
+    },
 };
 
 /// `names` are those of the plan's ports.
-pub fn report<'a>(load: &Load, names: &[String], all: impl Iterator<Item = &'a FlowStats> + Clone) -> LoadReport {
+pub fn report<'a>(loaded: &Loaded, names: &[String], all: impl Iterator<Item = &'a FlowStats> + Clone) -> LoadReport {
+    let load = &loaded.flows.load;
     let mut total = Statistics { over: true, ..Statistics::default() };
     all.clone().for_each(|one| total.merge(&one.statistics));
     let seconds = total.elapsed.as_secs_f64();
@@ -24,7 +29,13 @@ pub fn report<'a>(load: &Load, names: &[String], all: impl Iterator<Item = &'a F
         roles: roles(statistics, seconds),
     };
     let exhausted = load.clients.iter().zip(&total.exhausted).filter(|(_, exhausted)| exhausted.flows > 0);
+    let conversations = loaded.conversations.as_ref().map(|(known, numbers)| {
+        let mut conversations = known.clone();
+        played(&mut conversations, numbers, load, &total);
+        conversations
+    });
     LoadReport {
+        conversations,
         duration_s: seconds,
         templates: load.templates.iter().zip(&total.templates).map(template).collect(),
         total: roles(&total.total(), seconds),
@@ -44,6 +55,44 @@ pub fn report<'a>(load: &Load, names: &[String], all: impl Iterator<Item = &'a F
             .collect(),
     }
 }
+
+/// What became of the conversations of a capture.
+fn played(report: &mut ConversationsReport, numbers: &[u64], load: &Load, total: &Statistics) {
+    let Some(script) = &load.script else { return };
+    let mut failed: Vec<_> = total.failed.clone();
+    // What its server says of a flow is told where its client says nothing.
+    failed.sort_unstable_by_key(|failed| (failed.number, !failed.client));
+    failed.dedup_by_key(|failed| failed.number);
+    for one in failed.iter().take(MOST_NAMED) {
+        let conversation = &script.conversations[one.number as usize];
+        let ((client, from), (server, to)) = (conversation.client_end, conversation.server_end);
+        report.failed_first.push(ConversationNote {
+            number: numbers[one.number as usize],
+            flow: format!(
+                "{} {} > {}",
+                super::script::name(conversation.client.transport),
+                SocketAddr::new(client, from),
+                SocketAddr::new(server, to)
+            ),
+            reason: one.failure.name().to_owned(),
+        });
+    }
+    let Some(loops) = script.loops else { return };
+    let all = report.kinds.iter().zip(&total.templates).all(|(kind, seen)| {
+        let due = kind.conversations * loops;
+        let done = |role: &FlowStatistics| role.is_empty() || role.completed == due;
+        !seen.client.is_empty() && done(&seen.client) && done(&seen.server)
+    });
+    report.payload_as_captured = all.then(|| {
+        report.kinds.iter().zip(&total.templates).all(|(kind, seen)| {
+            let right = |role: &FlowStatistics, octets: u64| role.is_empty() || role.received_octets == octets * loops;
+            right(&seen.client, kind.octets_to_client) && right(&seen.server, kind.octets_to_server)
+        })
+    });
+}
+
+/// So many conversations are named that failed.
+const MOST_NAMED: usize = 20;
 
 fn roles(statistics: &TemplateStatistics, seconds: f64) -> RolesReport {
     let role = |flows: &FlowStatistics| (!flows.is_empty()).then(|| role(flows, seconds));

@@ -261,6 +261,10 @@ fn loaded(load: &LoadReport, page: &mut String) {
         "p99",
     ];
     table("Flows by template", &columns, &rows, page);
+    if let Some(played) = &load.conversations {
+        let rows: Vec<_> = super::load::conversations(played).into_iter().map(|line| vec![line]).collect();
+        table("Conversations of the capture", &[""], &rows, page);
+    }
     if !reasons.is_empty() {
         table("Flows by what became of them", &["Template", "", "Reason", "Flows"], &reasons, page);
     }

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::report::{
     Distribution, Report,
-    load::{ALL, RoleReport},
+    load::{ALL, ConversationNote, ConversationsReport, RoleReport},
 };
 
 /// Lines for the summary of a run that began or served flows; none for others.
@@ -37,10 +37,40 @@ pub fn load(report: &Report, width: usize, color: bool) -> Vec<String> {
             human::count(pool.flows)
         ));
     }
+    reasons.extend(load.conversations.iter().flat_map(conversations));
     let mut lines = table.lines(width, color);
     lines.extend(reasons.iter().flat_map(|reason| wrap(reason, width, 4)));
     lines
 }
+
+/// What became of a capture, a line each.
+pub fn conversations(played: &ConversationsReport) -> Vec<String> {
+    let times = match played.loops {
+        Some(1) => String::new(),
+        Some(loops) => format!(", {} times", human::count(loops)),
+        None => ", again and again".into(),
+    };
+    let payload = match played.payload_as_captured {
+        Some(true) => "; payload as captured",
+        Some(false) => "; payload NOT as captured",
+        None => "",
+    };
+    let (found, playable) = (human::count(played.found), human::count(played.playable));
+    let mut lines = vec![format!("{}: {playable} of {found} conversations played{times}{payload}", played.capture)];
+    for (what, counts) in [("not played", &played.not_played), ("packets left out", &played.packets_left_out)] {
+        if !counts.is_empty() {
+            lines.push(format!("{what}: {}", listed(counts)));
+        }
+    }
+    for (what, notes) in [("not played", &played.not_played_first), ("failed", &played.failed_first)] {
+        let line = |note: &ConversationNote| format!("{what}: {} ({}): {}", note.number, note.flow, note.reason);
+        lines.extend(notes.iter().take(FEW).map(line));
+    }
+    lines
+}
+
+/// So many conversations are named on a screen; the rest is in the JSON.
+const FEW: usize = 5;
 
 /// Names, and how soon a column gives way where there is no room; 0: never.
 const COLUMNS: [(&str, u8); 12] = [

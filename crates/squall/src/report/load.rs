@@ -20,6 +20,53 @@ pub struct LoadReport {
     pub links: Vec<LinkReport>,
     /// Pools of clients of which an address had all its ports busy at some time.
     pub exhausted: Vec<ExhaustedReport>,
+    /// Of conversations of a capture that were played: `templates` are their kinds.
+    pub conversations: Option<ConversationsReport>,
+}
+
+/// A capture whose conversations were played.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ConversationsReport {
+    pub capture: String,
+    /// Packets of it, of those that the filter took.
+    pub packets: u64,
+    /// Of these, packets that are in no conversation, by reason: `other_protocols`, `damaged`, `fragments`, `multicast`, `silent`.
+    pub packets_left_out: BTreeMap<String, u64>,
+    /// Conversations that there are, and those of them that are played.
+    pub found: u64,
+    pub playable: u64,
+    /// Each so many times; none: until the run ended.
+    pub loops: Option<u64>,
+    /// Conversations that are not played, by reason: `mid_stream` (the capture lacks their beginning), `holes` (it lacks octets),
+    /// `no_free_port`, `no_client_address`, `other_family` (client and server are of different families).
+    pub not_played: BTreeMap<String, u64>,
+    /// The first of them.
+    pub not_played_first: Vec<ConversationNote>,
+    /// What is played, by kind, in the order of `templates`.
+    pub kinds: Vec<KindReport>,
+    /// The first that failed, by what their clients (or else servers) say.
+    pub failed_first: Vec<ConversationNote>,
+    /// Each side of ours received as many octets as it did in the capture; none: not all conversations were played to their ends.
+    pub payload_as_captured: Option<bool>,
+}
+
+/// Conversations of one kind, as they were captured.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct KindReport {
+    pub name: String,
+    pub conversations: u64,
+    /// Of application data.
+    pub octets_to_server: u64,
+    pub octets_to_client: u64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ConversationNote {
+    /// In the capture, from 1, in the order of their first packets.
+    pub number: u64,
+    /// Transport, client and server.
+    pub flow: String,
+    pub reason: String,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

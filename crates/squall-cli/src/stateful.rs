@@ -1,0 +1,173 @@
+//! `squall replay --stateful`: the conversations of a capture over real TCP and UDP. They become the profile that a file would
+//! hold, and run as it does.
+
+use std::process::ExitCode;
+
+use serde_json::{Map, Value, json};
+use squall::{Error, Profile, Session};
+
+use crate::{
+    args::{Clock, command_line},
+    drive::drive,
+    output,
+    replay::Args,
+};
+
+/// What only conversations have.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Conversations (--stateful)")]
+pub struct Stateful {
+    /// Plays the capture's conversations over TCP and UDP of our own: by -i as clients against live servers, with -I also as
+    /// the servers, with a device between
+    #[arg(long, conflicts_with_all = REFUSED)]
+    pub stateful: bool,
+    /// The server that all conversations go to: 10.0.0.2, 10.0.0.2:8080, [fd00::2]:80 [default: where they went]
+    #[arg(long, value_name = "ADDR[:PORT]", requires = "stateful")]
+    server: Option<String>,
+    /// Addresses that stand for the captured clients', one for each in turn: 10.0.1.0/24; repeatable [default: the captured ones]
+    #[arg(long, value_name = "RANGE", requires = "stateful")]
+    clients: Vec<String>,
+    /// So many conversations begin a second, in their order
+    #[arg(long, value_name = "N", requires = "stateful", group = "speed")]
+    cps: Option<String>,
+    /// What becomes of pauses inside conversations: keep, drop, or a factor such as 0.5 [default: as --multiplier says, keep with
+    /// --cps, drop with --topspeed]
+    #[arg(long, value_name = "keep|drop|FACTOR", requires = "stateful")]
+    delays: Option<String>,
+    /// Pauses below this are left out: they are the network's [default: 1ms]
+    #[arg(long, value_name = "TIME", requires = "stateful")]
+    shortest_delay: Option<String>,
+    /// So many conversations are open at once at most; others wait
+    #[arg(long, value_name = "N", requires = "stateful")]
+    at_once: Option<String>,
+    /// Conversations of which the capture lacks the beginning or octets: skip them, cut them at the first hole, or put zeros
+    /// there [default: skip]
+    #[arg(long, value_name = "skip|cut|zeros", requires = "stateful")]
+    incomplete: Option<String>,
+    /// A conversation is given up when nothing came for so long, and for as long as the other side paused; 0: never
+    /// [default: 10s]
+    #[arg(long, value_name = "TIME", requires = "stateful")]
+    within: Option<String>,
+    /// How TCP behaves: mss=1400, time_wait=0s; repeatable
+    #[arg(long, value_name = "NAME=VALUE", requires = "stateful")]
+    tcp: Vec<String>,
+    /// A router that clients hand all packets to; once for each of IPv4 and IPv6
+    #[arg(long, value_name = "IP", requires = "stateful")]
+    gateway: Vec<String>,
+    /// ... and one for servers
+    #[arg(long, value_name = "IP", requires = "stateful")]
+    gateway2: Vec<String>,
+    /// The MAC address that all packets of clients go to; nobody is asked
+    #[arg(long, value_name = "MAC", requires = "stateful", conflicts_with = "gateway")]
+    next_hop: Option<String>,
+    /// Prints the profile that does the same, and plays nothing
+    #[arg(long, requires = "stateful")]
+    print_profile: bool,
+}
+
+/// Options of frames, which conversations do not have: their packets are made anew.
+const REFUSED: [&str; 27] = [
+    "merge",
+    "preload",
+    "pps",
+    "pps_multi",
+    "mbps",
+    "oneatatime",
+    "verbose",
+    "rate",
+    "ramp",
+    "maxsleep",
+    "limit",
+    "cache",
+    "auto",
+    "cidr",
+    "regex",
+    "by_port",
+    "mac",
+    "reverse",
+    "unique_ip",
+    "unique_ip_loops",
+    "flow_expiry",
+    "no_flow_stats",
+    "max_flows",
+    "include",
+    "exclude",
+    "too_long",
+    "EditArgs",
+];
+
+pub fn stateful(args: &Args) -> Result<ExitCode, Error> {
+    let [file] = &args.files[..] else {
+        return Err(Error::Usage(format!(
+            "--stateful plays one capture, and there are {}\n  try mergecap before, or a run for each",
+            args.files.len()
+        )));
+    };
+    let profile = profile(args, &file.to_string_lossy())?;
+    let session = Session {
+        cpus: args.cpus.as_ref().map(|list| list.0.clone()),
+        virtual_time: args.clock.map(|clock| clock == Clock::Virtual),
+        command: command_line(),
+        ..Session::new(profile)
+    };
+    if args.stateful.print_profile {
+        output::print(&session.profile.to_toml());
+        return Ok(ExitCode::SUCCESS);
+    }
+    drive(session, &args.output, &format!("squall replay --stateful {}", file.display()))
+}
+
+fn profile(args: &Args, file: &str) -> Result<Profile, Error> {
+    if file == "-" {
+        return Err(Error::Usage(
+            "--stateful reads its capture before the first packet leaves\n  try a file in the place of -".into(),
+        ));
+    }
+    let of = &args.stateful;
+    let mut replay = Map::new();
+    let mut set = |key: &str, value: Option<Value>| replay.extend(value.map(|value| (key.to_owned(), value)));
+    set("capture", Some(json!(file)));
+    set("multiplier", args.multiplier.map(|factor| json!(factor.num as f64 / factor.den as f64)));
+    set("cps", of.cps.as_ref().map(|cps| json!(cps)));
+    set("topspeed", args.topspeed.then_some(json!(true)));
+    set("delays", of.delays.as_ref().map(|text| text.parse::<f64>().map_or(json!(text), |factor| json!(factor))));
+    set("shortest_delay", of.shortest_delay.as_ref().map(|time| json!(time)));
+    set("loops", (args.loops != 1).then(|| json!(args.loops)));
+    let between = match (args.loopdelay_ms, args.loopdelay_ns) {
+        (Some(ms), _) => Some(json!(format!("{ms} ms"))),
+        (_, ns) => ns.map(|ns| json!(format!("{ns} ns"))),
+    };
+    set("loop_delay", between);
+    set("at_once", of.at_once.as_ref().map(|most| json!(most)));
+    set("clients", (!of.clients.is_empty()).then(|| json!(of.clients)));
+    set("server", of.server.as_ref().map(|server| json!(server)));
+    set("incomplete", of.incomplete.as_ref().map(|what| json!(what)));
+    set("filter", args.filter.as_ref().map(|filter| json!(filter)));
+    set("within", of.within.as_ref().map(|time| json!(time)));
+    let tcp = crate::flows::pairs("--tcp", &of.tcp)?;
+    set("tcp", (!tcp.is_empty()).then_some(Value::Object(tcp)));
+
+    let mut flows = Map::new();
+    flows.insert("clients".into(), json!("A"));
+    flows.extend(args.port2.as_ref().map(|_| ("servers".into(), json!("B"))));
+    flows.insert("replay".into(), Value::Object(replay));
+    for (side, gateway, next_hop) in
+        [("client_network", &of.gateway, &of.next_hop), ("server_network", &of.gateway2, &None)]
+    {
+        let mut network = Map::new();
+        network.extend((!gateway.is_empty()).then(|| ("gateway".to_owned(), json!(gateway))));
+        network.extend(next_hop.as_ref().map(|hop| ("next_hop".to_owned(), json!(hop))));
+        if !network.is_empty() {
+            flows.insert(side.into(), Value::Object(network));
+        }
+    }
+    let mut ports = Map::new();
+    ports.insert("A".into(), json!(args.port));
+    ports.extend(args.port2.as_ref().map(|port| ("B".into(), json!(port))));
+    let mut profile = Map::new();
+    profile.insert("ports".into(), Value::Object(ports));
+    profile.insert("flows".into(), Value::Object(flows));
+    let mut profile = Profile::from_value(&Value::Object(profile), "squall replay")?;
+    profile.stop.duration = args.duration;
+    Ok(profile)
+}
