@@ -53,6 +53,7 @@ fuzz_target!(|data: &[u8]| {
             port: 80,
             client: Program::client("c").send("ping").recv(4).build().unwrap(),
             server: Program::server("s").recv(4).send("pong").build().unwrap(),
+            tls: None,
             client_tunables: Tunables::default(),
             server_tunables: Tunables::default(),
             arrival: Arrival::Open { cps: Cps::per_second(1000), spacing: Spacing::Constant },

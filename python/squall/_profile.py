@@ -226,6 +226,9 @@ class Template:
         Flows of this template at most.
     tcp : dict
         How TCP behaves: ``{"mss": 1400, "time_wait": "1 s"}``; the schema has the names.
+    tls : bool or dict
+        True: its flows are TLS 1.3 sessions. A dict says more: ``{"server_name": "a.test", "resumption": True}``; the schema
+        has the names.
     enabled : bool
         False: as if the template were not there.
 
@@ -257,6 +260,7 @@ class Template:
     spacing: Literal["constant", "poisson"] | None = None
     limit: int | None = None
     tcp: Mapping[str, Any] | None = None
+    tls: bool | Mapping[str, Any] | None = None
     enabled: bool | None = None
 
 

@@ -739,6 +739,34 @@ class ReplayEdits:
 
 
 @dataclass(frozen=True)
+class TlsReport:
+    """TLS sessions of flows.
+
+    Attributes
+    ----------
+    handshakes, resumed : int
+        That were completed; of these, those that went on with an earlier session.
+    handshakes_per_second : float
+    handshake_ns : Distribution or None
+        From the end of TCP's handshake to that of TLS.
+    failed : dict of str to int
+        Sessions that failed, in the handshake or later, by what was wrong.
+    truncated : int
+        The peer closed the flow without closing the session.
+    ciphers : dict of str to int
+        Handshakes by cipher suite.
+    """
+
+    handshakes: int
+    resumed: int
+    handshakes_per_second: float
+    handshake_ns: Distribution | None
+    failed: dict[str, int]
+    truncated: int
+    ciphers: dict[str, int]
+
+
+@dataclass(frozen=True)
 class RoleReport:
     """Flows at one end. ``attempted`` is the sum of ``completed``, ``failed`` and ``active``; arrivals that were due are
     those and ``not_begun``.
@@ -765,6 +793,8 @@ class RoleReport:
         Responses by class of their status: ``"2xx"``.
     tcp : dict of str to int
         What the stack counted.
+    tls : TlsReport or None
+        Of templates with TLS.
     """
 
     attempted: int
@@ -786,6 +816,7 @@ class RoleReport:
     goodput_bps: float
     http: dict[str, int]
     tcp: dict[str, int]
+    tls: TlsReport | None
 
 
 @dataclass(frozen=True)

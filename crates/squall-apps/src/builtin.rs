@@ -127,10 +127,13 @@ impl Default for HttpClient {
 }
 
 impl HttpClient {
-    /// As `http://host[:port][/path]` says, and the port. `None`: it is no such thing.
+    /// As `http://host[:port][/path]` or `https://...` says, and the port. `None`: it is no such thing.
     #[must_use]
     pub fn from_url(url: &str) -> Option<(Self, u16)> {
-        let rest = url.strip_prefix("http://")?;
+        let (rest, usual) = match url.strip_prefix("https://") {
+            Some(rest) => (rest, 443),
+            None => (url.strip_prefix("http://")?, 80),
+        };
         let (host, path) = match rest.find('/') {
             Some(at) => (&rest[..at], &rest[at..]),
             None => (rest, "/"),
@@ -138,7 +141,7 @@ impl HttpClient {
         let behind = if host.starts_with('[') { host.find(']')? + 1 } else { 0 };
         let port = match host[behind..].split_once(':') {
             Some((_, port)) => port.parse().ok()?,
-            None => 80,
+            None => usual,
         };
         let printable = |text: &str| text.bytes().all(|octet| octet.is_ascii_graphic());
         if host.is_empty() || host.starts_with(':') || !printable(host) || !printable(path) {
@@ -576,7 +579,8 @@ mod tests {
         assert_eq!(of("http://a.test:8080/b?c=d"), Some(("a.test:8080".into(), 8080, "/b?c=d".into())));
         assert_eq!(of("http://[2001:db8::1]:81/"), Some(("[2001:db8::1]:81".into(), 81, "/".into())));
         assert_eq!(of("http://[2001:db8::1]"), Some(("[2001:db8::1]".into(), 80, "/".into())));
-        for wrong in ["https://a", "a.test", "http://", "http://:80/", "http://a:b/", "http://a b/", "http://[::1/"] {
+        assert_eq!(of("https://a.test/b"), Some(("a.test".into(), 443, "/b".into())));
+        for wrong in ["ftp://a", "a.test", "http://", "http://:80/", "http://a:b/", "http://a b/", "http://[::1/"] {
             assert_eq!(of(wrong), None, "{wrong}");
         }
     }

@@ -49,10 +49,17 @@ pub struct TlsSettingsError {
 /// What sessions begin with: of both sides, shared by all flows and workers.
 #[derive(Clone, Debug)]
 pub struct Tls {
+    settings: Arc<TlsSettings>,
     pub(crate) client: Arc<ClientConfig>,
     pub(crate) server: Arc<ServerConfig>,
     pub(crate) server_name: Option<ServerName<'static>>,
-    resumption: bool,
+}
+
+/// By what was said: the certificate that is made is another each time.
+impl PartialEq for Tls {
+    fn eq(&self, other: &Self) -> bool {
+        self.settings == other.settings
+    }
 }
 
 /// Servers whose tickets a worker remembers.
@@ -108,13 +115,14 @@ impl Tls {
             server.send_tls13_tickets = 2;
             server.ticketer = ring::Ticketer::new().map_err(|error| wrong("resumption")(error.to_string()))?;
         }
-        Ok(Self { client: Arc::new(client), server: Arc::new(server), server_name, resumption: settings.resumption })
+        let settings = Arc::new(settings.clone());
+        Ok(Self { settings, client: Arc::new(client), server: Arc::new(server), server_name })
     }
 
     /// The same with tickets of its own: workers do not wait for each other.
     pub(crate) fn for_worker(&self) -> Self {
         let mut own = self.clone();
-        if self.resumption {
+        if self.settings.resumption {
             let mut client = ClientConfig::clone(&self.client);
             client.resumption = Resumption::in_memory_sessions(REMEMBERED);
             own.client = Arc::new(client);

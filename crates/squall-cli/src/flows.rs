@@ -22,6 +22,7 @@ Examples:
   squall flows http --url http://10.0.0.2/ --port eth1 --clients 10.0.1.1-10.0.1.250 --cps 10k --duration 10s
   squall flows http --url http://10.0.0.2/big --port eth1 --clients 10.0.1.1 --users 100 --requests 10
   squall flows serve --port eth1 --servers 10.0.2.1-10.0.2.9 --body 32KiB
+  squall flows http --url https://10.0.0.2/ --port eth1 --clients 10.0.1.1 --users 20 --tls-option resumption=true
   squall flows app dns --port eth1 --port2 eth2 --clients 16.0.0.0/24 --servers 48.0.0.1 --cps 1k --flows 10k
   squall flows app http --port loop:x --port2 loop:x --clients 16.0.0.0/16 --servers 48.0.0.1 --cps 50k
   squall flows apps                                          # what is built in, and its options
@@ -48,7 +49,7 @@ enum What {
 /// HTTP clients of ours to somebody's server
 #[derive(Debug, clap::Args)]
 struct Http {
-    /// The server, by its address: http://10.0.0.2:8080/path, http://[fd00::2]/
+    /// The server, by its address: http://10.0.0.2:8080/path, https://[fd00::2]/
     #[arg(long, value_name = "URL")]
     url: String,
     /// Requests over one connection
@@ -148,6 +149,13 @@ struct Common {
     /// How TCP behaves: mss=1400, time_wait=1s, sack=false; repeatable
     #[arg(long, value_name = "NAME=VALUE")]
     tcp: Vec<String>,
+    /// Flows are TLS 1.3 sessions, at both ends that are ours (https URLs need it not)
+    #[arg(long)]
+    tls: bool,
+    /// Of these: server_name=www.example.net, alpn=http/1.1, ca=FILE, certificate=FILE, key=FILE, resumption=true,
+    /// versions=1.2,1.3; repeatable
+    #[arg(long, value_name = "NAME=VALUE")]
+    tls_option: Vec<String>,
     /// A router to hand all packets to; once for each of IPv4 and IPv6
     #[arg(long, value_name = "IP", help_heading = "Network")]
     gateway: Vec<String>,
@@ -193,7 +201,7 @@ impl Http {
         options.extend(self.post.as_ref().map(|octets| ("post".into(), json!(octets))));
         let (server, port) = authority(&self.url).ok_or_else(|| {
             Error::Usage(format!(
-                "--url {}: expected http://ADDRESS[:PORT]/PATH\n  names are not looked up: try http://10.0.0.2/ or http://[fd00::2]/",
+                "--url {}: expected http://ADDRESS[:PORT]/PATH or https://ADDRESS[:PORT]/PATH\n  names are not looked up: try http://10.0.0.2/ or http://[fd00::2]/",
                 self.url
             ))
         })?;
@@ -247,6 +255,24 @@ impl Common {
         let tcp = pairs("--tcp", &self.tcp)?;
         if !tcp.is_empty() {
             template.insert("tcp".into(), Value::Object(tcp));
+        }
+        let mut tls = pairs("--tls-option", &self.tls_option)?;
+        for (name, value) in &mut tls {
+            match value.as_str() {
+                Some(text) if name == "resumption" => {
+                    let truth: bool = text
+                        .parse()
+                        .map_err(|_| Error::Usage(format!("--tls-option {name}={text}: expected true or false")))?;
+                    *value = json!(truth);
+                }
+                Some(text) if matches!(name.as_str(), "alpn" | "versions") => {
+                    *value = text.split(',').map(|one| json!(one)).collect();
+                }
+                _ => {}
+            }
+        }
+        if self.tls || !tls.is_empty() {
+            template.insert("tls".into(), if tls.is_empty() { json!(true) } else { Value::Object(tls) });
         }
         Ok(template)
     }
@@ -317,7 +343,10 @@ pub fn pairs(flag: &str, texts: &[String]) -> Result<Map<String, Value>, Error> 
 
 /// Address and port of a server.
 fn authority(url: &str) -> Option<(String, u16)> {
-    let rest = url.strip_prefix("http://")?;
+    let (rest, usual) = match url.strip_prefix("https://") {
+        Some(rest) => (rest, 443),
+        None => (url.strip_prefix("http://")?, 80),
+    };
     let authority = &rest[..rest.find('/').unwrap_or(rest.len())];
     let (host, port) = match authority.strip_prefix('[') {
         Some(v6) => {
@@ -327,7 +356,7 @@ fn authority(url: &str) -> Option<(String, u16)> {
         None => authority.split_once(':').map_or((authority, None), |(host, port)| (host, Some(port))),
     };
     host.parse::<std::net::IpAddr>().ok()?;
-    Some((host.to_owned(), port.map_or(Some(80), |port| port.parse().ok())?))
+    Some((host.to_owned(), port.map_or(Some(usual), |port| port.parse().ok())?))
 }
 
 #[cfg(test)]
@@ -342,7 +371,9 @@ mod tests {
             ("http://[fd00::2]/x", Some(("fd00::2", 80))),
             ("http://[fd00::2]:81/x", Some(("fd00::2", 81))),
             ("http://example.net/", None),
-            ("https://10.0.0.2/", None),
+            ("https://10.0.0.2/", Some(("10.0.0.2", 443))),
+            ("https://[fd00::2]:8443/", Some(("fd00::2", 8443))),
+            ("ftp://10.0.0.2/", None),
             ("http://10.0.0.2:x/", None),
         ] {
             assert_eq!(authority(url), expected.map(|(host, port)| (host.to_owned(), port)), "{url}");

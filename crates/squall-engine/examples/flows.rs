@@ -68,6 +68,7 @@ fn load(arrival: Arrival, life: &str, answer: u64) -> Load {
         port: 80,
         client: client.close().build().expect("a good program"),
         server: server.build().expect("a good program"),
+        tls: None,
         client_tunables: tunables.clone(),
         server_tunables: tunables,
         arrival,

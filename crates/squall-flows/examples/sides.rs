@@ -63,7 +63,8 @@ fn main() {
     };
     let side = |number, role| {
         let network = Network { mac: MacAddr([2, 0, 0, 0, number, 0]), ..Network::default() };
-        Side::new(&load, &network, SideSettings { role, flows: 1 << 14, ..SideSettings::default() }).expect("a good load")
+        Side::new(&load, &network, SideSettings { role, flows: 1 << 14, ..SideSettings::default() })
+            .expect("a good load")
     };
     let mut sides = [side(0, Role::Clients), side(1, Role::Servers)];
     let mut frames = Frames { octets: vec![0; BATCH * STRIDE], lens: Vec::with_capacity(BATCH) };

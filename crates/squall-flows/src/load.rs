@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use squall_apps::{Program, Transport};
+use squall_apps::{Program, Tls, Transport};
 use squall_program::{Gap, GapLaw, Pattern, Timeline};
 use squall_tcp::Tunables;
 use squall_units::{Nanos, Picos};
@@ -44,6 +44,8 @@ pub struct Template {
     pub port: u16,
     pub client: Program,
     pub server: Program,
+    /// Its flows are TLS sessions, at both ends.
+    pub tls: Option<Tls>,
     /// How each side's flows behave (MSS, timeouts, TOS).
     pub client_tunables: Tunables,
     pub server_tunables: Tunables,
@@ -162,6 +164,8 @@ pub enum LoadError {
     NoWeight,
     #[error("template {0:?}: a rate of 0, expected more")]
     NoRate(String),
+    #[error("template {0:?}: TLS is over TCP, and its programs are over UDP\n  try without tls: there is no DTLS here")]
+    NoTls(String),
     #[error("template {template:?}: its client's program is over {client}, its server's over {server}")]
     Transports { template: String, client: &'static str, server: &'static str },
     /// A program or tunable of a template.
@@ -239,6 +243,9 @@ impl Load {
             if t.client.transport != t.server.transport {
                 let (client, server) = (name(t.client.transport), name(t.server.transport));
                 return Err(LoadError::Transports { template: t.name.clone(), client, server });
+            }
+            if t.tls.is_some() && t.client.transport == Transport::Udp {
+                return Err(LoadError::NoTls(t.name.clone()));
             }
             match t.arrival {
                 Arrival::Weight { .. } if self.target.is_none() => return Err(LoadError::NoTarget(t.name.clone())),

@@ -206,6 +206,9 @@ impl Side {
                 let class = side.stack.add_class(tunables).map_err(|error| wrong(error.to_string()))?;
                 let watched = side.stack.app_mut();
                 let program = watched.add(i, client, program).map_err(|error| wrong(error.to_string()))?;
+                if let Some(tls) = &template.tls {
+                    watched.secure(program, tls);
+                }
                 Ok::<_, LoadError>((class, program))
             };
             let client = match has_clients {
@@ -612,7 +615,8 @@ impl Side {
                 let mut all = if full { recorded.clone() } else { recorded.light() };
                 let tcp = self.stack.counters(*class);
                 all.attempted = if client { tcp.attempts } else { tcp.accepts };
-                all.sent_octets = tcp.acked;
+                // Of sessions TCP knows the cipher text.
+                all.sent_octets = all.tls.as_ref().map_or(tcp.acked, |tls| tls.sent_octets);
                 all.tcp = tcp.clone();
                 all
             }

@@ -91,6 +91,26 @@ pub struct FlowStatistics {
     pub http: [u64; 5],
     /// What the stack counted.
     pub tcp: Counters,
+    /// Of templates with TLS.
+    pub tls: Option<Box<TlsStatistics>>,
+}
+
+/// TLS sessions of one template's flows in one role.
+#[derive(Clone, Debug, Default)]
+pub struct TlsStatistics {
+    /// That were completed; of these, of earlier sessions.
+    pub handshakes: u64,
+    pub resumed: u64,
+    /// Sessions that failed, in the handshake or later, by what was wrong.
+    pub failed: BTreeMap<String, u64>,
+    /// The peer closed without saying so inside of the session.
+    pub truncated: u64,
+    /// From the end of TCP's handshake to that of TLS, nanoseconds.
+    pub handshake: Histogram,
+    /// Handshakes by cipher suite.
+    pub ciphers: BTreeMap<&'static str, u64>,
+    /// What programs sent, before it was encrypted.
+    pub sent_octets: u64,
 }
 
 /// Why arrivals did not begin, and how many.
@@ -287,6 +307,9 @@ impl FlowStatistics {
         self.steady.received_octets += other.steady.received_octets;
         self.http.iter_mut().zip(other.http).for_each(|(mine, theirs)| *mine += theirs);
         self.tcp.add(&other.tcp);
+        if let Some(theirs) = &other.tls {
+            self.tls.get_or_insert_default().merge(theirs);
+        }
     }
 
     /// The counters under TRex's names (ASTF), which those who come from there look for; where it has none, ours.
@@ -337,8 +360,35 @@ impl FlowStatistics {
             corrected: none(),
             protocol_errors: self.protocol_errors.clone(),
             tcp: self.tcp.clone(),
+            tls: self.tls.as_ref().map(|tls| Box::new(tls.light())),
             ..*self
         }
+    }
+}
+
+impl TlsStatistics {
+    /// Peers can have many ways to be wrong: of so many the words are kept.
+    const MOST_WORDS: usize = 32;
+
+    pub(crate) fn fail(&mut self, why: String) {
+        let known = self.failed.len() < Self::MOST_WORDS || self.failed.contains_key(&why);
+        *self.failed.entry(if known { why } else { "others".into() }).or_default() += 1;
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.handshakes += other.handshakes;
+        self.resumed += other.resumed;
+        for (why, n) in &other.failed {
+            *self.failed.entry(why.clone()).or_default() += n;
+        }
+        self.truncated += other.truncated;
+        self.handshake.merge(&other.handshake);
+        add(&mut self.ciphers, &other.ciphers);
+        self.sent_octets += other.sent_octets;
+    }
+
+    fn light(&self) -> Self {
+        Self { handshake: Histogram::new(), failed: self.failed.clone(), ciphers: self.ciphers.clone(), ..*self }
     }
 }
 

@@ -15,6 +15,7 @@ pub(crate) fn template(name: &str, arrival: Arrival) -> Template {
         port: 80,
         client,
         server,
+        tls: None,
         client_tunables: Tunables::default(),
         server_tunables: Tunables::default(),
         arrival,

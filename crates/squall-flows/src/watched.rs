@@ -1,10 +1,12 @@
 //! The applications, and what is written down of what happens to them.
 
-use squall_apps::{Apps, Observer, Program, ProgramError, ProgramId, ProtocolError, State};
+use std::fmt;
+
+use squall_apps::{Apps, Observer, Program, ProgramError, ProgramId, ProtocolError, State, Tls};
 use squall_tcp::{Application, ClassId, Event, FlowId, Piece, Reason, Socket, Tuple};
 use squall_units::Nanos;
 
-use crate::{FailedConversation, Failure, FlowStatistics, script::Serving, statistics::MOST_FAILED};
+use crate::{FailedConversation, Failure, FlowStatistics, TlsStatistics, script::Serving, statistics::MOST_FAILED};
 
 /// Applications, each flow's beginning beside them.
 pub(crate) struct Watched {
@@ -100,6 +102,12 @@ impl Watched {
         let recorded = recorder.programs[usize::from(kind.0)].recorded;
         recorder.own(id, Of { recorded, conversation: Some(number as u32) });
         Ok(id)
+    }
+
+    /// Flows of this program are TLS sessions.
+    pub fn secure(&mut self, program: ProgramId, tls: &Tls) {
+        self.apps.secure(program, tls);
+        self.apps.observer_mut().at(program).tls = Some(Box::default());
     }
 
     /// We have begun this flow.
@@ -201,6 +209,10 @@ impl Recorder {
         &mut self.recorded(program).statistics
     }
 
+    fn tls(&mut self, program: ProgramId) -> &mut TlsStatistics {
+        self.at(program).tls.get_or_insert_default()
+    }
+
     #[inline]
     fn opened(&mut self, program: ProgramId) {
         let all = self.at(program);
@@ -277,6 +289,29 @@ impl Observer for Recorder {
         if let Some(count) = self.at(program).http.get_mut(class) {
             *count += 1;
         }
+    }
+
+    fn secured(&mut self, program: ProgramId, took: Nanos, resumed: bool, cipher: &'static str) {
+        let tls = self.tls(program);
+        tls.handshakes += 1;
+        tls.resumed += u64::from(resumed);
+        tls.handshake.record(took.0);
+        *tls.ciphers.entry(cipher).or_default() += 1;
+    }
+
+    #[cold]
+    fn insecure(&mut self, program: ProgramId, why: &dyn fmt::Display) {
+        self.tls(program).fail(why.to_string());
+    }
+
+    #[inline]
+    fn encrypted(&mut self, program: ProgramId, octets: u32) {
+        self.tls(program).sent_octets += u64::from(octets);
+    }
+
+    #[cold]
+    fn truncated(&mut self, program: ProgramId) {
+        self.tls(program).truncated += 1;
     }
 
     #[cold]

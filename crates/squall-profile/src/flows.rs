@@ -88,6 +88,8 @@ pub struct Template {
     /// Flows of this template at most.
     pub limit: Option<u64>,
     pub tcp: Tcp,
+    /// Its flows are TLS sessions.
+    pub tls: Option<Tls>,
     pub at: At,
 }
 
@@ -223,6 +225,21 @@ pub struct Tcp {
     pub settings: Vec<(String, Said)>,
 }
 
+/// What TLS sessions are made with; of both sides.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Tls {
+    /// Whom clients ask for.
+    pub server_name: Option<Said>,
+    pub alpn: Vec<Said>,
+    /// Files: what clients verify the server by; the server's chain and its key.
+    pub ca: Option<Said>,
+    pub certificate: Option<Said>,
+    pub key: Option<Said>,
+    pub resumption: bool,
+    /// `1.2`, `1.3`; none: the latter.
+    pub versions: Vec<Said>,
+}
+
 impl Flows {
     /// Those that clients or servers stand on.
     pub fn ports(&self) -> Vec<usize> {
@@ -353,6 +370,22 @@ impl Conversations {
     }
 }
 
+impl Tls {
+    fn to_value(&self) -> Json {
+        let mut table = Map::new();
+        let mut set = |key: &str, value: Option<Json>| table.extend(value.map(|value| (key.to_owned(), value)));
+        let text = |said: &Option<Said>| said.as_ref().map(|said| json!(said.text));
+        set("server_name", text(&self.server_name));
+        set("alpn", texts(&self.alpn));
+        set("ca", text(&self.ca));
+        set("certificate", text(&self.certificate));
+        set("key", text(&self.key));
+        set("resumption", self.resumption.then_some(json!(true)));
+        set("versions", texts(&self.versions));
+        if table.is_empty() { json!(true) } else { Json::Object(table) }
+    }
+}
+
 impl Template {
     fn to_value(&self, pools: &[Pool]) -> Json {
         let mut entries = Map::new();
@@ -398,6 +431,7 @@ impl Template {
         }
         set("limit", self.limit.map(count));
         set("tcp", table(&self.tcp.settings));
+        set("tls", self.tls.as_ref().map(Tls::to_value));
         Json::Object(entries)
     }
 }

@@ -448,17 +448,32 @@ fn template() -> impl Strategy<Value = Template> {
     ];
     let tcp = prop_oneof![Just(Tcp::default()), Just(Tcp { settings: vec![("mss".into(), said("1000"))] })];
     let numbers = (0usize..3, 0usize..3, 1u16.., any::<bool>(), any::<Option<u64>>());
-    (says, arrival, tcp, numbers).prop_map(|(says, arrival, tcp, (clients, servers, port, udp, limit))| Template {
-        name: String::new(),
-        clients,
-        servers,
-        port: Some(port),
-        udp,
-        says,
-        arrival,
-        limit,
-        tcp,
-        at: At::default(),
+    let tls = (any::<bool>(), any::<Option<bool>>()).prop_map(|(named, given)| {
+        let file = |name: &str| named.then(|| said(name));
+        given.map(|resumption| Tls {
+            server_name: file("a.test"),
+            alpn: if named { vec![said("h2"), said("http/1.1")] } else { vec![] },
+            ca: file("ca.pem"),
+            certificate: file("a.pem"),
+            key: file("a.key"),
+            resumption,
+            versions: if named { vec![said("1.2")] } else { vec![] },
+        })
+    });
+    (says, arrival, tcp, tls, numbers).prop_map(|(says, arrival, tcp, tls, (clients, servers, port, udp, limit))| {
+        Template {
+            name: String::new(),
+            clients,
+            servers,
+            port: Some(port),
+            udp,
+            says,
+            arrival,
+            limit,
+            tcp,
+            tls,
+            at: At::default(),
+        }
     })
 }
 

@@ -206,7 +206,9 @@ impl<A: Application> Stack<A> {
         // What the peer may still say.
         let room = match state {
             State::SynReceived if acked != 1 => return None,
-            State::SynReceived | State::Established | State::FinWait1 | State::FinWait2 => f.rcv_adv.wrapping_sub(f.rcv_nxt),
+            State::SynReceived | State::Established | State::FinWait1 | State::FinWait2 => {
+                f.rcv_adv.wrapping_sub(f.rcv_nxt)
+            }
             State::CloseWait | State::LastAck => 0,
             _ => return None,
         };

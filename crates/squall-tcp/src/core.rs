@@ -558,7 +558,8 @@ impl<S: Copy + Default> Core<S> {
             seq: f.snd_nxt,
             ack: f.rcv_nxt,
             flags: ACK,
-            window: (class.window >> if f.bits.wscale().is_some() { class.scale } else { 0 }).min(u16::MAX.into()) as u16,
+            window: (class.window >> if f.bits.wscale().is_some() { class.scale } else { 0 }).min(u16::MAX.into())
+                as u16,
             options: &if stamps { Words::stamps(stamp(now), f.ts_recent) } else { Words::default() },
         };
         self.answer_with(ClassId(f.class), &key, &header);

@@ -243,10 +243,8 @@ impl<'a> Segment<'a> {
         // Version and length of the header, type of service, length; fragments; protocol.
         let first = be32(head, 0);
         let flags = head[33];
-        let is_usual = first >> 24 == 0x45
-            && be16(head, 6) & 0x3fff == 0
-            && head[9] == TCP
-            && flags & (SYN | RST | ACK) == ACK;
+        let is_usual =
+            first >> 24 == 0x45 && be16(head, 6) & 0x3fff == 0 && head[9] == TCP && flags & (SYN | RST | ACK) == ACK;
         let len = (first & 0xffff) as usize;
         if !is_usual || len > packet.len() {
             return None;

@@ -94,8 +94,7 @@ impl<A: Application> Stack<A> {
         let scale = if bits.wscale().is_some() { class.scale } else { 0 };
         let window = (class.window >> scale).min(u16::MAX.into());
         let addresses = Addresses::V4 { local: f.local, remote: f.remote };
-        let tuple =
-            Key { addresses, local_port: f.local_port, remote_port: f.remote_port, udp: false }.tuple();
+        let tuple = Key { addresses, local_port: f.local_port, remote_port: f.remote_port, udp: false }.tuple();
         let octets = headers + len as usize;
         let Some(packet) = out.packet(ClassId(f.class), &tuple, octets, Cut::WHOLE) else { return Short::Room };
         let packet = &mut packet[..octets];

@@ -26,6 +26,7 @@ fn load(arrival: Arrival, answer: usize) -> Load {
         port: 80,
         client: Program::client("get").send(&"g".repeat(100)).recv(answer as u32).build().unwrap(),
         server: Program::server("give").recv(100).send(&body).wait_peer_close().build().unwrap(),
+        tls: None,
         client_tunables: Tunables::default(),
         server_tunables: Tunables::default(),
         arrival,

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     Arrival, Begin, Conversations, Delays, Flows, Incomplete, Network, Order, Pool, Port, Ramp, Said, Says, Target,
-    Tcp, Template, diagnostics::suggest,
+    Tcp, Template, Tls, diagnostics::suggest,
 };
 
 table! {
@@ -169,8 +169,52 @@ table! {
         /// How TCP behaves: mss, initwnd, window, wscale, sack, timestamps, no_delay, delayed_ack, rto_initial, rto_min, rto_max,
         /// syn_retries, retries, keepidle, keepintvl, keepcnt, time_wait, fin_wait, congestion, ecn, tos, ttl, udp_idle.
         tcp: TextTable,
+        /// true: its flows are TLS 1.3 sessions, what is said is inside of them; or a table that says more. Default false.
+        tls: TlsSaid,
         /// false: as if the template were not there. Default true.
         enabled: bool,
+    }
+}
+
+table! {
+    /// What TLS sessions are made with, at the ends that are ours.
+    TlsTable {
+        /// Whom clients ask for (SNI), and whom a certificate that is made is for. Default: the server's address, which is not
+        /// sent.
+        server_name: Said,
+        /// What is spoken inside (ALPN), in order: "http/1.1", or a list. Default: nothing is said of it.
+        alpn: OneOrMore,
+        /// A PEM file: clients verify the server's certificate by those in it. Default: they take any. Relative to the profile.
+        ca: Said,
+        /// A PEM file with the server's certificate, and those between it and its authority behind it. Default: one is made,
+        /// signed by itself, for each run. Relative to the profile.
+        certificate: Said,
+        /// A PEM file with its key. Relative to the profile.
+        key: Said,
+        /// true: servers give tickets, and clients come back with them. Default false: each handshake is a full one.
+        resumption: bool,
+        /// "1.3" or "1.2", or a list: the highest that both ends have is used. Default "1.3".
+        versions: OneOrMore,
+    }
+}
+
+/// `true`, or a table.
+#[derive(Debug)]
+pub(super) enum TlsSaid {
+    Whether(bool),
+    Table(Box<TlsTable>),
+}
+
+impl Read for TlsSaid {
+    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
+        match &node.value {
+            Value::Bool(whether) => Some(Self::Whether(*whether)),
+            Value::Table(_) => TlsTable::read(node, cx).map(|table| Self::Table(Box::new(table))),
+            _ => cx.wrong_type(node, "true, false or a table", "true, or { server_name = \"www.example.net\" }"),
+        }
+    }
+    fn schema() -> Json {
+        json!({ "anyOf": [{ "type": "boolean" }, TlsTable::schema()] })
     }
 }
 
@@ -545,7 +589,34 @@ fn a_template(number: usize, table: TemplateTable, flows: &mut Flows, cx: &mut R
         arrival: arrival?,
         limit: table.limit.map(|limit| limit.value.0),
         tcp: Tcp { settings: table.tcp.map_or_else(Vec::new, |tcp| tcp.value.0) },
+        tls: table.tls.and_then(|said| tls(said.value, cx)),
         at,
+    })
+}
+
+fn tls(said: TlsSaid, cx: &mut Reader<'_>) -> Option<Tls> {
+    let table = match said {
+        TlsSaid::Whether(whether) => return whether.then(Tls::default),
+        TlsSaid::Table(table) => table,
+    };
+    for (one, other, example) in [("certificate", "key", "server.key"), ("key", "certificate", "server.pem")] {
+        if table.given.has(one) && !table.given.has(other) {
+            let says = format!("has {one:?} without {other:?}");
+            cx.report(&table.place, &says, &[format!("add {other} = {example:?}, or leave out both: one is made")]);
+        }
+    }
+    let texts = |texts: Option<Placed<OneOrMore>>| texts.map_or_else(Vec::new, |texts| texts.value.0);
+    let file = |file: Option<Placed<Said>>| {
+        file.map(|Placed { value: Said { text, at }, .. }| Said { text: cx.beside(&text), at })
+    };
+    Some(Tls {
+        server_name: table.server_name.map(|name| name.value),
+        alpn: texts(table.alpn),
+        ca: file(table.ca),
+        certificate: file(table.certificate),
+        key: file(table.key),
+        resumption: table.resumption.is_some_and(|resumption| resumption.value),
+        versions: texts(table.versions),
     })
 }
 

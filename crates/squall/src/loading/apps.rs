@@ -126,7 +126,7 @@ fn http(given: &Given<'_>, mistakes: &mut Mistakes<'_>) -> Result<Option<Ends>, 
             Some(found) => (client, port) = found,
             None => {
                 let says = format!("{:?} is no URL", url.text);
-                mistakes.note(url, &says, "expected http://HOST[:PORT]/PATH");
+                mistakes.note(url, &says, "expected http://HOST[:PORT]/PATH or https://HOST[:PORT]/PATH");
             }
         }
     }

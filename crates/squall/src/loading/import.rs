@@ -74,6 +74,7 @@ pub fn profile(import: &Import, cps: f64) -> Profile {
             arrival: Arrival::Cps { cps, poisson: false },
             limit: None,
             tcp: Tcp::default(),
+            tls: None,
             at: Default::default(),
         });
     }

@@ -7,6 +7,7 @@ pub mod import;
 mod network;
 mod report;
 mod script;
+mod tls;
 mod tunables;
 
 use std::{collections::BTreeMap, fmt::Display, path::Path, str::FromStr, sync::Arc};
@@ -154,14 +155,18 @@ fn templates(
 ) -> Vec<Template> {
     let Some(ends) = ends(said, flows, captures, mistakes) else { return Vec::new() };
     let tunables = tunables::tunables(&said.tcp, Tunables::default(), mistakes);
+    let tls = tls::tls(said, mistakes);
     let (several, shares) = (ends.len() > 1, ends.iter().map(|(share, ..)| share).sum());
+    // Where those who speak HTTP inside of TLS look for it.
+    let usual = |port: u16| if port == 80 && tls.is_some() { 443 } else { port };
     let template = |(share, name, ends): (u32, String, Ends)| Template {
         name: if several { format!("{} {name}", said.name) } else { said.name.clone() },
         clients: said.clients,
         servers: said.servers,
-        port: said.port.filter(|_| !several).unwrap_or(ends.port),
+        port: said.port.filter(|_| !several).unwrap_or(usual(ends.port)),
         client: ends.client,
         server: ends.server,
+        tls: tls.clone(),
         client_tunables: tunables.clone(),
         server_tunables: tunables.clone(),
         arrival: arrival(said.arrival, share, shares),

@@ -10,7 +10,7 @@ use crate::{
     loading::Loaded,
     report::load::{
         ConversationNote, ConversationsReport, ExhaustedReport, LinkReport, LoadReport, RoleReport, RolesReport,
-        TemplateReport,
+        TemplateReport, TlsReport,
     },
 };
 
@@ -122,6 +122,15 @@ fn role(flows: &FlowStatistics, seconds: f64) -> RoleReport {
         goodput_bps: a_second(flows.received_octets as f64 * 8.0),
         http: named(classes.filter(|(_, n)| *n > 0)),
         tcp: named(flows.tcp.entries().filter(|(_, n)| *n > 0)),
+        tls: flows.tls.as_ref().map(|tls| TlsReport {
+            handshakes: tls.handshakes,
+            resumed: tls.resumed,
+            handshakes_per_second: a_second(tls.handshakes as f64),
+            handshake_ns: distribution(&tls.handshake),
+            failed: tls.failed.clone(),
+            truncated: tls.truncated,
+            ciphers: named(tls.ciphers.iter().map(|(name, n)| (*name, *n))),
+        }),
     }
 }
 

@@ -243,6 +243,14 @@ fn loaded(load: &LoadReport, page: &mut String) {
             };
             reasons.extend(counts.iter().map(reason));
         }
+        if let Some(tls) = &role.tls {
+            let side = format!("{name} ({side})");
+            let row = |what: String, value: String| vec![side.clone(), "TLS".to_owned(), what, value];
+            reasons.push(row("handshakes a second".into(), human::si(tls.handshakes_per_second, "")));
+            reasons.push(row("handshake p50".into(), nanos(&tls.handshake_ns, |d| d.p50)));
+            reasons.push(row("handshake p99".into(), nanos(&tls.handshake_ns, |d| d.p99)));
+            reasons.extend(role.tls().into_iter().map(|(what, n)| row(what, human::count(n))));
+        }
     }
     let columns = [
         "Template",

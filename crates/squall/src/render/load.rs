@@ -8,7 +8,7 @@ use super::{
 };
 use crate::report::{
     Distribution, Report,
-    load::{ALL, ConversationNote, ConversationsReport, RoleReport},
+    load::{ALL, ConversationNote, ConversationsReport, RoleReport, TlsReport},
 };
 
 /// Lines for the summary of a run that began or served flows; none for others.
@@ -23,6 +23,9 @@ pub fn load(report: &Report, width: usize, color: bool) -> Vec<String> {
         }
         for (what, counts) in role.reasons().into_iter().filter(|(_, counts)| !counts.is_empty()) {
             reasons.push(format!("{name} ({side}): {what}: {}", listed(counts)));
+        }
+        if let Some(tls) = &role.tls {
+            reasons.push(format!("{name} ({side}): {}", sessions(role, tls)));
         }
         let troubles = troubles(&role.tcp);
         if !troubles.is_empty() {
@@ -105,6 +108,23 @@ fn row(name: &str, side: &str, role: &RoleReport) -> Vec<Cell> {
         p50(&role.first_byte_ns).into(),
         role.transaction_ns.as_ref().map_or_else(String::new, both).into(),
     ]
+}
+
+/// `TLS: 1,000 handshakes, 512.3 a second, 1.2 ms at the median, 3.4 ms at p99: ...`
+fn sessions(role: &RoleReport, tls: &TlsReport) -> String {
+    let mut text = format!(
+        "TLS: {} handshakes, {} a second",
+        human::count(tls.handshakes),
+        human::si(tls.handshakes_per_second, "")
+    );
+    if let Some(took) = &tls.handshake_ns {
+        let [p50, p99] = [took.p50, took.p99].map(|ns| human::ns(ns as f64));
+        text += &format!(", p50 {p50}, p99 {p99}");
+    }
+    for (what, n) in role.tls() {
+        text += &format!(", {} {what}", human::count(n));
+    }
+    text
 }
 
 fn listed(counts: &BTreeMap<String, u64>) -> String {

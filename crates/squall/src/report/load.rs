@@ -96,7 +96,8 @@ pub struct RoleReport {
     /// Ended otherwise, by reason: `unfinished`, `aborted`, `stopped` (open when the drain time was over), `reset`, `refused`,
     /// `unreachable`, `connect_timeout`, `timeout`, `keepalive_timeout`.
     pub failed: BTreeMap<String, u64>,
-    /// What peers did that the programs do not say: `unexpected_data`, `too_short`, `no_answer`, `bad_http`.
+    /// What peers did that the programs do not say: `unexpected_data`, `too_short`, `no_answer`, `bad_http`; of TLS: `tls_alert`,
+    /// `tls_certificate`, `tls_incompatible`, `tls_broken`, `tls_closed`, `tls_timeout`.
     pub protocol_errors: BTreeMap<String, u64>,
     /// Due, and not begun, by reason: `late` (the generator was the bound), `ports_exhausted`, `unresolved`, `limit`, `full`.
     pub not_begun: BTreeMap<String, u64>,
@@ -123,6 +124,27 @@ pub struct RoleReport {
     pub http: BTreeMap<String, u64>,
     /// What the stack counted; TRex's names are in the guide.
     pub tcp: BTreeMap<String, u64>,
+    /// Of templates with TLS.
+    #[serde(default)]
+    pub tls: Option<TlsReport>,
+}
+
+/// TLS sessions of flows.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TlsReport {
+    /// That were completed.
+    pub handshakes: u64,
+    /// Of these, those that went on with an earlier session.
+    pub resumed: u64,
+    pub handshakes_per_second: f64,
+    /// From the end of TCP's handshake to that of TLS.
+    pub handshake_ns: Option<Distribution>,
+    /// Sessions that failed, in the handshake or later, by what was wrong.
+    pub failed: BTreeMap<String, u64>,
+    /// The peer closed the flow without closing the session.
+    pub truncated: u64,
+    /// Handshakes by cipher suite: `TLS13_AES_256_GCM_SHA384`.
+    pub ciphers: BTreeMap<String, u64>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -145,8 +167,10 @@ impl LoadReport {
     pub(super) fn distributions_mut(&mut self) -> impl Iterator<Item = &mut Option<Distribution>> {
         let roles = self.templates.iter_mut().map(|template| &mut template.roles).chain([&mut self.total]);
         roles.flat_map(|roles| roles.client.iter_mut().chain(&mut roles.server)).flat_map(|role| {
-            let RoleReport { setup_ns, first_byte_ns, transaction_ns, duration_ns, duration_from_due_ns, .. } = role;
-            [setup_ns, first_byte_ns, transaction_ns, duration_ns, duration_from_due_ns]
+            let RoleReport { setup_ns, first_byte_ns, transaction_ns, duration_ns, duration_from_due_ns, tls, .. } =
+                role;
+            let flow = [setup_ns, first_byte_ns, transaction_ns, duration_ns, duration_from_due_ns];
+            flow.into_iter().chain(tls.as_mut().map(|tls| &mut tls.handshake_ns))
         })
     }
 }
@@ -175,6 +199,16 @@ impl RoleReport {
             ("not begun", &self.not_begun),
             ("HTTP", &self.http),
         ]
+    }
+
+    /// What there is to say of TLS, and each number of it.
+    pub fn tls(&self) -> Vec<(String, u64)> {
+        let Some(tls) = &self.tls else { return Vec::new() };
+        let ciphers = tls.ciphers.iter().map(|(cipher, n)| (format!("handshakes by {cipher}"), *n));
+        let failed = tls.failed.iter().map(|(why, n)| (format!("failed: {why}"), *n));
+        let others = [("resumed", tls.resumed), ("closed without close_notify", tls.truncated)];
+        let others = others.into_iter().filter(|(_, n)| *n > 0).map(|(what, n)| (what.to_owned(), n));
+        ciphers.chain(others).chain(failed).collect()
     }
 
     pub fn failures(&self) -> u64 {
