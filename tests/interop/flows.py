@@ -36,6 +36,7 @@ http {{
   access_log {folder}/access.log; keepalive_requests 100000; client_body_temp_path {folder}/body; proxy_temp_path {folder}/p;
   fastcgi_temp_path {folder}/f; uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;
   server {{ listen 80; listen [::]:80; root {folder}/www; }}
+  {more}
 }}
 """
 
@@ -88,12 +89,12 @@ def counted(what, report, side, flows, requests=None):
 
 
 class Nginx:
-    def __init__(self, folder):
+    def __init__(self, folder, more=""):
         self.folder = folder
         (folder / "www").mkdir()
         for name, octets in [("small", 100), ("page", 32 * 1024), ("big", MEGABYTES << 20)]:
             (folder / "www" / name).write_bytes(os.urandom(octets))
-        (folder / "nginx.conf").write_text(NGINX.format(folder=folder))
+        (folder / "nginx.conf").write_text(NGINX.format(folder=folder, more=more))
         os.chmod(folder, 0o755)
 
     def __enter__(self):
@@ -324,4 +325,5 @@ def main():
                 subprocess.run(["ip", "netns", "del", namespace], check=False)
 
 
-main()
+if __name__ == "__main__":
+    main()

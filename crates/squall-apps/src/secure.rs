@@ -362,7 +362,8 @@ impl<O: Observer, S: FlowSocket> Secured<'_, O, S> {
         let closes = self.session.closing && !self.session.closed && self.session.said.is_empty();
         if closes {
             self.session.closed = true;
-            if self.session.open && !self.session.over {
+            // Who has closed before us mostly does not read any more, and would reset the flow for it (so nginx does, too).
+            if self.session.open && !self.session.over && !self.session.peer_closed {
                 // The flow ends all the same if it cannot be said.
                 self.session.encrypt(None, &mut self.buffers.cipher);
             }

@@ -399,6 +399,7 @@ fn placeholder(
         port,
         client: program(Role::Client),
         server: program(Role::Server),
+        tls: None,
         client_tunables: tunables.clone(),
         server_tunables: tunables.clone(),
         arrival: Arrival::None,

@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+"""TLS of squall flows against OpenSSL: our clients to nginx, our servers to curl and openssl s_client, over a veth pair that loses
+frames; certificates, names, protocols, tickets and versions, and what is counted of those that do not fit.
+
+Needs root, nginx, curl and openssl; $SQUALL is target/debug/squall unless said.
+"""
+
+import hashlib
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from flows import OURS, THEIRS, V4, Nginx, Served, counted, flows, hash_of_body, inside, network
+from tools import Failed, run, same
+
+LOSSY = "af_packet:va,drop=0.01,reorder=0.01,seed=3"
+PAGE = 32 * 1024
+BODY = 4 << 20
+
+HTTPS = """
+  log_format tls '$request_uri $status $body_bytes_sent $ssl_protocol $ssl_session_reused $ssl_server_name $ssl_alpn_protocol';
+  server {{ listen 443 ssl; root {folder}/www; access_log {folder}/tls.log tls; ssl_protocols TLSv1.2 TLSv1.3;
+    ssl_certificate {folder}/server.pem; ssl_certificate_key {folder}/server.key; }}
+"""
+
+
+def certificates(folder):
+    """An authority, and a certificate of squall.test by it."""
+    new = ["openssl", "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    ca, server = folder / "ca.pem", folder / "server.pem"
+    run(*new, "-x509", "-days", 2, "-subj", "/CN=squall tests", "-keyout", folder / "ca.key", "-out", ca)
+    run(*new, "-subj", "/CN=squall.test", "-keyout", folder / "server.key", "-out", folder / "server.csr")
+    (folder / "names").write_text("subjectAltName=DNS:squall.test\n")
+    run("openssl", "x509", "-req", "-days", 2, "-in", folder / "server.csr", "-CA", ca, "-CAkey", folder / "ca.key",
+        "-CAcreateserial", "-extfile", folder / "names", "-out", server)
+
+
+def tls(*options):
+    return [word for option in options for word in ("--tls-option", option)]
+
+
+def our_clients(folder):
+    def get(count, *argv, users=5, url=f"https://{V4}/page", port="af_packet:va"):
+        log = folder / "tls.log"
+        log.write_text("")
+        common = ["--url", url, "--port", port, "--clients", "10.77.1.1-10.77.1.50", "-d", "30s"]
+        report = flows(folder, "http", "--users", users, "--flows", count, *common, *argv)
+        return report["load"]["total"]["client"], report, log.read_text().splitlines()
+
+    verified = [f"ca={folder}/ca.pem", "server_name=squall.test"]
+    what = "verified, 1 % lost"
+    role, report, log = get(50, "--requests", 2, *tls("alpn=h2,http/1.1", *verified), port=LOSSY)
+    counted(what, report, "client", 50, 100)
+    same(f"{what}: nginx says", set(log), {f"/page 200 {PAGE} TLSv1.3 . squall.test http/1.1"})
+    same(f"{what}: nginx counts", len(log), 100)
+    sessions = role["tls"]
+    same(f"{what}: sessions", (sessions["handshakes"], sessions["resumed"], sessions["failed"]), (50, 0, {}))
+    same(f"{what}: times", sessions["handshake_ns"]["count"], 50)
+
+    what = "resumed"
+    role, report, log = get(20, *tls("resumption=true"), users=1)
+    counted(what, report, "client", 20, 20)
+    same(what, (role["tls"]["handshakes"], role["tls"]["resumed"]), (20, 19))
+    same(f"{what}: nginx says", sorted(log), [f"/page 200 {PAGE} TLSv1.3 . - -"] + [f"/page 200 {PAGE} TLSv1.3 r - -"] * 19)
+
+    what = "TLS 1.2"
+    role, report, log = get(5, *tls("versions=1.2", *verified))
+    counted(what, report, "client", 5, 5)
+    same(f"{what}: nginx says", set(log), {f"/page 200 {PAGE} TLSv1.2 . squall.test -"})
+
+    for what, error, why, argv in [
+        ("another name", "tls_certificate", "not valid for name", {"argv": tls(*verified, "server_name=a.test")}),
+        ("no TLS there", "tls_broken", "corrupt message", {"argv": [], "url": f"https://{V4}:80/page"}),
+    ]:
+        role, _, log = get(5, *argv.pop("argv"), **argv)
+        same(f"{what}: errors", role["protocol_errors"], {error: 5})
+        same(f"{what}: failed", sum(role["failed"].values()), 5)
+        if not all(why in text for text in role["tls"]["failed"]):
+            raise Failed(f"{what}: {role['tls']['failed']}")
+        same(f"{what}: no request", log, [])
+
+    (folder / "www/large").write_bytes(os.urandom(BODY))
+    role, report, _ = get(1, url=f"https://{V4}/large", port=LOSSY)
+    counted("4 MB, 1 % lost", report, "client", 1, 1)
+    same("4 MB: whole", role["received_octets"] >= BODY, True)
+    print("ok: our clients and nginx")
+
+
+def our_servers(folder):
+    expected = hash_of_body(BODY, b"squall serves octets\n")
+    own = tls(f"certificate={folder}/server.pem", f"key={folder}/server.key", "alpn=http/1.1", "resumption=true")
+    for what, options, client in [
+        ("a certificate that was made", ["--tls"], ["-k", f"https://{Served.v4}/"]),
+        ("one of an authority", own, ["--cacert", folder / "ca.pem", "--resolve", f"squall.test:443:{Served.v4}",
+                                      "https://squall.test/"]),
+    ]:
+        with Served(folder, LOSSY, "--body", BODY, *options) as served:
+            copy = folder / "copy"
+            for _ in range(2):
+                run(*inside(THEIRS, "curl", "-sS", "--max-time", 60, "-o", copy, *client))
+                same(f"{what}: curl: SHA-256", hashlib.sha256(copy.read_bytes()).hexdigest(), expected)
+        role = counted(what, served.report, "server", 2, 2)
+        same(f"{what}: octets", role["sent_octets"] >= 2 * BODY, True)
+        same(f"{what}: sessions", (role["tls"]["handshakes"], role["tls"]["failed"]), (2, {}))
+
+    with Served(folder, "af_packet:va", "--body", "100", *own) as served:
+        session = folder / "session"
+        for more, expected in [(["-sess_out", session], "New"), (["-sess_in", session], "Reused")]:
+            argv = ["openssl", "s_client", "-tls1_3", "-connect", f"{served.v4}:443", "-CAfile", folder / "ca.pem",
+                    "-verify_return_error", "-servername", "squall.test", "-alpn", "http/1.1", "-ign_eof", *more]
+            done = subprocess.run(inside(THEIRS, *argv), input="GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+                                  capture_output=True, text=True, timeout=30)
+            same(f"s_client {expected}", re.findall(r"^(New|Reused), (\S+),", done.stdout, re.M), [(expected, "TLSv1.3")])
+            for words in ["HTTP/1.1 200", "ALPN protocol: http/1.1", "squall serves octets"]:
+                if words not in done.stdout:
+                    raise Failed(f"s_client {expected}: no {words!r} in {done.stdout} {done.stderr}")
+        # Who has another version, and who speaks no TLS.
+        for argv in [["-k", "--tls-max", "1.2", f"https://{served.v4}/"], [f"http://{served.v4}:443/"]]:
+            subprocess.run(inside(THEIRS, "curl", "-sS", "--max-time", "10", *argv), capture_output=True, check=False)
+    role = served.report["load"]["total"]["server"]
+    same("s_client and others", (role["tls"]["handshakes"], role["tls"]["resumed"], role["http"]), (2, 1, {"2xx": 2}))
+    same("others", role["protocol_errors"], {"tls_incompatible": 1, "tls_broken": 1})
+    same("flows left", role["active"], 0)
+    print("ok: our servers, curl and openssl")
+
+
+def main():
+    if os.geteuid() != 0:
+        return print("SKIPPED: needs root")
+    for tool in ["nginx", "curl", "openssl"]:
+        if shutil.which(tool) is None:
+            return print(f"SKIPPED: needs {tool}")
+    with tempfile.TemporaryDirectory(prefix="squall-tls-") as name:
+        folder = pathlib.Path(name)
+        try:
+            certificates(folder)
+            network()
+            with Nginx(folder, HTTPS.format(folder=folder)):
+                our_clients(folder)
+            our_servers(folder)
+        except Failed as failed:
+            sys.exit(f"FAILED: {failed}")
+        finally:
+            for namespace in [OURS, THEIRS]:
+                subprocess.run(["ip", "netns", "del", namespace], check=False)
+
+
+main()
