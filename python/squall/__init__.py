@@ -37,6 +37,7 @@ from ._plan import Plan, PlanFrame, PlanPort, PlanStream, PlanWorker
 from ._profile import Pool, Profile, Stream, Template, Vary, vary
 from ._report import (
     Bursts,
+    BusiestSecond,
     CaptureFile,
     CaptureReport,
     CaptureSample,
@@ -75,11 +76,14 @@ from ._report import (
     SequenceReport,
     Series,
     SourceReport,
+    SteadyReport,
     StreamReport,
     StreamRx,
     StreamSample,
     StreamSeries,
     TemplateReport,
+    TemplateSample,
+    TemplateSeries,
     TlsReport,
     TxReport,
     Verdict,
@@ -91,6 +95,7 @@ from ._values import ByName
 
 __all__ = [
     "Bursts",
+    "BusiestSecond",
     "ByName",
     "CaptureFile",
     "CaptureReport",
@@ -163,6 +168,7 @@ __all__ = [
     "Series",
     "Session",
     "SourceReport",
+    "SteadyReport",
     "Stream",
     "StreamReport",
     "StreamRx",
@@ -170,6 +176,8 @@ __all__ = [
     "StreamSeries",
     "Template",
     "TemplateReport",
+    "TemplateSample",
+    "TemplateSeries",
     "TlsReport",
     "Traffic",
     "TrafficSeries",

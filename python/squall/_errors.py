@@ -76,7 +76,7 @@ class PortError(Error):
 
 
 class UnknownStream(Error, LookupError):
-    """No stream has that name; the message lists the nearest.
+    """No stream or template has that name; the message lists the nearest.
 
     Attributes
     ----------
@@ -90,5 +90,5 @@ class UnknownStream(Error, LookupError):
         names = list(known)
         near = difflib.get_close_matches(name, names) or names[:10]
         there_is = f"there is {', '.join(map(repr, near))}" if near else "there is none"
-        super().__init__(f"no stream is called {name!r}: {there_is}")
+        super().__init__(f"no stream or template is called {name!r}: {there_is}")
         self.name = name

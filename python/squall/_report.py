@@ -16,6 +16,7 @@ from ._values import Arrays, ByName, Figures, Streams, read
 
 __all__ = [
     "Bursts",
+    "BusiestSecond",
     "CaptureFile",
     "CaptureReport",
     "CaptureSample",
@@ -40,10 +41,13 @@ __all__ = [
     "SequenceReport",
     "Series",
     "SourceReport",
+    "SteadyReport",
     "StreamReport",
     "StreamRx",
     "StreamSample",
     "StreamSeries",
+    "TemplateSample",
+    "TemplateSeries",
     "TxReport",
     "Verdict",
     "WorkerReport",
@@ -648,6 +652,37 @@ class CaptureSample:
 
 
 @dataclass(frozen=True)
+class TemplateSample:
+    """Flows of one template at one end.
+
+    Attributes
+    ----------
+    name, side : str
+        Behind several templates their sum, ``"all templates"``; ``client`` or ``server``.
+    active : int
+        Open.
+    attempted_cps, completed_cps, goodput_bps : float
+        Begun, ended as they should, and application data received, since the sample before.
+    failed, not_begun, late : int
+        So far; late is among not_begun.
+    setup_p99_ns, transaction_p99_ns : int or None
+        Since the sample before.
+    """
+
+    name: str
+    side: str
+    active: int
+    attempted_cps: float
+    completed_cps: float
+    failed: int
+    not_begun: int
+    late: int
+    goodput_bps: float
+    setup_p99_ns: int | None
+    transaction_p99_ns: int | None
+
+
+@dataclass(frozen=True)
 class Sample:
     """One instant of a run.
 
@@ -659,12 +694,15 @@ class Sample:
     streams : ByName of StreamSample
     capture : CaptureSample or None
         Only of a capture.
+    load : tuple of TemplateSample
+        Only of flows.
     """
 
     t_s: float
     ports: ByName[PortSample]
     streams: Streams[StreamSample]
     capture: CaptureSample | None
+    load: tuple[TemplateSample, ...]
 
 
 @dataclass(frozen=True)
@@ -782,7 +820,13 @@ class RoleReport:
     active, peak_active : int
         Open when the run ended, and at once at most.
     cps : float
-        Begun a second.
+        Begun a second, over all of the run.
+    asked_cps : float or None
+        Flows a second that were asked for, as it was last.
+    steady : SteadyReport or None
+        While all of the load was asked for; of clients.
+    busiest_second : BusiestSecond or None
+        Of all templates together.
     setup_ns, first_byte_ns, transaction_ns : Distribution or None
         SYN to handshake; a request to the first octet of its answer, and to its last.
     duration_ns, duration_from_due_ns : Distribution or None
@@ -806,6 +850,9 @@ class RoleReport:
     active: int
     peak_active: int
     cps: float
+    asked_cps: float | None
+    steady: SteadyReport | None
+    busiest_second: BusiestSecond | None
     setup_ns: Distribution | None
     first_byte_ns: Distribution | None
     transaction_ns: Distribution | None
@@ -817,6 +864,33 @@ class RoleReport:
     http: dict[str, int]
     tcp: dict[str, int]
     tls: TlsReport | None
+
+
+@dataclass(frozen=True)
+class SteadyReport:
+    """The part of a run behind the ramp up and before the ramp down, the drain, and whatever ended it.
+
+    Attributes
+    ----------
+    duration_s : float
+    attempted_cps, completed_cps : float
+        Flows that began, and that ended as they should, a second.
+    goodput_bps : float
+        Application data received.
+    """
+
+    duration_s: float
+    attempted_cps: float
+    completed_cps: float
+    goodput_bps: float
+
+
+@dataclass(frozen=True)
+class BusiestSecond:
+    """Most flows that began, and most that completed, in a second of the run."""
+
+    attempted: int
+    completed: int
 
 
 @dataclass(frozen=True)
@@ -1106,6 +1180,21 @@ class CaptureSeries(Arrays):
 
 
 @dataclass(frozen=True, eq=False)
+class TemplateSeries(Arrays):
+    """The columns of `TemplateSample`, each float64[n]; NaN where there was no such value."""
+
+    active: Floats
+    attempted_cps: Floats
+    completed_cps: Floats
+    failed: Floats
+    not_begun: Floats
+    late: Floats
+    goodput_bps: Floats
+    setup_p99_ns: Floats
+    transaction_p99_ns: Floats
+
+
+@dataclass(frozen=True, eq=False)
 class Series:
     """All samples of a run as columns, row i of each at ``t_s[i]``.
 
@@ -1118,12 +1207,15 @@ class Series:
         Of two streams of one name (removed and added again) the later counts.
     capture : CaptureSeries or None
         Only of a capture.
+    load : dict of str to TemplateSeries
+        Only of flows: by template and end, ``"web (client)"``.
     """
 
     t_s: Floats
     ports: Mapping[str, PortSeries]
     streams: Mapping[str, StreamSeries]
     capture: CaptureSeries | None
+    load: Mapping[str, TemplateSeries]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -1219,13 +1311,14 @@ class Report(Figures[_native.Report]):
         >>> series.t_s.dtype, series.t_s.shape == series.streams["web"].tx_pps.shape
         (dtype('float64'), True)
         """
-        t_s, ports, streams, capture = self._inner.series()
+        t_s, ports, streams, capture, load = self._inner.series()
         return Series(
             np.frombuffer(t_s, np.float64),
             _columns(PortSeries, ports),
             _columns(StreamSeries, streams),
             # A capture has no name.
             _columns(CaptureSeries, capture).get(""),
+            _columns(TemplateSeries, load),
         )
 
     def summary(self, width: int = 100, color: bool = False) -> str:

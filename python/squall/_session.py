@@ -224,7 +224,9 @@ class Run:
         return Report._from(report)
 
     def pause(self, stream: str | None = None) -> None:
-        """Pauses a stream, the streams of a group, or all. What would have been due meanwhile is due later.
+        """Pauses a stream, the streams of a group, a template, or all. What would have been due meanwhile is due later.
+
+        No more flows of a paused template begin; those that are open go on.
 
         Raises
         ------
@@ -234,7 +236,7 @@ class Run:
         self._native.pause(stream)
 
     def resume(self, stream: str | None = None) -> None:
-        """Lets a paused stream, the streams of a group, or all go on.
+        """Lets a paused stream, the streams of a group, a template, or all go on.
 
         Raises
         ------
@@ -246,7 +248,8 @@ class Run:
     def change(self, profile: Profile) -> None:
         """Makes the run that of another profile, which has the same ports.
 
-        Streams of the same name and frames go on, at their new rate; others are added and removed.
+        Streams of the same name and frames go on, at their new rate; others are added and removed. Of templates only the
+        rates may differ: `cps`, `weight`, `users`, `active_limit`, and what ``[flows]`` aims at.
 
         Raises
         ------
@@ -254,6 +257,47 @@ class Run:
             There are mistakes in it; nothing is changed then.
         """
         self._native.change(profile._checked())
+
+    def multiply(self, by: float | str) -> None:
+        """All rates are those of the profile times `by`, as `Session`'s ``mult`` says it.
+
+        Raises
+        ------
+        ProfileError
+            It cannot be; nothing is changed then.
+        """
+        if isinstance(by, int | float):
+            by = format(decimal.Decimal(repr(by)), "f")
+        self._native.multiply(by)
+
+    def set_load(
+        self,
+        template: str | None = None,
+        *,
+        cps: float | None = None,
+        active: int | None = None,
+        bandwidth: str | None = None,
+        users: int | None = None,
+        weight: int | None = None,
+    ) -> None:
+        """Flows begin as often as this says from now on: those of `template`, or (None) of all that have a weight together.
+
+        Parameters
+        ----------
+        cps, active, bandwidth, users, weight
+            One of them, and of the kind that the profile has: of a template `cps`, `users` or `weight`, of all `cps`,
+            `active` (open at once) or `bandwidth` (``"1 Gbps"``).
+
+        Raises
+        ------
+        UnknownStream
+            There is no such template.
+        ProfileError
+            It is of another kind; nothing is changed.
+        """
+        self._native.set_load(
+            template, cps=cps, active=active, bandwidth=bandwidth, users=users, weight=weight
+        )
 
     def stop(self) -> None:
         """Nothing more is sent. `finish` then gives the report."""

@@ -203,7 +203,7 @@ def test_a_stream_may_come_back_with_other_frames(loop: Address) -> None:
 def test_an_unknown_stream_lists_the_nearest(loop: Address) -> None:
     with squall.Session(profile(loop(), stream("web"), stream("dns"))) as session:
         run = session.start()
-        with pytest.raises(squall.UnknownStream, match="no stream is called 'wbe': there is 'web'") as caught:
+        with pytest.raises(squall.UnknownStream, match="no stream or template is called 'wbe': there is 'web'") as caught:
             run.pause("wbe")
         assert caught.value.name == "wbe"
         run.stop()
@@ -324,6 +324,41 @@ def test_gaps_are_counted_in_equal_bins_where_asked_for(loop: Address) -> None:
     assert bins is not None
     assert (bins.width_ns, bins.counts.tolist(), bins.beyond) == (500_000, [0, 0, 10, 0], 0)
     assert bins.counts.dtype == np.uint64
+
+
+def test_a_load_is_changed_while_it_runs(loop: Address) -> None:
+    address = loop()
+    load = squall.Profile(ports={"A": address, "B": address}, flows={"clients": "A", "servers": "B"})
+    load.add(squall.Pool(name="c", addresses="16.0.0.0/24"))
+    load.add(squall.Template(name="web", clients="c", servers="48.0.0.1", app="dns", cps=0.01))
+    with squall.Session(load) as session:
+        run = session.start()
+
+        def begun() -> int:
+            sampled = run.sample()
+            return sum(row.attempted_cps > 0 for row in sampled.load)
+
+        until(begun)
+        run.set_load("web", cps=500)
+        run.multiply(2)
+        until(begun)
+        run.pause("web")
+        run.resume("web")
+        with pytest.raises(squall.UnknownStream, match="there is 'web'"):
+            run.set_load("wbe", cps=1)
+        with pytest.raises(squall.ProfileError, match="has cps"):
+            run.set_load("web", users=1)
+        with pytest.raises(ValueError, match="one of cps"):
+            run.set_load("web")
+        until(begun)
+        run.stop()
+        report = run.finish()
+    assert report.load is not None and report.load.total.client is not None
+    client = report.load.total.client
+    assert client.asked_cps == 1000 and client.completed == client.attempted
+    assert client.steady is not None and client.steady.completed_cps > 0
+    series = report.series_arrays().load["web (client)"]
+    assert np.nanmax(series.attempted_cps) > 0 and series.active.shape == (len(report.series),)
 
 
 def test_flows_of_a_capture_are_arrays_and_named(tmp_path: pathlib.Path) -> None:

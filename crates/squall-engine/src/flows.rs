@@ -12,7 +12,7 @@ use squall_measure::Receiver;
 use squall_port::{BATCH, Hosts, PortFacts, RxQueue, SendError, TxBatch, TxQueue};
 use squall_units::{Cut, FCS_LEN, Nanos, Picos, Segmentation};
 
-use crate::{Clock, PortRx, PortTx, clock::Watch, transmit::Blocked};
+use crate::{Clock, Control, PortRx, PortTx, clock::Watch, transmit::Blocked};
 
 /// A load, and the ports that carry its sides.
 #[derive(Clone, Debug)]
@@ -22,7 +22,7 @@ pub struct Flows {
 }
 
 /// What a port carries of a load.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct FlowSide {
     /// In the plan, which lists it among [`squall_plan::Plan::flows`].
     pub port: usize,
@@ -249,7 +249,21 @@ impl Player {
         }
     }
 
-    pub fn stop(&mut self, watch: &mut Watch) {
+    pub fn obey(&mut self, control: &Control, watch: &mut Watch) {
+        let now = self.now(watch);
+        let mut each = |act: &dyn Fn(&mut Side)| self.ports.iter_mut().for_each(|port| act(&mut port.side));
+        match control {
+            Control::Pause(None) => each(&|side| side.pause(now, None)),
+            Control::Resume(None) => each(&|side| side.resume(now, None)),
+            Control::PauseTemplate(template) => each(&|side| side.pause(now, Some(*template as usize))),
+            Control::ResumeTemplate(template) => each(&|side| side.resume(now, Some(*template as usize))),
+            Control::Load(load) => each(&|side| side.change(now, load)),
+            Control::Stop => self.stop(watch),
+            _ => {}
+        }
+    }
+
+    fn stop(&mut self, watch: &mut Watch) {
         let now = self.now(watch);
         self.stopped = true;
         // Servers alone do not wait for clients who may never end.

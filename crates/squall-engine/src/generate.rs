@@ -246,6 +246,7 @@ impl Driver {
             }
             // The supervisor has refused them.
             Control::Add(..) | Control::Limit(_) | Control::Step(_) => {}
+            Control::PauseTemplate(_) | Control::ResumeTemplate(_) | Control::Load(_) => {}
             Control::Pause(number) => {
                 let which = chosen(*number);
                 self.change(|layout, m, _| which.iter().for_each(|&i| layout.pause(m, i, at)));

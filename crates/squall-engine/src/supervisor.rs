@@ -12,6 +12,7 @@ use std::{
 };
 
 use rustix::thread::{CpuSet, sched_setaffinity};
+use squall_flows::{Arrival, Load, Target};
 use squall_measure::{Measure, Receiver, flow::Link};
 use squall_plan::{Change, Placement, Plan};
 use squall_port::{Filter, InterfaceCounters, Port, PortFacts, RxQueue, Sink, TxQueue};
@@ -87,7 +88,7 @@ pub enum EngineError {
     Port { port: String, address: String, error: io::Error },
     #[error("worker {0} ended in a panic; this is a defect in Squall")]
     Panic(usize),
-    #[error("no stream is called {name:?}\n  {hint}")]
+    #[error("no stream or template is called {name:?}\n  {hint}")]
     UnknownStream {
         name: String,
         /// A near name, or all.
@@ -118,6 +119,12 @@ pub enum EngineError {
          starts\n  try a new run"
     )]
     FixedEnd(String),
+    #[error(
+        "template {0:?} cannot be paused alone: the load keeps a number of flows open, of whatever template\n  try all of them"
+    )]
+    Together(String),
+    #[error("the load cannot change while running: {0} would differ\n  try a new run, or other rates only")]
+    FixedLoad(String),
     #[error("flows of port {0}: {1}")]
     Flows(String, squall_flows::LoadError),
     #[error("threads cannot be started: {0}")]
@@ -289,7 +296,7 @@ impl Orders {
     fn worker(self, cpu: Option<u32>, queues: Queues, clock: Clock) -> Worker {
         let Self { index, plan, settings, mailbox, bell, sent_all, feed } = self;
         let (mut transmitters, mut tx, mut rx) = (Vec::new(), queues.tx, queues.rx);
-        let player = settings.flows.as_ref().map(|flows| {
+        let player = settings.flows.as_ref().filter(|_| !queues.facts.is_empty()).map(|flows| {
             let mut player = Player::new(clock, flows);
             for (port, facts) in &queues.facts {
                 let at = tx.iter().position(|queue| queue.port == *port).expect("its queue was opened with its facts");
@@ -482,7 +489,9 @@ impl Running {
             let streams = self.names.iter().filter(|n| n.1).map(|n| n.0.as_str());
             let groups =
                 self.plan.streams.iter().zip(&self.names).filter(|(_, n)| n.1).filter_map(|(s, _)| s.group.as_deref());
-            let known: BTreeSet<&str> = streams.chain(groups).collect();
+            let templates = self.settings.flows.iter().flat_map(|flows| &flows.load.templates);
+            let templates = templates.map(|template| template.name.as_str());
+            let known: BTreeSet<&str> = streams.chain(groups).chain(templates).collect();
             EngineError::UnknownStream { name: name.to_owned(), hint: squall_profile::suggest(name, known) }
         })
     }
@@ -500,21 +509,59 @@ impl Running {
         }
     }
 
-    /// A stream by name, the streams of a group, or all.
+    /// A template by name, and those that a mix of that name consists of; none where the name is a stream's or a group's.
+    fn templates(&self, name: Option<&str>) -> Result<Vec<u32>, EngineError> {
+        let (Some(name), Some(flows)) = (name, &self.settings.flows) else { return Ok(Vec::new()) };
+        if self.chosen(Some(name)).is_ok() {
+            return Ok(Vec::new());
+        }
+        let load = &flows.load;
+        let of = |own: &str| own.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '));
+        let found: Vec<_> = (0u32..).zip(&load.templates).filter(|(_, template)| of(&template.name)).collect();
+        let weighted = |arrival: &Arrival| matches!(arrival, Arrival::Weight { .. });
+        let all = load.templates.iter().filter(|template| weighted(&template.arrival)).count();
+        if matches!(load.target, Some(Target::Active(_)))
+            && all > 1
+            && found.iter().any(|(_, template)| weighted(&template.arrival))
+        {
+            return Err(EngineError::Together(name.to_owned()));
+        }
+        Ok(found.into_iter().map(|(number, _)| number).collect())
+    }
+
+    /// A stream by name, the streams of a group, a template (no more of its flows begin, those that are open go on), or all.
     ///
     /// # Errors
-    /// [`EngineError::UnknownStream`].
-    pub fn pause(&self, stream: Option<&str>) -> Result<(), EngineError> {
-        self.chosen(stream)?.into_iter().for_each(|number| self.tell(Control::Pause(number)));
+    /// [`EngineError::UnknownStream`], [`EngineError::Together`].
+    pub fn pause(&self, name: Option<&str>) -> Result<(), EngineError> {
+        match &self.templates(name)?[..] {
+            [] => self.chosen(name)?.into_iter().for_each(|number| self.tell(Control::Pause(number))),
+            templates => templates.iter().for_each(|template| self.tell(Control::PauseTemplate(*template))),
+        }
         Ok(())
     }
 
     /// As [`Running::pause`].
     ///
     /// # Errors
-    /// [`EngineError::UnknownStream`].
-    pub fn resume(&self, stream: Option<&str>) -> Result<(), EngineError> {
-        self.chosen(stream)?.into_iter().for_each(|number| self.tell(Control::Resume(number)));
+    /// [`EngineError::UnknownStream`], [`EngineError::Together`].
+    pub fn resume(&self, name: Option<&str>) -> Result<(), EngineError> {
+        match &self.templates(name)?[..] {
+            [] => self.chosen(name)?.into_iter().for_each(|number| self.tell(Control::Resume(number))),
+            templates => templates.iter().for_each(|template| self.tell(Control::ResumeTemplate(*template))),
+        }
+        Ok(())
+    }
+
+    /// Makes the load this one: templates begin flows at its rates from now on.
+    ///
+    /// # Errors
+    /// [`EngineError::FixedLoad`], and nothing is changed: more differs than [`Load::can_become`] allows, or there is no load.
+    pub fn change_load(&mut self, load: Load) -> Result<(), EngineError> {
+        let Some(flows) = &mut self.settings.flows else { return Err(EngineError::FixedLoad("all of it".into())) };
+        flows.load.can_become(&load).map_err(EngineError::FixedLoad)?;
+        Arc::make_mut(flows).load = load.clone();
+        self.tell(Control::Load(Arc::new(load)));
         Ok(())
     }
 

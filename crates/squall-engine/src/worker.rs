@@ -13,6 +13,7 @@ use std::{
 };
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use squall_flows::Load;
 use squall_measure::Receiver;
 use squall_plan::PlanStream;
 use squall_port::{BATCH, Filter, RxBatch, RxFrame, RxQueue, Sink, monotonic};
@@ -120,6 +121,11 @@ pub enum Control {
     Remove(u32),
     /// The stream starts after its start delay, on the worker that serves the port and has the first queue.
     Add(u32, Arc<PlanStream>),
+    /// No flow of a template of the load, by its number, begins, until it is resumed.
+    PauseTemplate(u32),
+    ResumeTemplate(u32),
+    /// The load is this one, which [`Load::can_become`] has allowed.
+    Load(Arc<Load>),
     /// So many more frames of a replay that is held.
     Step(u64),
     /// The run ends at what this says, counted from its beginning.
@@ -527,8 +533,8 @@ impl Worker {
             (Some(replay), Control::Stop) => replay.stop(),
             _ => {}
         }
-        if let (Some(player), Control::Stop) = (&mut self.player, &control) {
-            player.stop(&mut self.watch);
+        if let Some(player) = &mut self.player {
+            player.obey(&control, &mut self.watch);
         }
         if let Control::Stop = control {
             self.budget.end = self.budget.end.min(at);
@@ -550,7 +556,7 @@ impl Worker {
                         (self.added, self.told) = (self.added + 1, false);
                     }
                 }
-                Control::Step(_) => {}
+                Control::Step(_) | Control::PauseTemplate(_) | Control::ResumeTemplate(_) | Control::Load(_) => {}
                 Control::Limit(_) | Control::Stop => unreachable!("handled above"),
             }
         }

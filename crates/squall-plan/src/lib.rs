@@ -70,7 +70,7 @@ pub struct Options {
     pub multiplier: Option<Multiplier>,
     /// Ports that captures are replayed on, in the order of the replay; one worker serves them all. Streams have others.
     pub replay: Vec<usize>,
-    /// Ports that flows are played on; then there is nothing else.
+    /// Ports that flows are played on, which have no streams.
     pub flows: Vec<FlowPort>,
 }
 

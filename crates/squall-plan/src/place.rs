@@ -14,30 +14,35 @@ pub(crate) fn place(
     options: &Options,
     notes: &mut Vec<String>,
 ) -> (Vec<PlanWorker>, bool) {
-    if !options.flows.is_empty() {
-        return (place_flows(limits, options, notes), false);
+    let players = if options.flows.is_empty() { Vec::new() } else { place_flows(limits, streams, options, notes) };
+    if !players.is_empty() && streams.is_empty() && options.replay.is_empty() {
+        return (bound(players, limits, options, notes), false);
     }
+    // What flows leave.
+    let cores = options.cores.map(|cores| cores.saturating_sub(players.len()).max(1));
+    let cpus = options.cpus.saturating_sub(players.len()).max(1);
     let sending: Vec<usize> = (0..ports.len()).filter(|&p| streams.iter().any(|s| s.port == p)).collect();
-    let receiving: Vec<usize> = (0..ports.len()).filter(|&p| limits[p].rx_queues > 0).collect();
+    let receiving: Vec<usize> =
+        (0..ports.len()).filter(|&p| limits[p].rx_queues > 0 && options.flows.iter().all(|f| f.port != p)).collect();
     // A total over all streams is exact, and the same on any machine, only when one worker counts.
     let mut counted = stop.packets.is_some() || stop.octets.is_some();
     let mut divided = false;
-    if counted && options.cores.is_some_and(|c| c > 1) {
+    if counted && cores.is_some_and(|c| c > 1) {
         match cut(streams, stop) {
             Ok(()) => (counted, divided) = (false, true),
             Err(why) => notes.push(format!("packets or octets stop the run, and {why}: one core sends")),
         }
     }
     let extra = usize::from(!receiving.is_empty());
-    let count = match options.cores {
+    let count = match cores {
         Some(n) => n,
         None if counted => 1 + extra,
         None => sending.len() + usize::from(!options.replay.is_empty()) + extra,
     };
-    let count = count.min(options.cores.unwrap_or(options.cpus)).max(1);
+    let count = count.min(cores.unwrap_or(cpus)).max(1);
     let mut workers = vec![PlanWorker::default(); count];
     // Unless the number was asked for, a worker beyond one a port only receives.
-    let senders = match options.cores {
+    let senders = match cores {
         _ if counted => 1,
         Some(n) => n.max(1),
         None => sending.len().clamp(1, count),
@@ -85,25 +90,51 @@ pub(crate) fn place(
         let servers: Vec<usize> = (0..count).filter(|&w| workers[w].tx.iter().any(|t| t.0 == port)).collect();
         spread(streams, port, &servers, notes);
     }
+    workers.extend(players);
+    (bound(workers, limits, options, notes), divided)
+}
+
+/// Workers with their CPUs, if there are enough.
+fn bound(
+    mut workers: Vec<PlanWorker>,
+    limits: &[PortLimits],
+    options: &Options,
+    notes: &mut Vec<String>,
+) -> Vec<PlanWorker> {
     if let Some(cpus) = &options.pin {
         // Who asked for no number of workers has no use for the news either.
         let bound = pin(&mut workers, limits, cpus);
         if !bound && options.cores.is_some() {
-            let cpus = cpus.len();
+            let (count, cpus) = (workers.len(), cpus.len());
             notes.push(format!("workers are not bound to CPUs: there are {count}, and {cpus} free for them"));
         }
     }
-    (workers, divided)
+    workers
 }
 
 /// Flows are received where they are sent. What leaves by queue i of a pair arrives in queue i of the other end: there each
 /// worker has a queue of every port, and its share of the flows; other ports have a worker each, at most.
-fn place_flows(limits: &[PortLimits], options: &Options, notes: &mut Vec<String>) -> Vec<PlanWorker> {
+/// Streams beside them have workers of their own: these spin for the next frame, those sleep until one comes.
+fn place_flows(
+    limits: &[PortLimits],
+    streams: &[PlanStream],
+    options: &Options,
+    notes: &mut Vec<String>,
+) -> Vec<PlanWorker> {
     let of = |flows: &crate::FlowPort| &limits[flows.port];
     let paired = options.flows.iter().all(|flows| of(flows).paired_queues);
     let queues = options.flows.iter().map(|flows| of(flows).tx_queues.min(of(flows).rx_queues)).min().unwrap_or(1);
     let most = if paired { queues as usize } else { options.flows.len() };
-    let wanted = options.cores.unwrap_or(if paired { 1 } else { options.cpus });
+    let alone = streams.is_empty() && options.replay.is_empty();
+    let cores = options.cores.map(|cores| if alone { cores } else { (cores / 2).max(1) });
+    if options.cores == Some(1) && !alone {
+        notes.push("flows and streams have a worker each: there are 2".into());
+    }
+    let wanted = cores.unwrap_or(match (paired, alone) {
+        (true, _) => 1,
+        (false, true) => options.cpus,
+        (false, false) => options.cpus.saturating_sub(1),
+    });
     let mut workers = vec![PlanWorker::default(); wanted.min(most).max(1)];
     let count = workers.len();
     for (i, flows) in options.flows.iter().enumerate() {
@@ -118,13 +149,10 @@ fn place_flows(limits: &[PortLimits], options: &Options, notes: &mut Vec<String>
             worker.rx.extend((0..of(flows).rx_queues).map(|queue| (flows.port, queue)));
         }
     }
-    if options.cores.is_some_and(|cores| cores > count) {
+    if cores.is_some_and(|cores| cores > count) {
         notes.push(format!(
             "flows of these ports are played by {count} workers at most: what is received has to find them"
         ));
-    }
-    if let Some(cpus) = &options.pin {
-        pin(&mut workers, limits, cpus);
     }
     workers
 }

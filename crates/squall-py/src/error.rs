@@ -12,9 +12,12 @@ pub fn to_py(error: squall::Error) -> PyErr {
     match error {
         squall::Error::Input(diagnostics) => profile_error(diagnostics),
         squall::Error::Usage(text) => profile_error(Diagnostics(vec![unplaced(&text)])),
-        squall::Error::Engine(error @ (EngineError::Count(_) | EngineError::FixedEnd(_))) => {
-            profile_error(Diagnostics(vec![unplaced(&error.to_string())]))
-        }
+        squall::Error::Engine(
+            error @ (EngineError::Count(_)
+            | EngineError::FixedEnd(_)
+            | EngineError::FixedLoad(_)
+            | EngineError::Together(_)),
+        ) => profile_error(Diagnostics(vec![unplaced(&error.to_string())])),
         squall::Error::Engine(error @ EngineError::Panic(_)) => Error::new_err(error.to_string()),
         squall::Error::Environment(_) | squall::Error::Engine(_) => PortError::new_err(error.to_string()),
     }

@@ -36,18 +36,24 @@ impl Report {
         Ok((text.map_err(|e| PyValueError::new_err(e.to_string()))?, PyBytes::new(py, &bins)))
     }
 
-    /// Instants in seconds, and for each name and quantity of ports, of streams and of a capture, which has no name, a column; each float64[n], NaN where there is nothing.
+    /// Instants in seconds, and for each name and quantity of ports, of streams, of a capture, which has no name, and of
+    /// templates, whose names say which end, a column; each float64[n], NaN where there is nothing.
     #[allow(clippy::type_complexity)]
-    fn series<'py>(&self, py: Python<'py>) -> (Bound<'py, PyBytes>, Columns<'py>, Columns<'py>, Columns<'py>) {
+    fn series<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> (Bound<'py, PyBytes>, Columns<'py>, Columns<'py>, Columns<'py>, Columns<'py>) {
         let samples = &self.0.series;
         let seconds: Vec<f64> = samples.iter().map(|s| s.t_s).collect();
         let ports = py.detach(|| columns(samples.iter().map(|s| s.ports.iter().map(fields))));
         let streams = py.detach(|| columns(samples.iter().map(|s| s.streams.iter().map(fields))));
         let capture = py.detach(|| columns(samples.iter().map(|s| s.capture.iter().map(fields))));
+        let end = |row: &report::TemplateSample| (format!("{} ({})", row.name, row.side), fields(row).1);
+        let load = py.detach(|| columns(samples.iter().map(|s| s.load.iter().map(end))));
         let numpy = |table: Table| -> Columns<'py> {
             table.into_iter().map(|(name, field, column)| (name, field, octets(py, &column))).collect()
         };
-        (octets(py, &seconds), numpy(ports), numpy(streams), numpy(capture))
+        (octets(py, &seconds), numpy(ports), numpy(streams), numpy(capture), numpy(load))
     }
 
     fn to_html(&self, py: Python<'_>) -> String {

@@ -9,7 +9,7 @@ use std::{
 
 use pyo3::{exceptions::PyValueError, prelude::*};
 use squall::{
-    FlowSettings, Pace,
+    Amount, FlowSettings, Pace,
     replay::Speed,
     replaying::{Numbers, Replay, TooLong, ValueError, stats},
     units::Nanos,
@@ -28,7 +28,7 @@ pub struct Session(squall::Session);
 #[pyclass(frozen, module = "squall._native")]
 pub struct Run(Mutex<Option<State>>);
 
-/// A run and the names of the streams that it has now.
+/// A run and the names of the streams and templates that it has now.
 struct State {
     run: squall::Run,
     streams: Vec<String>,
@@ -234,6 +234,39 @@ impl Run {
         .map_err(to_py)
     }
 
+    fn multiply(&self, py: Python<'_>, by: &str) -> PyResult<()> {
+        let by = by.parse().map_err(|e: String| PyValueError::new_err(format!("by = {by:?}: {e}")))?;
+        self.with(py, |s| s.run.multiply(by))?.map_err(to_py)
+    }
+
+    #[pyo3(signature = (template, *, cps, active, bandwidth, users, weight))]
+    #[allow(clippy::too_many_arguments)]
+    fn set_load(
+        &self,
+        py: Python<'_>,
+        template: Option<&str>,
+        cps: Option<f64>,
+        active: Option<u64>,
+        bandwidth: Option<&str>,
+        users: Option<u32>,
+        weight: Option<u32>,
+    ) -> PyResult<()> {
+        let bandwidth = bandwidth.map(|text| text.parse().map_err(|e| wrong(text, e))).transpose()?;
+        let amounts = [
+            cps.map(Amount::Cps),
+            active.map(Amount::Active),
+            bandwidth.map(Amount::Bandwidth),
+            users.map(Amount::Users),
+            weight.map(Amount::Weight),
+        ];
+        let mut amounts = amounts.into_iter().flatten();
+        let (Some(amount), None) = (amounts.next(), amounts.next()) else {
+            return Err(PyValueError::new_err("one of cps, active, bandwidth, users and weight is to be given"));
+        };
+        let (result, names) = self.with(py, |s| (s.run.set_load(template, amount), s.streams.clone()))?;
+        result.map_err(|error| named(error, template, names))
+    }
+
     fn stop(&self, py: Python<'_>) -> PyResult<()> {
         self.with(py, |s| s.run.stop())
     }
@@ -281,12 +314,7 @@ impl Run {
         act: impl FnOnce(&squall::Run) -> Result<(), squall::Error> + Send,
     ) -> PyResult<()> {
         let (result, streams) = self.with(py, |s| (act(&s.run), s.streams.clone()))?;
-        result.map_err(|error| match (error, stream) {
-            (squall::Error::Engine(squall::EngineError::UnknownStream { .. }), Some(name)) => {
-                UnknownStream::new_err((name.to_owned(), streams))
-            }
-            (error, _) => to_py(error),
-        })
+        result.map_err(|error| named(error, stream, streams))
     }
 }
 
@@ -303,7 +331,22 @@ impl Drop for Run {
 }
 
 fn names(profile: &squall::Profile) -> Vec<String> {
-    profile.streams.iter().map(|s| s.name.clone()).collect()
+    let templates = profile.flows.iter().flat_map(|flows| &flows.templates).map(|template| template.name.clone());
+    profile.streams.iter().map(|s| s.name.clone()).chain(templates).collect()
+}
+
+/// Which names there are tells the exception.
+fn named(error: squall::Error, name: Option<&str>, names: Vec<String>) -> PyErr {
+    match (error, name) {
+        (squall::Error::Engine(squall::EngineError::UnknownStream { .. }), Some(name)) => {
+            UnknownStream::new_err((name.to_owned(), names))
+        }
+        (error, _) => to_py(error),
+    }
+}
+
+fn wrong(text: &str, error: impl std::fmt::Display) -> PyErr {
+    PyValueError::new_err(format!("{text:?}: {error}"))
 }
 
 fn seconds(s: f64) -> PyResult<Duration> {

@@ -49,7 +49,7 @@ pub use cpus::parse_cpus;
 pub use error::Error;
 pub use loading::{applications, import};
 pub use ports::open as open_port;
-pub use session::{Opened, Planned, Run, Session};
+pub use session::{Amount, Opened, Planned, Run, Session};
 pub use squall_apps as importing;
 pub use squall_capture as capturing;
 pub use squall_engine::EngineError;

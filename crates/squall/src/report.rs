@@ -633,6 +633,31 @@ pub struct Sample {
     /// Only of a capture.
     #[serde(default)]
     pub capture: Option<CaptureSample>,
+    /// Only of flows: each template and side, and behind several their sum (`all templates`).
+    #[serde(default)]
+    pub load: Vec<TemplateSample>,
+}
+
+/// Flows of one template at one end.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TemplateSample {
+    pub name: String,
+    /// `client` or `server`.
+    pub side: String,
+    /// Open.
+    pub active: u64,
+    /// Begun, and ended as they should, a second.
+    pub attempted_cps: f64,
+    pub completed_cps: f64,
+    /// So far: ended otherwise; due and not begun; of these, because the generator was late.
+    pub failed: u64,
+    pub not_begun: u64,
+    pub late: u64,
+    /// Application data received.
+    pub goodput_bps: f64,
+    /// Since the last sample.
+    pub setup_p99_ns: Option<u64>,
+    pub transaction_p99_ns: Option<u64>,
 }
 
 /// What a capture wrote, and what it lost.

@@ -23,7 +23,10 @@ use crate::{
     cpus::Claim,
     kinds::{Use, Wanted},
     loading::Loaded,
-    report::{Report, Sample, load::LoadReport},
+    report::{
+        Report, Sample,
+        load::{ALL, LoadReport},
+    },
 };
 
 /// A profile and how it is to be run.
@@ -111,6 +114,7 @@ pub struct Run {
     context: assemble::Context,
     series: Vec<Sample>,
     last: assemble::Last,
+    last_load: crate::loading::LastLoad,
     capturing: Option<Capturing>,
     played: Option<Arc<Loaded>>,
     /// Until the workers are gone.
@@ -237,9 +241,9 @@ impl Session {
     /// What the session says about time and receiving; whether time is virtual.
     fn settle(&self, limits: &mut [PortLimits]) -> bool {
         let virtual_time = self.virtual_time.unwrap_or_else(|| limits.iter().all(|l| l.virtual_time));
-        for limit in limits {
+        for (i, limit) in limits.iter_mut().enumerate() {
             limit.virtual_time = virtual_time;
-            if !self.receive {
+            if !self.receive && !self.wanted(i).answers {
                 limit.rx_queues = 0;
             }
         }
@@ -255,7 +259,7 @@ impl Session {
         let (mut ports, mut take) = (Vec::new(), Vec::new());
         let (mut limits, notes) = self.each_port(|port, wanted| {
             let (mut opened, limit, note) = crate::ports::open(&port.address, wanted)?;
-            if (wanted.to == Use::Receive && self.receive) || self.profile.flows.is_some() {
+            if (wanted.to == Use::Receive && self.receive) || wanted.answers {
                 receives(&port.address, opened.as_ref())?;
             }
             let filter = match filter_of(self.filter.as_deref(), self.capture.as_ref(), opened.facts())? {
@@ -295,13 +299,33 @@ impl Session {
     /// The flows of the profile's templates, for ports with these facts.
     fn played(&self, facts: &[Option<&PortFacts>]) -> Result<Option<Loaded>, Error> {
         let Some(flows) = &self.profile.flows else { return Ok(None) };
-        if !self.profile.streams.is_empty() || self.replay.is_some() {
-            return Err(Error::Usage("a run has flows, or streams, or captures, not several\n  try two runs".into()));
+        if self.replay.is_some() {
+            return Err(Error::Usage("a run has flows, or captures, not both\n  try two runs".into()));
         }
-        if self.multiplier.is_some() {
-            return Err(Error::Usage("flows are not multiplied\n  try other cps in the profile".into()));
+        if let Some(stream) = self.profile.streams.iter().find(|stream| flows.ports().contains(&stream.port)) {
+            let port = &self.profile.ports[stream.port].name;
+            return Err(Error::Usage(format!(
+                "stream {:?} is to be sent by port {port}, which flows are played on\n  try another port for it: streams and \
+                 flows have ports of their own",
+                stream.name
+            )));
         }
-        crate::loading::compile(&self.profile, flows, facts).map(Some)
+        let mut played = crate::loading::compile(&self.profile, flows, facts)?;
+        match self.multiplier {
+            Some(_) if played.flows.load.script.is_some() => {
+                return Err(Error::Usage("a capture that is played has no rate to be multiplied".into()));
+            }
+            Some(Multiplier::Factor { num, den }) => {
+                let load = played.flows.load.clone().times(num, den);
+                Arc::make_mut(&mut played.flows).load = load;
+            }
+            // It says what streams come to.
+            Some(Multiplier::Total(_)) if self.profile.streams.is_empty() => {
+                return Err(Error::Usage("flows have no rate in frames or bits a second\n  try --mult 2x".into()));
+            }
+            Some(Multiplier::Total(_)) | None => {}
+        }
+        Ok(Some(played))
     }
 
     /// What reads the captures.
@@ -469,6 +493,7 @@ impl Opened {
             context,
             series: Vec::new(),
             last: assemble::Last { at: Instant::now(), ..assemble::Last::default() },
+            last_load: crate::loading::LastLoad::default(),
             capturing,
             played: self.played,
             _claim: self.claim,
@@ -532,38 +557,54 @@ impl Run {
         let snapshots = self.running.snapshot(full);
         let elapsed = self.running.elapsed();
         let accepted = accepted(&snapshots);
+        let flows = || snapshots.iter().flat_map(|snapshot| &snapshot.flows);
         let load = self.played.as_ref().map(|played| loaded(played, self.running.plan(), &snapshots));
+        let loading = self.played.as_ref().map(|played| self.last_load.sample(&played.flows.load, flows()));
         let totals = assemble::Totals::of(&self.running, snapshots);
         let mut report = totals.report(&self.context, self.running.plan(), elapsed, &[], Vec::new());
         report.load = load;
         report.capture = self.capturing.as_ref().map(|capturing| capturing.so_far(&report, accepted));
         let mut sample = totals.sample(&mut self.last, elapsed, &report);
+        sample.load = loading.unwrap_or_default();
         if self.listening() {
             sample.streams.retain(|s| report.streams.iter().any(|r| r.name == s.name && r.rx.is_some()));
             report.streams.retain(|s| s.rx.is_some());
         }
         // Thousands of streams an instant would fill the memory before the night is over.
         let streams = if full { sample.streams.clone() } else { Vec::new() };
-        self.series.push(Sample { streams, ports: sample.ports.clone(), capture: sample.capture.clone(), ..sample });
+        let mut load = sample.load.clone();
+        if load.len() > WATCHED {
+            load.retain(|row| row.name == ALL);
+        }
+        self.series.push(Sample {
+            streams,
+            load,
+            ports: sample.ports.clone(),
+            capture: sample.capture.clone(),
+            ..sample
+        });
         (sample, report)
     }
 
-    /// Pauses a stream by name, the streams of a group, or all; what would have been due meanwhile is due later.
+    /// Pauses a stream by name, the streams of a group, a template, or all; what would have been due meanwhile is due later.
+    /// Of a template no more flows begin; those that are open go on.
     ///
     /// # Errors
-    /// An unknown stream.
+    /// An unknown name.
     pub fn pause(&self, stream: Option<&str>) -> Result<(), Error> {
         Ok(self.running.pause(stream)?)
     }
 
     /// # Errors
-    /// An unknown stream.
+    /// An unknown name.
     pub fn resume(&self, stream: Option<&str>) -> Result<(), Error> {
         Ok(self.running.resume(stream)?)
     }
 
     /// Makes the run that of another profile: streams of the same name and frames go on, at their new rate; others are
-    /// added and removed. Its duration, packets and octets count from the run's beginning. Ports must be the same, and frames no longer than those that the run was started with.
+    /// added and removed. Its duration, packets and octets count from the run's beginning. Ports must be the same, and frames
+    /// no longer than those that the run was started with. Of templates the rates may differ (`cps`, `weight`, `users`,
+    /// `active_limit` and what `[flows]` aims at), and nothing else.
     ///
     /// # Errors
     /// Mistakes in the profile; nothing is changed then.
@@ -572,11 +613,57 @@ impl Run {
         if addresses(&profile) != addresses(&self.session.profile) {
             return Err(Error::Usage("ports cannot change while running\n  try a new run".into()));
         }
-        if profile.flows.is_some() || self.played.is_some() {
-            return Err(Error::Usage("flows do not change while running\n  try a new run".into()));
+        self.become_session(Session { profile, ..self.session.clone() })
+    }
+
+    /// All rates are those of the profile times this; of flows a factor only.
+    ///
+    /// # Errors
+    /// As [`Run::change`].
+    pub fn multiply(&mut self, by: Multiplier) -> Result<(), Error> {
+        self.become_session(Session { multiplier: Some(by), ..self.session.clone() })
+    }
+
+    /// Begins flows as often as `amount` says: those of `template`, or (`None`) of all that have a weight together. It has to
+    /// be of the kind that the profile has.
+    ///
+    /// # Errors
+    /// An unknown template, another kind of amount.
+    pub fn set_load(&mut self, template: Option<&str>, amount: Amount) -> Result<(), Error> {
+        let mut profile = self.session.profile.clone();
+        let Some(flows) = &mut profile.flows else {
+            return Err(Error::Usage("a run without templates has no load".into()));
+        };
+        let Some(name) = template else {
+            amount.put_into(&mut flows.target)?;
+            return self.change(profile);
+        };
+        let known: Vec<_> = flows.templates.iter().map(|template| template.name.clone()).collect();
+        match flows.templates.iter_mut().find(|template| template.name == name) {
+            Some(template) => amount.put(name, &mut template.arrival)?,
+            None => {
+                let hint = squall_profile::suggest(name, known.iter().map(String::as_str));
+                return Err(Error::Engine(squall_engine::EngineError::UnknownStream { name: name.to_owned(), hint }));
+            }
         }
-        let session = Session { profile, ..self.session.clone() };
-        let new = session.compile_for(&self.limits, None, &[])?;
+        self.change(profile)
+    }
+
+    fn become_session(&mut self, session: Session) -> Result<(), Error> {
+        let facts: Vec<_> =
+            (0..self.planned.ports.len()).map(|port| Some(self.running.port_facts(port).clone())).collect();
+        let played = session.played(&facts.iter().map(Option::as_ref).collect::<Vec<_>>())?;
+        match (&self.played, &played) {
+            (None, None) => {}
+            (Some(old), Some(new)) if old.flows.sides == new.flows.sides => {
+                old.flows
+                    .load
+                    .can_become(&new.flows.load)
+                    .map_err(|what| Error::Engine(squall_engine::EngineError::FixedLoad(what)))?;
+            }
+            _ => return Err(Error::Engine(squall_engine::EngineError::FixedLoad("ports or networks of flows".into()))),
+        }
+        let new = session.compile_for(&self.limits, None, &flow_ports(played.as_ref(), &facts))?;
         // Queues were opened with slots for the frames that there were.
         let mut ports = new.ports.iter().zip(&self.running.plan().ports);
         let longer =
@@ -594,6 +681,10 @@ impl Run {
         }
         if session.profile.stop != self.session.profile.stop {
             self.running.limit(session.profile.stop)?;
+        }
+        if let Some(new) = played {
+            self.running.change_load(new.flows.load.clone())?;
+            self.played = Some(Arc::new(new));
         }
         self.running.apply(self.planned.diff(&new))?;
         (self.planned, self.session) = (new, session);
@@ -653,6 +744,59 @@ impl Run {
         }
         Ok(report)
     }
+}
+
+/// How often flows begin, in the unit of the profile.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Amount {
+    Cps(f64),
+    /// Open at once.
+    Active(u64),
+    Bandwidth(squall_units::Rate),
+    Users(u32),
+    Weight(u32),
+}
+
+impl Amount {
+    fn put_into(self, target: &mut Option<squall_profile::Target>) -> Result<(), Error> {
+        use squall_profile::Target;
+        *target = Some(match (&target, self) {
+            (Some(Target::Cps(_)), Self::Cps(cps)) if cps > 0.0 => Target::Cps(cps),
+            (Some(Target::Active(_)), Self::Active(flows)) => Target::Active(flows),
+            (Some(Target::Bandwidth(_)), Self::Bandwidth(rate)) => Target::Bandwidth(rate),
+            (Some(Target::Cps(_)), _) => return Err(unlike("the load aims at a total of CPS", "cps = 1000")),
+            (Some(Target::Active(_)), _) => {
+                return Err(unlike("the load aims at a number of open flows", "active = 1000"));
+            }
+            (Some(Target::Bandwidth(_)), _) => {
+                return Err(unlike("the load aims at a bandwidth", "bandwidth = \"1 Gbps\""));
+            }
+            (None, _) => return Err(unlike("the load aims at no total", "a template's own")),
+        });
+        Ok(())
+    }
+
+    fn put(self, name: &str, arrival: &mut squall_profile::Arrival) -> Result<(), Error> {
+        use squall_profile::Arrival;
+        match (arrival, self) {
+            (Arrival::Cps { cps, .. }, Self::Cps(new)) if new > 0.0 => *cps = new,
+            (Arrival::Weight { weight, .. }, Self::Weight(new)) => *weight = new,
+            (Arrival::Users { users, .. }, Self::Users(new)) => *users = new,
+            (Arrival::Cps { .. }, _) => {
+                return Err(unlike(&format!("template {name:?} has cps"), "cps = 1000, or a pause"));
+            }
+            (Arrival::Weight { .. }, _) => {
+                return Err(unlike(&format!("template {name:?} has a weight"), "weight = 2"));
+            }
+            (Arrival::Users { .. }, _) => return Err(unlike(&format!("template {name:?} has users"), "users = 100")),
+            (Arrival::None, _) => return Err(unlike(&format!("template {name:?} begins no flows"), "another")),
+        }
+        Ok(())
+    }
+}
+
+fn unlike(what: &str, hint: &str) -> Error {
+    Error::Usage(format!("{what}, which does not change its kind while running, and is above 0\n  try {hint}"))
 }
 
 /// What became of the flows so far.

@@ -6,7 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use squall::{Format, Profile, Run, Session, report::StreamReport};
+use squall::{
+    Amount, Format, Profile, Run, Session,
+    report::{StreamReport, load::RoleReport},
+};
 
 fn profile(link: &str, streams: &str) -> Profile {
     let text = format!("[ports]\nA = \"loop:{link}\"\nB = \"loop:{link}\"\n{streams}");
@@ -191,4 +194,165 @@ fn the_total_of_several_workers_stays() {
     assert!(error.contains("2 workers") && error.contains("try"), "{error}");
     run.stop();
     run.finish().unwrap();
+}
+
+/// Flows between two ends of a loop; `shared` goes into `[flows]`, `arrival` into the template.
+fn flows(link: &str, shared: &str, arrival: &str, more: &str) -> Profile {
+    flows_that_wait("0 ms", link, shared, arrival, more)
+}
+
+/// As [`flows`], whose clients wait before they close.
+fn flows_that_wait(time: &str, link: &str, shared: &str, arrival: &str, more: &str) -> Profile {
+    let text = format!(
+        "[ports]\nC = \"loop:{link}\"\nS = \"loop:{link}\"\nA = \"loop:{link}-streams\"\nB = \"loop:{link}-streams\"\n\
+         [flows]\nclients = \"C\"\nservers = \"S\"\npatience = \"60 s\"\n{shared}\n[[template]]\nname = \"web\"\nclients = \"16.0.0.0/16\"\n\
+         servers = \"48.0.0.1\"\nport = 80\nclient = ['send \"ping\"', 'recv 4', 'delay {time}', 'close']\n\
+         server = ['recv 4', 'send \"pong\"', 'wait_peer_close']\n{arrival}\n{more}\n"
+    );
+    Profile::parse(&text, "control.toml", Format::Toml).unwrap_or_else(|e| panic!("{e}\n{text}"))
+}
+
+fn clients(run: &mut Run) -> RoleReport {
+    run.sample().1.load.and_then(|load| load.total.client).unwrap_or_default()
+}
+
+/// Waits until more than `than` flows have begun.
+fn wait_for_flows(run: &mut Run, than: u64) -> u64 {
+    let begun = Instant::now();
+    loop {
+        let now = clients(run).attempted;
+        if now > than {
+            return now;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20), "{now} flows have begun");
+        sleep(Duration::from_millis(5));
+    }
+}
+
+/// Every flow that began was completed.
+fn all_completed(run: Run) -> RoleReport {
+    run.stop();
+    let client = run.finish().unwrap().load.and_then(|load| load.total.client).expect("flows have begun");
+    assert_eq!((client.completed, client.failures(), client.active), (client.attempted, 0, 0), "{client:?}");
+    client
+}
+
+#[test]
+fn the_rate_of_a_load_changes_while_it_runs() {
+    let mut run = start(flows("load-rate", "", "cps = 0.01", ""));
+    wait_for_flows(&mut run, 0);
+    // The second flow would have been due in a hundred seconds.
+    run.set_load(Some("web"), Amount::Cps(1000.0)).unwrap();
+    wait_for_flows(&mut run, 300);
+    assert_eq!(clients(&mut run).asked_cps, Some(1000.0));
+    run.multiply("2x".parse().unwrap()).unwrap();
+    let now = clients(&mut run);
+    assert_eq!(now.asked_cps, Some(2000.0));
+    wait_for_flows(&mut run, now.attempted + 300);
+    run.change(flows("load-rate", "", "cps = 50", "")).unwrap();
+    assert_eq!(clients(&mut run).asked_cps, Some(100.0), "the factor stays");
+    all_completed(run);
+}
+
+#[test]
+fn a_paused_load_lets_open_flows_end_and_goes_on() {
+    let mut run = start(flows("load-pause", "", "cps = 1000", ""));
+    wait_for_flows(&mut run, 200);
+    for name in [Some("web"), None] {
+        run.pause(name).unwrap();
+        sleep(Duration::from_millis(100));
+        let paused = clients(&mut run);
+        assert_eq!((paused.active, paused.completed), (0, paused.attempted), "what was open is over: {paused:?}");
+        sleep(Duration::from_millis(100));
+        assert_eq!(clients(&mut run).attempted, paused.attempted);
+        run.resume(name).unwrap();
+        wait_for_flows(&mut run, paused.attempted + 200);
+    }
+    let client = all_completed(run);
+    assert_eq!(client.missed(), 0, "what was due meanwhile is not late: {client:?}");
+}
+
+#[test]
+fn targets_and_users_change_while_a_load_runs() {
+    let mut run = start(flows_that_wait("20 ms", "load-active", "active = 10", "weight = 1", ""));
+    wait_for_flows(&mut run, 100);
+    assert_eq!(clients(&mut run).peak_active, 10);
+    run.set_load(None, Amount::Active(40)).unwrap();
+    let now = clients(&mut run).attempted;
+    wait_for_flows(&mut run, now + 400);
+    assert_eq!(clients(&mut run).peak_active, 40);
+    all_completed(run);
+
+    let mut run = start(flows_that_wait("20 ms", "load-users", "", "users = 3", ""));
+    wait_for_flows(&mut run, 30);
+    run.set_load(Some("web"), Amount::Users(9)).unwrap();
+    let now = clients(&mut run).attempted;
+    wait_for_flows(&mut run, now + 90);
+    assert_eq!(clients(&mut run).peak_active, 9);
+    all_completed(run);
+}
+
+#[test]
+fn a_change_of_a_load_that_is_refused_changes_nothing() {
+    let mut run = start(flows("load-refused", "", "cps = 1000", ""));
+    wait_for_flows(&mut run, 10);
+    let refused = |error: squall::Error, says: &str| {
+        let error = error.to_string();
+        assert!(error.contains(says), "{error}");
+    };
+    refused(run.set_load(Some("wbe"), Amount::Cps(1.0)).unwrap_err(), "did you mean \"web\"?");
+    refused(run.set_load(Some("web"), Amount::Users(1)).unwrap_err(), "has cps");
+    refused(run.set_load(Some("web"), Amount::Cps(0.0)).unwrap_err(), "a pause");
+    refused(run.set_load(None, Amount::Active(1)).unwrap_err(), "no total");
+    refused(run.pause(Some("wbe")).unwrap_err(), "did you mean \"web\"?");
+    let other_port = flows("load-refused", "", "cps = 1000", "limit = 1000000");
+    refused(run.change(other_port).unwrap_err(), "\"web\"");
+    refused(run.change(flows("load-refused", "drain = \"1 s\"", "cps = 1000", "")).unwrap_err(), "drain");
+    assert_eq!(clients(&mut run).asked_cps, Some(1000.0));
+    let now = clients(&mut run).attempted;
+    wait_for_flows(&mut run, now + 10);
+    all_completed(run);
+}
+
+#[test]
+fn streams_run_beside_flows() {
+    let burst = stream("one", "20 kpps", "mode = { burst = 4000 }");
+    for cores in [None, Some(1), Some(4)] {
+        let profile = flows(&format!("beside{}", cores.unwrap_or(0)), "", "cps = 2000\nlimit = 400", &burst);
+        let report = Session { cores, ..Session::new(profile) }.open().unwrap().start().unwrap().finish().unwrap();
+        assert_eq!(report.streams[0].tx_packets, 4000);
+        complete(&report.streams[0]);
+        let client = report.load.as_ref().and_then(|load| load.total.client.as_ref()).expect("flows have begun");
+        assert_eq!((client.attempted, client.completed), (400, 400), "{client:?}");
+        let sent = |name: &str| report.ports.iter().find(|port| port.name == name).map(|port| port.tx.packets);
+        assert_eq!((sent("A"), sent("B")), (Some(4000), Some(0)));
+        assert!(sent("C") >= Some(1600) && sent("S") >= Some(1200), "{:?} {:?}", sent("C"), sent("S"));
+    }
+    let profile = flows("same-port", "", "cps = 1", &burst.replace("port = \"A\"", "port = \"C\""));
+    let error = Session::new(profile).open().err().expect("it is refused").to_string();
+    assert!(error.contains("\"one\"") && error.contains("port C"), "{error}");
+}
+
+#[test]
+fn streams_and_flows_change_in_one_run() {
+    let of = |rate: &str, cps: &str| flows("both-change", "", cps, &stream("one", rate, ""));
+    let mut run = start(of("1 kpps", "cps = 100"));
+    wait_for_more(&mut run, "one", 20);
+    run.change(of("10 kpps", "cps = 2000")).unwrap();
+    let (frames, begun) = (sent(&mut run, "one"), clients(&mut run).attempted);
+    wait_for_more(&mut run, "one", frames + 2000);
+    wait_for_flows(&mut run, begun + 400);
+    run.pause(None).unwrap();
+    sleep(Duration::from_millis(100));
+    let (frames, begun) = (sent(&mut run, "one"), clients(&mut run).attempted);
+    sleep(Duration::from_millis(100));
+    assert_eq!((sent(&mut run, "one"), clients(&mut run).attempted), (frames, begun));
+    run.resume(None).unwrap();
+    run.stop();
+    let report = run.finish().unwrap();
+    complete(&report.streams[0]);
+    let steady = report.load.and_then(|load| load.total.client?.steady).expect("there was no ramp");
+    assert!(steady.duration_s > 0.0 && steady.completed_cps > 0.0, "{steady:?}");
+    let sample = report.series.last().expect("it was looked at");
+    assert_eq!((sample.load.len(), sample.streams.len()), (2, 1), "{sample:?}");
 }

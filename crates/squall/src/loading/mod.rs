@@ -23,7 +23,7 @@ use squall_tcp::Tunables;
 use squall_units::MacAddr;
 
 pub use apps::applications;
-pub use report::report;
+pub use report::{LastLoad, report};
 
 use crate::{
     Error,

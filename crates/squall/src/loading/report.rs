@@ -1,33 +1,46 @@
 //! What became of the flows: from the workers' statistics to a part of the report.
 
-use std::{collections::BTreeMap, net::SocketAddr};
+use std::{collections::BTreeMap, net::SocketAddr, time::Instant};
 
 use squall_engine::FlowStats;
-use squall_flows::{FlowStatistics, Load, Statistics, TemplateStatistics};
+use squall_flows::{FlowStatistics, Load, Statistics, Tally, TemplateStatistics};
+use squall_stats::Histogram;
 
 use crate::{
     assemble::distribution,
     loading::Loaded,
-    report::load::{
-        ConversationNote, ConversationsReport, ExhaustedReport, LinkReport, LoadReport, RoleReport, RolesReport,
-        TemplateReport, TlsReport,
+    report::{
+        TemplateSample,
+        load::{
+            ALL, BusiestSecond, ConversationNote, ConversationsReport, ExhaustedReport, LinkReport, LoadReport,
+            RoleReport, RolesReport, SteadyReport, TemplateReport, TlsReport,
+        },
     },
 };
 
 /// `names` are those of the plan's ports.
 pub fn report<'a>(loaded: &Loaded, names: &[String], all: impl Iterator<Item = &'a FlowStats> + Clone) -> LoadReport {
     let load = &loaded.flows.load;
-    let mut total = Statistics { over: true, ..Statistics::default() };
-    all.clone().for_each(|one| total.merge(&one.statistics));
-    let seconds = total.elapsed.as_secs_f64();
+    let total = merged(all.clone());
+    let seconds = Seconds { all: total.elapsed.as_secs_f64(), steady: total.steady.as_secs_f64() };
     let mut links: BTreeMap<usize, Statistics> = BTreeMap::new();
     for one in all {
         links.entry(one.port).or_default().link.merge(&one.statistics.link);
     }
-    let template = |(template, statistics): (&squall_flows::Template, &TemplateStatistics)| TemplateReport {
-        name: template.name.clone(),
-        roles: roles(statistics, seconds),
+    let asked = |i: usize| load.asked(i).map(squall_flows::Cps::value);
+    let template = |(i, statistics): (usize, &TemplateStatistics)| TemplateReport {
+        name: load.templates[i].name.clone(),
+        roles: roles(statistics, seconds, asked(i)),
     };
+    let begin = |i: &usize| load.templates[*i].arrival != squall_flows::Arrival::None;
+    let all_asked = (0..load.templates.len()).filter(begin).map(asked).sum::<Option<f64>>().filter(|cps| *cps > 0.0);
+    let mut sum = roles(&total.total(), seconds, all_asked);
+    for (role, seconds) in [&mut sum.client, &mut sum.server].into_iter().zip(&total.seconds) {
+        let most = |of: fn(&squall_flows::Second) -> u64| seconds.iter().map(of).max();
+        if let (Some(role), Some(attempted), Some(completed)) = (role, most(|s| s.attempted), most(|s| s.completed)) {
+            role.busiest_second = Some(BusiestSecond { attempted, completed });
+        }
+    }
     let exhausted = load.clients.iter().zip(&total.exhausted).filter(|(_, exhausted)| exhausted.flows > 0);
     let conversations = loaded.conversations.as_ref().map(|(known, numbers)| {
         let mut conversations = known.clone();
@@ -36,9 +49,9 @@ pub fn report<'a>(loaded: &Loaded, names: &[String], all: impl Iterator<Item = &
     });
     LoadReport {
         conversations,
-        duration_s: seconds,
-        templates: load.templates.iter().zip(&total.templates).map(template).collect(),
-        total: roles(&total.total(), seconds),
+        duration_s: seconds.all,
+        templates: total.templates.iter().take(load.templates.len()).enumerate().map(template).collect(),
+        total: sum,
         links: links
             .into_iter()
             .map(|(port, statistics)| LinkReport {
@@ -94,9 +107,34 @@ fn played(report: &mut ConversationsReport, numbers: &[u64], load: &Load, total:
 /// So many conversations are named that failed.
 const MOST_NAMED: usize = 20;
 
-fn roles(statistics: &TemplateStatistics, seconds: f64) -> RolesReport {
-    let role = |flows: &FlowStatistics| (!flows.is_empty()).then(|| role(flows, seconds));
-    RolesReport { client: role(&statistics.client), server: role(&statistics.server) }
+/// How long all of it took, and the part in which all of the load was asked for.
+#[derive(Clone, Copy)]
+struct Seconds {
+    all: f64,
+    steady: f64,
+}
+
+/// All sides and workers.
+fn merged<'a>(all: impl Iterator<Item = &'a FlowStats>) -> Statistics {
+    let mut total = Statistics { over: true, ..Statistics::default() };
+    all.for_each(|one| total.merge(&one.statistics));
+    total
+}
+
+fn roles(statistics: &TemplateStatistics, seconds: Seconds, asked: Option<f64>) -> RolesReport {
+    let role = |flows: &FlowStatistics| (!flows.is_empty()).then(|| role(flows, seconds.all));
+    let steady = |tally: &Tally| SteadyReport {
+        duration_s: seconds.steady,
+        attempted_cps: tally.attempted as f64 / seconds.steady,
+        completed_cps: tally.completed as f64 / seconds.steady,
+        goodput_bps: tally.received_octets as f64 * 8.0 / seconds.steady,
+    };
+    let client = role(&statistics.client).map(|role| RoleReport {
+        asked_cps: asked,
+        steady: (seconds.steady > 0.0).then(|| steady(&statistics.client.steady)),
+        ..role
+    });
+    RolesReport { client, server: role(&statistics.server) }
 }
 
 fn role(flows: &FlowStatistics, seconds: f64) -> RoleReport {
@@ -112,6 +150,9 @@ fn role(flows: &FlowStatistics, seconds: f64) -> RoleReport {
         active: flows.active,
         peak_active: flows.peak,
         cps: a_second(flows.attempted as f64),
+        asked_cps: None,
+        steady: None,
+        busiest_second: None,
         setup_ns: distribution(&flows.setup),
         first_byte_ns: distribution(&flows.first_byte),
         transaction_ns: distribution(&flows.transaction),
@@ -136,4 +177,84 @@ fn role(flows: &FlowStatistics, seconds: f64) -> RoleReport {
 
 fn named<'a>(counts: impl Iterator<Item = (&'a str, u64)>) -> BTreeMap<String, u64> {
     counts.map(|(name, n)| (name.to_owned(), n)).collect()
+}
+
+/// What was counted when the last sample was taken.
+pub struct LastLoad {
+    at: Instant,
+    rows: Vec<[Row; 2]>,
+}
+
+/// Of one template (or all) at one end.
+#[derive(Default)]
+struct Row {
+    attempted: u64,
+    completed: u64,
+    octets: u64,
+    setup: Histogram,
+    transaction: Histogram,
+}
+
+impl Default for LastLoad {
+    fn default() -> Self {
+        Self { at: Instant::now(), rows: Vec::new() }
+    }
+}
+
+impl LastLoad {
+    /// Rates since the last sample, and counts so far.
+    pub fn sample<'a>(&mut self, load: &Load, all: impl Iterator<Item = &'a FlowStats>) -> Vec<TemplateSample> {
+        let total = merged(all);
+        let seconds = self.at.elapsed().as_secs_f64().max(1e-9);
+        self.at = Instant::now();
+        let mut names: Vec<_> = load.templates.iter().map(|template| template.name.as_str()).collect();
+        let mut templates = total.templates.clone();
+        if templates.len() > 1 {
+            names.push(ALL);
+            templates.push(total.total());
+        }
+        self.rows.resize_with(templates.len(), Default::default);
+        let mut samples = Vec::new();
+        for ((name, template), rows) in names.into_iter().zip(&templates).zip(&mut self.rows) {
+            for ((side, flows), row) in
+                [("client", &template.client), ("server", &template.server)].into_iter().zip(rows)
+            {
+                if !flows.is_empty() {
+                    samples.push(row.sample(name, side, flows, seconds));
+                }
+            }
+        }
+        samples
+    }
+}
+
+impl Row {
+    fn sample(&mut self, name: &str, side: &str, flows: &FlowStatistics, seconds: f64) -> TemplateSample {
+        let p99 = |now: &Histogram, then: &Histogram| {
+            let since = now.delta_since(then);
+            (!since.is_empty()).then(|| since.quantile(0.99))
+        };
+        let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / seconds;
+        let sample = TemplateSample {
+            name: name.to_owned(),
+            side: side.to_owned(),
+            active: flows.active,
+            attempted_cps: rate(flows.attempted, self.attempted),
+            completed_cps: rate(flows.completed, self.completed),
+            failed: flows.failed.total(),
+            not_begun: flows.not_begun.total(),
+            late: flows.not_begun.late(),
+            goodput_bps: rate(flows.received_octets, self.octets) * 8.0,
+            setup_p99_ns: p99(&flows.setup, &self.setup),
+            transaction_p99_ns: p99(&flows.transaction, &self.transaction),
+        };
+        *self = Self {
+            attempted: flows.attempted,
+            completed: flows.completed,
+            octets: flows.received_octets,
+            setup: flows.setup.clone(),
+            transaction: flows.transaction.clone(),
+        };
+        sample
+    }
 }

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::report::{
     CaptureFile, CaptureReport, Distribution, PortReport, ReplayPort, ReplayReport, ReplayShare, Report, Sample,
-    StreamReport, load::LoadReport,
+    StreamReport, TemplateSample, load::LoadReport,
 };
 
 const JS: &str = concat!(include_str!("assets/report.js"), include_str!("assets/flows.js"));
@@ -226,7 +226,15 @@ fn loaded(load: &LoadReport, page: &mut String) {
     let mut reasons = Vec::new();
     for (name, side, role) in load.rows() {
         let counts = [role.attempted, role.completed, role.failures(), role.missed(), role.peak_active];
-        let rates = [human::si(role.cps, ""), human::si(role.goodput_bps, "b/s")];
+        let optional = |cps: Option<f64>| cps.map_or_else(String::new, |cps| human::si(cps, ""));
+        let steady = role.steady.as_ref();
+        let rates = [
+            human::si(role.cps, ""),
+            optional(role.asked_cps),
+            optional(steady.map(|s| s.attempted_cps)),
+            optional(steady.map(|s| s.completed_cps)),
+            human::si(role.goodput_bps, "b/s"),
+        ];
         let times = [
             nanos(&role.setup_ns, |d| d.p50),
             nanos(&role.first_byte_ns, |d| d.p50),
@@ -260,6 +268,9 @@ fn loaded(load: &LoadReport, page: &mut String) {
         "Not begun",
         "Peak",
         "CPS",
+        "Asked",
+        "Steady: begun",
+        "completed a second",
         "Goodput",
         "Set-up p50",
         "First octet p50",
@@ -410,6 +421,7 @@ fn data(report: &Report) -> Value {
         "t": groups.iter().map(|g| number(g.last().map_or(0.0, |s| s.t_s))).collect::<Vec<_>>(),
         "sends": report.sends(),
         "capture": captured_over_time(&groups),
+        "load": load_over_time(&groups),
         "merged": groups.first().map_or(1, |g| g.len()),
         "ports": report.ports.iter().map(|p| port_data(p, &groups)).collect::<Vec<_>>(),
         "streams": streams,
@@ -462,6 +474,36 @@ fn captured_over_time(groups: &[&[Sample]]) -> Value {
         "written_pps": groups.iter().map(|g| mean(g.iter().filter_map(of).map(|c| c.written_pps))).collect::<Vec<_>>(),
         "lost": groups.iter().map(lost).collect::<Vec<_>>(),
     })
+}
+
+/// Flows of all templates by side, over time: begun, completed, open, goodput; null where there are none.
+fn load_over_time(groups: &[&[Sample]]) -> Value {
+    // Behind several templates stands their sum.
+    let last = |sample: &Sample, side: &str| sample.load.iter().rfind(|row| row.side == side).cloned();
+    let of = |side: &'static str| {
+        let rows = |g: &&[Sample]| g.iter().filter_map(|s| last(s, side)).collect::<Vec<_>>();
+        let all: Vec<_> = groups.iter().map(rows).collect();
+        let means = |f: fn(&TemplateSample) -> f64| all.iter().map(|g| mean(g.iter().map(f))).collect::<Vec<_>>();
+        let most = |f: fn(&TemplateSample) -> Option<u64>| {
+            all.iter().map(|g| g.iter().filter_map(f).max()).collect::<Vec<_>>()
+        };
+        let ends = |f: fn(&TemplateSample) -> u64| all.iter().map(|g| g.last().map(f)).collect::<Vec<_>>();
+        all.iter().any(|g| !g.is_empty()).then(|| {
+            json!({
+                "side": side,
+                "attempted": means(|row| row.attempted_cps),
+                "completed": means(|row| row.completed_cps),
+                "goodput": means(|row| row.goodput_bps),
+                "active": ends(|row| row.active),
+                "failed": ends(|row| row.failed),
+                "not_begun": ends(|row| row.not_begun),
+                "setup_p99": most(|row| row.setup_p99_ns),
+                "transaction_p99": most(|row| row.transaction_p99_ns),
+            })
+        })
+    };
+    let sides: Vec<_> = ["client", "server"].into_iter().filter_map(of).collect();
+    if sides.is_empty() { Value::Null } else { Value::from(sides) }
 }
 
 fn port_data(port: &PortReport, groups: &[&[Sample]]) -> Value {
@@ -653,6 +695,24 @@ fn number(value: f64) -> Value {
 mod tests {
     use super::super::sample::report;
     use super::*;
+
+    #[test]
+    fn flows_are_plotted_over_time() {
+        let report = super::super::sample::loaded(2);
+        let data = data(&report);
+        let client = &data["load"][0];
+        assert_eq!((&client["side"], data["load"].as_array().map(Vec::len)), (&"client".into(), Some(2)));
+        for key in ["attempted", "completed", "active", "goodput", "failed", "not_begun", "setup_p99"] {
+            let values = client[key].as_array().unwrap_or_else(|| panic!("{key}"));
+            assert!(
+                values.len() == data["t"].as_array().unwrap().len() && values.iter().all(|v| v.is_number()),
+                "{key}"
+            );
+        }
+        let page = html(&report);
+        assert!(page.contains("load-plots") && page.contains("Steady: begun") && !page.contains("<i>app"));
+        assert!(super::data(&super::super::sample::report(1))["load"].is_null());
+    }
 
     fn data_of(page: &str) -> Value {
         let start = page.find("id=\"data\">").unwrap() + "id=\"data\">".len();

@@ -150,10 +150,18 @@ impl Live {
         }
         // Without the frame's own last line, where the cursor stands.
         let mut free = rows.max(8) - 1 - lines.len();
-        let alone = sample.streams.is_empty() && so_far.flows.as_ref().is_none_or(|flows| flows.flows.is_empty());
+        let alone = sample.streams.is_empty()
+            && sample.load.is_empty()
+            && so_far.flows.as_ref().is_none_or(|flows| flows.flows.is_empty());
         let ports = if alone { free } else { (free / 2).max(3) };
         lines.extend(port_table(sample, so_far, ports).lines(width, self.color));
         lines.extend(sample.capture.as_ref().map(|capture| truncate(&captured(capture), width)));
+        free = (rows.max(8) - 1).saturating_sub(lines.len());
+        if !sample.load.is_empty() && free >= 3 {
+            let room = if sample.streams.is_empty() { free } else { (free / 2).max(3) };
+            lines.push(String::new());
+            lines.extend(super::load::watched(&sample.load, room - 1).lines(width, self.color));
+        }
         free = (rows.max(8) - 1).saturating_sub(lines.len());
         if !sample.streams.is_empty() && free >= 3 {
             lines.push(String::new());
@@ -304,6 +312,7 @@ fn line(sample: &Sample) -> String {
         parts.push(port(&name, (sum(|p| p.tx_pps), sum(|p| p.tx_bps_l1)), (sum(|p| p.rx_pps), sum(|p| p.rx_bps_l1))));
     }
     parts.extend(sample.capture.as_ref().map(captured));
+    parts.extend(super::load::line(&sample.load));
     let streams = &sample.streams;
     if !streams.is_empty() {
         parts.push(format!("lost {}", human::count(streams.iter().map(|s| s.lost).sum())));
@@ -457,6 +466,27 @@ mod tests {
             live(mode, &screen).update(&sample, &report);
             let shown = screen.text();
             assert!(shown.contains("written 2.00 Mpps 8.00 Gb/s, 12.0 MB in 3 file(s), lost 7"), "{shown}");
+        }
+    }
+
+    #[test]
+    fn flows_show_while_they_run() {
+        for templates in [1, 3, 500] {
+            let report = crate::render::sample::loaded(templates);
+            let screen = Screen::default();
+            let mut terminal = live(LiveMode::Terminal, &screen);
+            report.series.iter().for_each(|sample| terminal.update(sample, &report));
+            let shown = screen.shown();
+            assert!(shown.len() <= 24 && shown.iter().all(|l| l.width() <= 80), "{shown:#?}");
+            assert!(shown.iter().any(|l| l.starts_with("CLIENTS") && l.contains("BEGUN/S")), "{shown:#?}");
+            assert!(shown.iter().any(|l| l.contains("10.0 k") && l.contains("9.90 k")), "{shown:#?}");
+            assert_eq!(shown.iter().any(|l| l.starts_with("all templates")), templates > 1, "{shown:#?}");
+            let screen = Screen::default();
+            live(LiveMode::Lines, &screen).update(&report.series[11], &report);
+            let line = screen.text();
+            let flows = "flows 22 open, 10.0 k begun/s, 9.90 k done/s, 80.0 Mb/s, failed 12, not begun 5 (late 3), set-up p99 \
+                         1.00 ms, answer p99 2.00 ms";
+            assert!(line.contains(flows), "{line}");
         }
     }
 

@@ -7,8 +7,8 @@ use super::{
     table::{Cell, Style, Table, wrap},
 };
 use crate::report::{
-    Distribution, Report,
-    load::{ALL, ConversationNote, ConversationsReport, RoleReport, TlsReport},
+    Distribution, Report, TemplateSample,
+    load::{ALL, ConversationNote, ConversationsReport, LoadReport, RoleReport, TlsReport},
 };
 
 /// Lines for the summary of a run that began or served flows; none for others.
@@ -32,6 +32,7 @@ pub fn load(report: &Report, width: usize, color: bool) -> Vec<String> {
             reasons.push(format!("{name} ({side}): {troubles}"));
         }
     }
+    reasons.extend(steady(load));
     for pool in &load.exhausted {
         reasons.push(format!(
             "pool {:?}: {} addresses had all ports busy, {} flows were not begun for it",
@@ -74,6 +75,81 @@ pub fn conversations(played: &ConversationsReport) -> Vec<String> {
 
 /// So many conversations are named on a screen; the rest is in the JSON.
 const FEW: usize = 5;
+
+/// `steady 9.00 s: 10.0 k begun, 9.99 k completed a second; busiest second: 10,012 begun, 10,003 completed`
+fn steady(load: &LoadReport) -> Option<String> {
+    let client = load.total.client.as_ref()?;
+    let steady = client.steady.as_ref()?;
+    let rates = [steady.attempted_cps, steady.completed_cps].map(|cps| human::si(cps, ""));
+    let asked = client.asked_cps.map_or(String::new(), |cps| format!(" of {} asked", human::si(cps, "")));
+    let goodput = human::si(steady.goodput_bps, "b/s");
+    let busiest = client.busiest_second.as_ref().map_or(String::new(), |second| {
+        let counts = [second.attempted, second.completed].map(human::count);
+        format!("; busiest second: {} begun, {} completed", counts[0], counts[1])
+    });
+    Some(format!(
+        "steady for {}: {}{asked} begun and {} completed a second, {goodput}{busiest}",
+        human::seconds(steady.duration_s),
+        rates[0],
+        rates[1]
+    ))
+}
+
+/// Flows while a run is on its way, in at most `rows` lines: of clients if there are any, whose servers mirror them.
+pub fn watched(samples: &[TemplateSample], rows: usize) -> Table {
+    let side = if samples.iter().any(|sample| sample.side == "client") { "client" } else { "server" };
+    let samples: Vec<_> = samples.iter().filter(|sample| sample.side == side).collect();
+    let columns = [
+        (if side == "client" { "CLIENTS" } else { "SERVERS" }, 0),
+        ("OPEN", 0),
+        ("BEGUN/S", 0),
+        ("DONE/S", 0),
+        ("FAILED", 0),
+        ("MISSED", 1),
+        ("GOODPUT", 0),
+        ("SET-UP P99", 3),
+        ("ANSWER P99", 2),
+    ];
+    let mut table = Table::new(&columns).at_least(&[0, 6, 7, 7, 0, 0, 9, 7, 7]);
+    let shown = if samples.len() < rows { samples.len() } else { rows.saturating_sub(2) };
+    // Where there is no room for all, their sum stands for the rest.
+    let sum = samples[shown..].iter().filter(|sample| sample.name == ALL);
+    for sample in samples[..shown].iter().chain(sum) {
+        let time = |ns: Option<u64>| ns.map_or_else(|| Cell::styled("-", Style::Dim), |ns| human::ns(ns as f64).into());
+        table.row(vec![
+            Cell::styled(&sample.name, Style::Bold),
+            human::short_count(sample.active).into(),
+            human::si(sample.attempted_cps, "").into(),
+            human::si(sample.completed_cps, "").into(),
+            Cell::fault(sample.failed, human::short_count(sample.failed)),
+            Cell::fault(sample.not_begun, human::short_count(sample.not_begun)),
+            human::si(sample.goodput_bps, "b/s").into(),
+            time(sample.setup_p99_ns),
+            time(sample.transaction_p99_ns),
+        ]);
+    }
+    table
+}
+
+/// `flows 1,234 open, 10.0 k begun/s, 9.99 k done/s, 80.0 Mb/s, failed 0, not begun 0 (late 0), set-up p99 1.00 ms`
+pub fn line(samples: &[TemplateSample]) -> Option<String> {
+    let all = |side: &str| samples.iter().rfind(|sample| sample.side == side);
+    let sample = all("client").or_else(|| all("server"))?;
+    let mut text = format!(
+        "flows {} open, {} begun/s, {} done/s, {}, failed {}, not begun {} (late {})",
+        human::count(sample.active),
+        human::si(sample.attempted_cps, ""),
+        human::si(sample.completed_cps, ""),
+        human::si(sample.goodput_bps, "b/s"),
+        human::count(sample.failed),
+        human::count(sample.not_begun),
+        human::count(sample.late),
+    );
+    for (what, p99) in [("set-up", sample.setup_p99_ns), ("answer", sample.transaction_p99_ns)] {
+        text += &p99.map_or(String::new(), |ns| format!(", {what} p99 {}", human::ns(ns as f64)));
+    }
+    Some(text)
+}
 
 /// Names, and how soon a column gives way where there is no room; 0: never.
 const COLUMNS: [(&str, u8); 12] = [

@@ -27,6 +27,59 @@ pub fn received(streams: usize) -> Report {
     report
 }
 
+/// As [`report`] without streams, of who had flows of so many templates.
+#[cfg(test)]
+pub fn loaded(templates: usize) -> Report {
+    use crate::report::{
+        TemplateSample,
+        load::{ALL, BusiestSecond, LoadReport, RoleReport, RolesReport, SteadyReport, TemplateReport},
+    };
+    let mut report = report(0);
+    let role = |n: u64| RoleReport {
+        attempted: 1000 * n,
+        completed: 999 * n,
+        failed: [("reset".to_owned(), n)].into(),
+        cps: 33.3 * n as f64,
+        asked_cps: Some(40.0 * n as f64),
+        steady: Some(SteadyReport {
+            duration_s: 25.0,
+            attempted_cps: 40.0 * n as f64,
+            completed_cps: 39.9 * n as f64,
+            goodput_bps: 1e6,
+        }),
+        busiest_second: Some(BusiestSecond { attempted: 41 * n, completed: 40 * n }),
+        ..RoleReport::default()
+    };
+    let roles = |n| RolesReport { client: Some(role(n)), server: Some(RoleReport { steady: None, ..role(n) }) };
+    let names: Vec<_> = (1..=templates).map(|i| format!("<i>app {i}")).collect();
+    let template = |name: &String| TemplateReport { name: name.clone(), roles: roles(1) };
+    report.load = Some(LoadReport {
+        duration_s: 30.0,
+        templates: names.iter().map(template).collect(),
+        total: roles(templates as u64),
+        ..LoadReport::default()
+    });
+    let total = (templates > 1).then(|| ALL.to_owned());
+    for (k, sample) in (1u64..).zip(&mut report.series) {
+        let row = |name: &String, side: &str| TemplateSample {
+            name: name.clone(),
+            side: side.into(),
+            active: 10 + k,
+            attempted_cps: 1e4,
+            completed_cps: 9.9e3,
+            failed: k,
+            not_begun: 5,
+            late: 3,
+            goodput_bps: 8e7,
+            setup_p99_ns: Some(1_000_000),
+            transaction_p99_ns: (side == "client").then_some(2_000_000),
+        };
+        let names = names.iter().chain(&total);
+        sample.load = names.flat_map(|name| ["client", "server"].map(|side| row(name, side))).collect();
+    }
+    report
+}
+
 const SECONDS: u32 = 30;
 const PER_SECOND: u32 = 4;
 
@@ -207,7 +260,13 @@ fn sample(k: u32, streams: &[StreamReport], chance: &mut Chance) -> Sample {
         rx_bps_l1: rx_pps * 394.0 * 8.0,
         rx_bps_l2: rx_pps * 374.0 * 8.0,
     };
-    Sample { t_s, ports: vec![port("A", total.0, 0.0), port("B", 0.0, total.1)], streams, capture: None }
+    Sample {
+        t_s,
+        ports: vec![port("A", total.0, 0.0), port("B", 0.0, total.1)],
+        streams,
+        capture: None,
+        load: Vec::new(),
+    }
 }
 
 /// Log-normal around `median`, in bins of a sixteenth of an octave.

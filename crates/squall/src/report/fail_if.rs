@@ -8,17 +8,22 @@
 //! ```
 //! A yes-or-no term (`valid`) stands alone or is compared with `true` and `false`; every other needs a comparison.
 //! A value is a number and the unit of its term: counts `0`, `10k`; shares `0.1 %`, `50 ppm`, `1e-3`; times `50us`,
-//! `1.5 ms`; rates `10 kpps`.
+//! `1.5 ms`; rates `10 kpps`, `10 kcps`, `1 Gbps`.
 //!
 //! **Where it is evaluated.** An expression that names a term of a stream is evaluated on each stream, and on each flow
 //! that was looked at, and fails if it holds on any; terms of the run have the same value on every one. `total.` before a count makes it a sum over the
 //! run. What a stream does not measure is unknown there, and unknown is no failure, but a criterion that comes out
 //! unknown everywhere fails: a check that looked at nothing must not pass. So does one on a stream that measures and
-//! of which nothing arrived.
+//! of which nothing arrived. Terms of a template are evaluated on each template at each end that was ours, and `total.` before
+//! them is all templates together, at the clients' end if there were clients. Where `or` joins terms of streams and of
+//! templates, each part of it is a criterion of its own: neither has the other's figures.
 
 use std::fmt;
 
-use super::{CaptureReport, Distribution, FlowReport, Report, SequenceReport, StreamReport, StreamRx};
+use super::{
+    CaptureReport, Distribution, FlowReport, Report, SequenceReport, StreamReport, StreamRx,
+    load::{LoadReport, RoleReport},
+};
 
 /// A parsed criterion.
 ///
@@ -53,62 +58,79 @@ impl FailIf {
     /// One sentence for each violation, at most ten and a count of the rest; none when the report passes.
     pub fn check(&self, report: &Report) -> Vec<String> {
         let run = RunTotals::new(report);
-        let verdict = |stream: Option<Subject<'_>>| match self.root.holds(&run, stream) {
-            Some(true) => Outcome::Fails(self.values(&run, stream)),
-            Some(false) => Outcome::Passes,
-            None => Outcome::Unknown,
-        };
         // A capture has no streams: what is asked of one is asked of it.
-        if report.capture.is_some() || !self.root.any_term(&|term| term.is_of_stream()) {
-            return match verdict(None) {
-                Outcome::Fails(values) => vec![format!("{values} (fail if {})", self.text)],
-                Outcome::Passes => Vec::new(),
-                Outcome::Unknown => vec![format!("cannot tell whether {}: no value was measured", self.text)],
-            };
+        if report.capture.is_some() {
+            return self.once(&self.root, &run);
         }
-        let mut violations = Vec::new();
-        let mut decided = false;
-        let flows = report.flows.iter().flat_map(|all| &all.flows).map(Subject::Flow);
-        for subject in report.streams.iter().map(Subject::Stream).chain(flows) {
-            match (verdict(Some(subject)), subject) {
-                (Outcome::Fails(values), _) => violations.push(format!("{subject}: {values} (fail if {})", self.text)),
-                (Outcome::Passes, _) => decided = true,
-                (Outcome::Unknown, Subject::Stream(stream))
-                    if stream.tx_packets > 0 && stream.rx.as_ref().is_some_and(|rx| rx.packets == 0) =>
-                {
-                    violations.push(format!(
-                        "{subject}: cannot tell whether {}: none of its {} frames arrived",
-                        self.text, stream.tx_packets
-                    ));
-                }
-                (Outcome::Unknown, _) => {}
-            }
-        }
-        if violations.is_empty() && !decided {
-            return vec![format!(
-                "cannot tell whether {}: no stream measured it; set latency = true on a stream and receive it",
-                self.text
-            )];
-        }
+        let mixed = self.root.any_term(&Term::is_of_stream) && self.root.any_term(&Term::is_of_template);
+        let parts = match &self.root {
+            Expr::Or(parts) if mixed => &parts[..],
+            root => std::slice::from_ref(root),
+        };
+        let mut violations: Vec<String> = Vec::new();
+        parts.iter().for_each(|part| violations.extend(self.each(part, &run)));
         let more = violations.len().saturating_sub(10);
         violations.truncate(10);
         if more > 0 {
-            let what = if report.flows.is_some() { "flows" } else { "streams" };
+            let what = match report {
+                Report { flows: Some(_), .. } => "flows",
+                _ if self.root.any_term(&Term::is_of_template) => "templates",
+                _ => "streams",
+            };
             violations.push(format!("{more} more {what} (fail if {})", self.text));
         }
         violations
     }
 
-    /// `loss = 12, latency.p99 = 60.0 µs`
-    fn values(&self, run: &RunTotals<'_>, stream: Option<Subject<'_>>) -> String {
-        let mut seen: Vec<(Term, String)> = Vec::new();
-        self.root.visit(&mut |term| {
-            if seen.iter().all(|(t, _)| *t != term) {
-                let value = term.value(run, stream).map_or("unknown".into(), |v| term.kind().print(v));
-                seen.push((term, value));
-            }
-        });
-        seen.iter().map(|(term, value)| format!("{term} = {value}")).collect::<Vec<_>>().join(", ")
+    /// Terms of the run, or of a capture.
+    fn once(&self, part: &Expr, run: &RunTotals<'_>) -> Vec<String> {
+        match part.holds(run, None) {
+            Some(true) => vec![format!("{} (fail if {})", part.values(run, None), self.text)],
+            Some(false) => Vec::new(),
+            None => vec![format!("cannot tell whether {}: no value was measured", self.text)],
+        }
+    }
+
+    /// On each stream and flow, or on each template, whatever the terms are of.
+    fn each(&self, part: &Expr, run: &RunTotals<'_>) -> Vec<String> {
+        let (of_streams, of_templates) = (part.any_term(&Term::is_of_stream), part.any_term(&Term::is_of_template));
+        if !of_streams && !of_templates {
+            return self.once(part, run);
+        }
+        let report = run.report;
+        let flows = report.flows.iter().flat_map(|all| &all.flows).map(Subject::Flow);
+        let streams = report.streams.iter().map(Subject::Stream).chain(flows).filter(|_| of_streams);
+        let templates = report.load.iter().flat_map(subjects).filter(|_| of_templates);
+        let (mut violations, mut decided) = (Vec::new(), false);
+        for subject in streams.chain(templates) {
+            let why = match (part.holds(run, Some(subject)), subject) {
+                (Some(true), _) => {
+                    let values = part.values(run, Some(subject));
+                    violations.push(format!("{subject}: {values} (fail if {})", self.text));
+                    continue;
+                }
+                (Some(false), _) => {
+                    decided = true;
+                    continue;
+                }
+                (None, Subject::Stream(stream))
+                    if stream.tx_packets > 0 && stream.rx.as_ref().is_some_and(|rx| rx.packets == 0) =>
+                {
+                    format!("none of its {} frames arrived", stream.tx_packets)
+                }
+                (None, Subject::Silent(_)) => "it had no flow".into(),
+                (None, _) => continue,
+            };
+            violations.push(format!("{subject}: cannot tell whether {}: {why}", self.text));
+        }
+        if violations.is_empty() && !decided {
+            let why = match of_streams {
+                true => "no stream measured it; set latency = true on a stream and receive it",
+                false => "no template measured it; a [[template]] has to begin or serve flows",
+            };
+            return vec![format!("cannot tell whether {}: {why}", self.text)];
+        }
+        violations
     }
 }
 
@@ -123,6 +145,22 @@ impl fmt::Display for FailIf {
 enum Subject<'a> {
     Stream(&'a StreamReport),
     Flow(&'a FlowReport),
+    /// Its name, which end, and what became of its flows there.
+    Template(&'a str, &'static str, &'a RoleReport),
+    /// A template without any flow.
+    Silent(&'a str),
+}
+
+/// Each template at each end. Where there are clients, who began nothing shows; servers alone may have nothing to do.
+fn subjects(load: &LoadReport) -> impl Iterator<Item = Subject<'_>> {
+    let begun = load.total.client.is_some();
+    load.templates.iter().flat_map(move |template| {
+        let ends = [("client", &template.roles.client), ("server", &template.roles.server)];
+        let ends =
+            ends.into_iter().filter_map(|(end, role)| Some(Subject::Template(&template.name, end, role.as_ref()?)));
+        let silent = begun && template.roles.client.is_none() && template.roles.server.is_none();
+        ends.chain(silent.then_some(Subject::Silent(&template.name)))
+    })
 }
 
 impl fmt::Display for Subject<'_> {
@@ -130,14 +168,10 @@ impl fmt::Display for Subject<'_> {
         match self {
             Self::Stream(stream) => write!(f, "stream {:?}", stream.name),
             Self::Flow(flow) => write!(f, "flow {}", flow.name),
+            Self::Template(name, end, _) => write!(f, "template {name:?} ({end})"),
+            Self::Silent(name) => write!(f, "template {name:?}"),
         }
     }
-}
-
-enum Outcome {
-    Fails(String),
-    Passes,
-    Unknown,
 }
 
 /// Why a text is no criterion.
@@ -171,6 +205,10 @@ enum Term {
     Run(&'static str),
     Stream(&'static str),
     Spread(&'static str, &'static str),
+    Template(&'static str),
+    TemplateSpread(&'static str, &'static str),
+    /// Of all templates together.
+    Total(&'static str),
 }
 
 /// Name, kind, meaning: the reference for users.
@@ -211,6 +249,34 @@ const SPREADS: &[(&str, &str)] = &[
     ("departure_error", "actual minus due instant of departure"),
 ];
 
+const TEMPLATE_TERMS: &[(&str, Kind, &str)] = &[
+    ("attempted", Kind::Count, "flows that began (client), or were accepted (server)"),
+    ("completed", Kind::Count, "flows that ended as they should"),
+    ("failed", Kind::Count, "flows that ended otherwise, for whatever reason"),
+    ("failed_ratio", Kind::Share, "failed / attempted"),
+    ("not_begun", Kind::Count, "flows that were due and did not begin"),
+    ("late", Kind::Count, "of these, flows that the generator was too late for"),
+    ("active", Kind::Count, "flows that were open at the end"),
+    ("peak_active", Kind::Count, "flows that were open at once"),
+    ("cps", Kind::Cps, "flows a second that began, while all of the load was asked for (without ramps and drain)"),
+    ("completed_cps", Kind::Cps, "flows a second that completed, in the same time"),
+    ("cps_error", Kind::Share, "|cps - asked| / asked; unknown where no cps was asked for"),
+    ("goodput", Kind::Bits, "application data received, bits a second, over all of the run"),
+    ("retransmits", Kind::Count, "TCP segments sent again"),
+    ("retransmit_ratio", Kind::Share, "retransmits / segments sent"),
+    ("tls_failed", Kind::Count, "TLS sessions that failed, in the handshake or later"),
+    ("resets", Kind::Count, "flows that the other end reset"),
+];
+
+const TEMPLATE_SPREADS: &[(&str, &str)] = &[
+    ("setup", "from a flow's SYN to the end of its handshake"),
+    ("first_byte", "from a request to the first octet of its answer"),
+    ("transaction", "from a request to the last octet of its answer"),
+    ("duration", "from a flow's beginning to its end"),
+    ("tls_handshake", "from the end of TCP's handshake to that of TLS"),
+    ("duration_from_due", "the same from the instant at which it was due"),
+];
+
 const STATISTICS: &[&str] = &["min", "mean", "stddev", "p50", "p90", "p99", "p999", "max"];
 
 /// All terms with what they mean, a line each, for `--help` and the reference.
@@ -223,9 +289,16 @@ pub fn reference() -> String {
     for (name, what) in SPREADS {
         line(&format!("{name}.STAT"), what);
     }
+    for (name, _, what) in TEMPLATE_TERMS {
+        line(name, what);
+    }
+    for (name, what) in TEMPLATE_SPREADS {
+        line(&format!("{name}.STAT"), what);
+    }
     for (name, _, what) in RUN_TERMS {
         line(name, what);
     }
+    line("total.TERM", "the same of all templates together: attempted, completed, failed, cps ...");
     text += &format!("{:<22} {}\n", "STAT", STATISTICS.join(", "));
     text
 }
@@ -238,15 +311,27 @@ impl Term {
         if let Some((name, ..)) = STREAM_TERMS.iter().find(|(n, ..)| *n == name) {
             return Some(Self::Stream(name));
         }
+        if let Some((name, ..)) = TEMPLATE_TERMS.iter().find(|(n, ..)| *n == name) {
+            return Some(Self::Template(name));
+        }
         let (spread, statistic) = name.split_once('.')?;
-        let (spread, _) = SPREADS.iter().find(|(n, _)| *n == spread)?;
+        if spread == "total" {
+            return TEMPLATE_TERMS.iter().find(|(n, ..)| *n == statistic).map(|(name, ..)| Self::Total(name));
+        }
         let statistic = STATISTICS.iter().find(|s| **s == statistic)?;
+        if let Some((spread, _)) = TEMPLATE_SPREADS.iter().find(|(n, _)| *n == spread) {
+            return Some(Self::TemplateSpread(spread, statistic));
+        }
+        let (spread, _) = SPREADS.iter().find(|(n, _)| *n == spread)?;
         Some(Self::Spread(spread, statistic))
     }
 
     fn all_names() -> impl Iterator<Item = String> {
-        let spreads = SPREADS.iter().flat_map(|(s, _)| STATISTICS.iter().map(move |q| format!("{s}.{q}")));
-        STREAM_TERMS.iter().chain(RUN_TERMS).map(|(n, ..)| (*n).to_owned()).chain(spreads)
+        let spreads = SPREADS.iter().chain(TEMPLATE_SPREADS);
+        let spreads = spreads.flat_map(|(s, _)| STATISTICS.iter().map(move |q| format!("{s}.{q}")));
+        let totals = TEMPLATE_TERMS.iter().map(|(n, ..)| format!("total.{n}"));
+        let terms = STREAM_TERMS.iter().chain(TEMPLATE_TERMS).chain(RUN_TERMS);
+        terms.map(|(n, ..)| (*n).to_owned()).chain(totals).chain(spreads)
     }
 
     fn kind(self) -> Kind {
@@ -256,12 +341,17 @@ impl Term {
         match self {
             Self::Run(name) => lookup(RUN_TERMS, name),
             Self::Stream(name) => lookup(STREAM_TERMS, name),
-            Self::Spread(..) => Kind::Time,
+            Self::Template(name) | Self::Total(name) => lookup(TEMPLATE_TERMS, name),
+            Self::Spread(..) | Self::TemplateSpread(..) => Kind::Time,
         }
     }
 
-    fn is_of_stream(self) -> bool {
-        !matches!(self, Self::Run(_))
+    fn is_of_stream(&self) -> bool {
+        matches!(self, Self::Stream(_) | Self::Spread(..))
+    }
+
+    fn is_of_template(&self) -> bool {
+        matches!(self, Self::Template(_) | Self::TemplateSpread(..))
     }
 
     /// `None`: not measured. Yes is 1, times are nanoseconds.
@@ -269,13 +359,23 @@ impl Term {
         match (self, subject) {
             (Self::Run(name), _) => run.value(name),
             (Self::Stream(name), None) => capture_value(name, run.report.capture.as_ref()?),
-            (Self::Spread(..), None) => None,
+            (Self::Total(name), _) => {
+                let total = &run.report.load.as_ref()?.total;
+                template_value(name, total.client.as_ref().or(total.server.as_ref())?)
+            }
+            (Self::Template(name), Some(Subject::Template(_, _, role))) => template_value(name, role),
+            (Self::TemplateSpread(spread, statistic), Some(Subject::Template(_, _, role))) => {
+                template_spread(spread, role).and_then(|d| statistic_of(statistic, d))
+            }
+            (Self::Template(_) | Self::TemplateSpread(..), _) | (Self::Spread(..), None) => None,
             (Self::Stream(name), Some(Subject::Stream(stream))) => stream_value(name, stream),
             (Self::Stream(name), Some(Subject::Flow(flow))) => flow_value(name, flow),
+            (Self::Stream(_), Some(Subject::Template(..) | Subject::Silent(_))) => None,
             (Self::Spread(spread, statistic), Some(subject)) => {
                 let distribution = match subject {
                     Subject::Stream(stream) => stream_spread(spread, stream),
                     Subject::Flow(flow) => flow_spread(spread, flow),
+                    Subject::Template(..) | Subject::Silent(_) => None,
                 };
                 distribution.and_then(|d| statistic_of(statistic, d))
             }
@@ -286,8 +386,11 @@ impl Term {
 impl fmt::Display for Term {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Run(name) | Self::Stream(name) => f.write_str(name),
-            Self::Spread(spread, statistic) => write!(f, "{spread}.{statistic}"),
+            Self::Run(name) | Self::Stream(name) | Self::Template(name) => f.write_str(name),
+            Self::Spread(spread, statistic) | Self::TemplateSpread(spread, statistic) => {
+                write!(f, "{spread}.{statistic}")
+            }
+            Self::Total(name) => write!(f, "total.{name}"),
         }
     }
 }
@@ -403,6 +506,44 @@ fn flow_spread<'a>(spread: &str, flow: &'a FlowReport) -> Option<&'a Distributio
     }
 }
 
+fn template_value(name: &str, role: &RoleReport) -> Option<f64> {
+    let count = |n: u64| Some(n as f64);
+    let share = |n: u64, of: u64| (of > 0).then(|| n as f64 / of as f64);
+    match name {
+        "attempted" => count(role.attempted),
+        "completed" => count(role.completed),
+        "failed" => count(role.failures()),
+        "failed_ratio" => share(role.failures(), role.attempted),
+        "not_begun" => count(role.missed()),
+        "late" => count(role.not_begun.get("late").copied().unwrap_or(0)),
+        "active" => count(role.active),
+        "peak_active" => count(role.peak_active),
+        "cps" => Some(role.achieved_cps()),
+        "completed_cps" => role.steady.as_ref().map(|steady| steady.completed_cps),
+        "cps_error" => {
+            role.asked_cps.filter(|asked| *asked > 0.0).map(|asked| (role.achieved_cps() - asked).abs() / asked)
+        }
+        "goodput" => Some(role.goodput_bps),
+        "retransmits" => count(role.retransmits()),
+        "retransmit_ratio" => share(role.retransmits(), role.tcp.get("segments_out").copied().unwrap_or(0)),
+        "tls_failed" => count(role.tls.as_ref()?.failed.values().sum()),
+        "resets" => count(role.failed.get("reset").copied().unwrap_or(0)),
+        _ => unreachable!("{name} is in TEMPLATE_TERMS and has no value"),
+    }
+}
+
+fn template_spread<'a>(spread: &str, role: &'a RoleReport) -> Option<&'a Distribution> {
+    match spread {
+        "setup" => role.setup_ns.as_ref(),
+        "first_byte" => role.first_byte_ns.as_ref(),
+        "transaction" => role.transaction_ns.as_ref(),
+        "duration" => role.duration_ns.as_ref(),
+        "tls_handshake" => role.tls.as_ref()?.handshake_ns.as_ref(),
+        "duration_from_due" => role.duration_from_due_ns.as_ref(),
+        _ => unreachable!("{spread} is in TEMPLATE_SPREADS and has no value"),
+    }
+}
+
 fn statistic_of(statistic: &str, d: &Distribution) -> Option<f64> {
     if d.count == 0 {
         return None;
@@ -429,6 +570,8 @@ enum Kind {
     Share,
     Time,
     Rate,
+    Cps,
+    Bits,
 }
 
 impl Kind {
@@ -440,16 +583,20 @@ impl Kind {
             Self::Share => &[("", 1.0), ("%", 1e-2), ("ppm", 1e-6)],
             Self::Time => &[("ns", 1.0), ("us", 1e3), ("µs", 1e3), ("μs", 1e3), ("ms", 1e6), ("s", 1e9)],
             Self::Rate => &[("pps", 1.0), ("kpps", 1e3), ("Mpps", 1e6), ("", 1.0)],
+            Self::Cps => &[("", 1.0), ("k", 1e3), ("M", 1e6), ("cps", 1.0), ("kcps", 1e3), ("Mcps", 1e6)],
+            Self::Bits => &[("bps", 1.0), ("kbps", 1e3), ("Mbps", 1e6), ("Gbps", 1e9)],
         }
     }
 
     fn expected(self) -> (&'static str, &'static str) {
         match self {
             Self::Bool => ("true or false", "valid == false, or not valid"),
-            Self::Count => ("a count of frames", "loss > 0, not_sent >= 10k; a share is loss_ratio > 0.1 %"),
+            Self::Count => ("a count", "loss > 0, not_sent >= 10k; a share is loss_ratio > 0.1 %"),
             Self::Share => ("a share", "loss_ratio > 0.1 %, rate_error > 100 ppm, loss_ratio > 1e-3"),
             Self::Time => ("a time with its unit (ns, us, ms, s)", "latency.p99 > 50us"),
             Self::Rate => ("a rate in pps, kpps or Mpps", "tx_pps < 10 kpps"),
+            Self::Cps => ("flows a second", "cps < 10k, completed_cps < 9.9 kcps; a share is cps_error > 1 %"),
+            Self::Bits => ("a rate in bps, kbps, Mbps or Gbps", "goodput < 1 Gbps"),
         }
     }
 
@@ -461,6 +608,8 @@ impl Kind {
             Self::Share => human::ratio(value),
             Self::Time => human::ns(value),
             Self::Rate => human::si(value, "pps"),
+            Self::Cps => human::si(value, ""),
+            Self::Bits => human::si(value, "b/s"),
         }
     }
 }
@@ -531,10 +680,22 @@ impl Expr {
         }
     }
 
-    fn any_term(&self, test: &impl Fn(Term) -> bool) -> bool {
+    fn any_term(&self, test: &impl Fn(&Term) -> bool) -> bool {
         let mut any = false;
-        self.visit(&mut |term| any |= test(term));
+        self.visit(&mut |term| any |= test(&term));
         any
+    }
+
+    /// `loss = 12, latency.p99 = 60.0 µs`
+    fn values(&self, run: &RunTotals<'_>, subject: Option<Subject<'_>>) -> String {
+        let mut seen: Vec<(Term, String)> = Vec::new();
+        self.visit(&mut |term| {
+            if seen.iter().all(|(t, _)| *t != term) {
+                let value = term.value(run, subject).map_or("unknown".into(), |v| term.kind().print(v));
+                seen.push((term, value));
+            }
+        });
+        seen.iter().map(|(term, value)| format!("{term} = {value}")).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -601,11 +762,11 @@ impl<'a> Parser<'a> {
         }
         Term::find(name).ok_or_else(|| {
             self.at -= name.len();
-            let (expected, hint) = match SPREADS.iter().find(|(s, _)| *s == name) {
+            let (expected, hint) = match SPREADS.iter().chain(TEMPLATE_SPREADS).find(|(s, _)| *s == name) {
                 Some(_) => ("a statistic of it".to_owned(), STATISTICS.iter().map(|s| format!("{name}.{s}")).collect()),
                 None => ("a term".to_owned(), nearest(name)),
             };
-            self.error(name, &expected, &hint.join(", "))
+            self.error(name, &expected, &(hint.join(", ") + &known()))
         })
     }
 
@@ -718,6 +879,21 @@ impl<'a> Parser<'a> {
 
 fn single_or(mut parts: Vec<Expr>, join: fn(Vec<Expr>) -> Expr) -> Expr {
     if parts.len() == 1 { parts.remove(0) } else { join(parts) }
+}
+
+/// All that can be asked, a line for each kind.
+fn known() -> String {
+    let listed = |terms: &[(&str, Kind, &str)], spreads: &[(&str, &str)]| {
+        let names = terms.iter().map(|(name, ..)| (*name).to_owned());
+        names.chain(spreads.iter().map(|(name, _)| format!("{name}.STAT"))).collect::<Vec<_>>().join(", ")
+    };
+    format!(
+        "\n  of a stream: {}\n  of a template: {}\n  of the run: {}, and total. before terms of a template\n  STAT is {}",
+        listed(STREAM_TERMS, SPREADS),
+        listed(TEMPLATE_TERMS, TEMPLATE_SPREADS),
+        listed(RUN_TERMS, &[]),
+        STATISTICS.join(", ")
+    )
 }
 
 /// The three names with the fewest edits to `name`.
@@ -862,6 +1038,7 @@ mod tests {
         let e = error("loss > 0 and latncy.p99 > 5us");
         assert_eq!((e.column, e.found.as_str()), (14, "latncy.p99"));
         assert!(e.hint.starts_with("latency.p99"), "{e}");
+        assert!(e.hint.contains("of a template: attempted, ") && e.hint.contains(", setup.STAT, "), "{e}");
         assert!(e.to_string().contains("\n               ^^^^^^^^^^\n"), "{e}");
         assert!(error("latency > 5us").hint.contains("latency.p99"));
         assert_eq!(error("latency.p99 > 5").found, "5");
@@ -889,9 +1066,89 @@ mod tests {
             let term = Term::find(&name).unwrap();
             assert_eq!(term.to_string(), name);
             term.value(&run, Some(Subject::Stream(&report.streams[0])));
-            let shown = if let Term::Spread(s, _) = term { format!("{s}.STAT") } else { name };
+            term.value(&run, Some(Subject::Template("web", "client", &RoleReport::default())));
+            let shown = match term {
+                Term::Spread(s, _) | Term::TemplateSpread(s, _) => format!("{s}.STAT"),
+                Term::Total(_) => "total.TERM".into(),
+                _ => name,
+            };
             assert!(reference.lines().any(|l| l.starts_with(&shown)), "{shown}");
         }
+    }
+
+    fn loaded() -> Report {
+        use super::super::load::{RolesReport, SteadyReport, TemplateReport};
+        let web = RoleReport {
+            attempted: 1000,
+            completed: 990,
+            failed: [("reset".to_owned(), 10)].into(),
+            cps: 90.0,
+            asked_cps: Some(100.0),
+            steady: Some(SteadyReport { attempted_cps: 99.0, completed_cps: 98.0, ..SteadyReport::default() }),
+            setup_ns: Some(Distribution { count: 1000, p99: 2_000_000, ..Distribution::default() }),
+            tcp: [
+                ("segments_out".to_owned(), 5000),
+                ("retransmit_rto".to_owned(), 5),
+                ("retransmit_octets".into(), 99),
+            ]
+            .into(),
+            ..RoleReport::default()
+        };
+        let client = |role: RoleReport| RolesReport { client: Some(role), server: None };
+        let template = |name: &str, role: RoleReport| TemplateReport { name: name.into(), roles: client(role) };
+        let dns = RoleReport { attempted: 10, completed: 10, active: 0, ..RoleReport::default() };
+        let load = LoadReport {
+            templates: vec![template("web", web.clone()), template("dns", dns)],
+            total: client(RoleReport { attempted: 1010, ..web }),
+            ..LoadReport::default()
+        };
+        Report { load: Some(load), ..Report::default() }
+    }
+
+    #[test]
+    fn templates_are_looked_at_each_and_together() {
+        let report = loaded();
+        let check = |text: &str| FailIf::parse(text).unwrap_or_else(|e| panic!("{e}")).check(&report);
+        assert_eq!(check("failed > 0"), ["template \"web\" (client): failed = 10 (fail if failed > 0)"]);
+        assert_eq!(check("failed_ratio > 1 % or not_begun > 0"), [""; 0]);
+        assert_eq!(check("failed_ratio >= 1 %").len(), 1);
+        assert_eq!(check("completed < 100").len(), 1);
+        assert_eq!(
+            check("cps < 100 cps and cps > 95"),
+            ["template \"web\" (client): cps = 99.0 (fail if cps < 100 cps and cps > 95)"]
+        );
+        assert_eq!(check("cps_error > 0.9 %").len(), 1);
+        assert_eq!(check("cps_error > 1.1 %"), [""; 0]);
+        assert_eq!(check("setup.p99 > 1 ms").len(), 1);
+        assert_eq!(check("retransmits > 4 and retransmit_ratio >= 0.1 %").len(), 1);
+        assert_eq!(check("resets > 9").len(), 1);
+        assert_eq!(check("total.attempted != 1010 or total.active > 0"), [""; 0]);
+        assert_eq!(check("total.failed > 9 and goodput < 1 Mbps").len(), 2, "total.failed is that of the run");
+        assert!(
+            check("transaction.p99 > 1 s")[0].starts_with("cannot tell whether transaction.p99 > 1 s: no template")
+        );
+    }
+
+    #[test]
+    fn a_template_that_had_no_flow_fails_what_is_asked_of_it() {
+        let mut report = loaded();
+        if let Some(load) = &mut report.load {
+            load.templates[1].roles.client = None;
+        }
+        let check = |text: &str| FailIf::parse(text).unwrap().check(&report);
+        assert_eq!(check("failed > 10"), ["template \"dns\": cannot tell whether failed > 10: it had no flow"]);
+        assert_eq!(check("valid and total.failed > 10"), [""; 0]);
+        assert!(FailIf::parse("failed > 0").unwrap().check(&Report::default())[0].contains("a [[template]] has to"));
+        assert!(FailIf::parse("total.failed > 0").unwrap().check(&Report::default())[0].starts_with("cannot tell"));
+    }
+
+    #[test]
+    fn streams_and_templates_of_one_run_are_asked_by_one_criterion() {
+        let both = Report { streams: report().streams, ..loaded() };
+        let check = |text: &str| FailIf::parse(text).unwrap().check(&both);
+        assert_eq!(check("loss > 10 or failed > 10"), [""; 0]);
+        assert_eq!(check("loss > 9 or failed > 9").len(), 2);
+        assert_eq!(check("loss > 9 or failed > 10"), ["stream \"web\": loss = 10 (fail if loss > 9 or failed > 10)"]);
     }
 
     #[test]

@@ -104,8 +104,17 @@ pub struct RoleReport {
     /// Open when the run ended, and at once at most.
     pub active: u64,
     pub peak_active: u64,
-    /// Begun a second.
+    /// Begun a second, over all of the run.
     pub cps: f64,
+    /// Flows a second that were asked for, as it was last; absent where others decide, as in a closed loop.
+    #[serde(default)]
+    pub asked_cps: Option<f64>,
+    /// While all of the load was asked for; of clients.
+    #[serde(default)]
+    pub steady: Option<SteadyReport>,
+    /// Of all templates together: the second in which most began, and the one in which most completed.
+    #[serde(default)]
+    pub busiest_second: Option<BusiestSecond>,
     /// From the SYN to the end of the handshake.
     pub setup_ns: Option<Distribution>,
     /// From a request to the first octet of its answer, and to its last.
@@ -145,6 +154,24 @@ pub struct TlsReport {
     pub truncated: u64,
     /// Handshakes by cipher suite: `TLS13_AES_256_GCM_SHA384`.
     pub ciphers: BTreeMap<String, u64>,
+}
+
+/// The part of a run behind the ramp up and before the ramp down, the drain, and whatever ended it: what a device carries.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SteadyReport {
+    pub duration_s: f64,
+    /// Flows that began, and that ended as they should, a second.
+    pub attempted_cps: f64,
+    pub completed_cps: f64,
+    /// Application data received, bits a second.
+    pub goodput_bps: f64,
+}
+
+/// Seconds count from the beginning of the load; one that the run ended in does not count.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct BusiestSecond {
+    pub attempted: u64,
+    pub completed: u64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -209,6 +236,17 @@ impl RoleReport {
         let others = [("resumed", tls.resumed), ("closed without close_notify", tls.truncated)];
         let others = others.into_iter().filter(|(_, n)| *n > 0).map(|(what, n)| (what.to_owned(), n));
         ciphers.chain(others).chain(failed).collect()
+    }
+
+    /// Begun a second where that is meant to be constant; without such a part, over all of the run.
+    pub fn achieved_cps(&self) -> f64 {
+        self.steady.as_ref().map_or(self.cps, |steady| steady.attempted_cps)
+    }
+
+    /// Segments that were sent again.
+    pub fn retransmits(&self) -> u64 {
+        let kinds = ["retransmit_rto", "retransmit_fast", "retransmit_sack", "retransmit_syn"];
+        kinds.iter().filter_map(|kind| self.tcp.get(*kind)).sum()
     }
 
     pub fn failures(&self) -> u64 {

@@ -222,6 +222,20 @@ function portPlots() {
   if (gaps.some(g => g.hist)) histogramPlot(box, "Inter-arrival gap at the port", gaps);
 }
 
+function loadPlots() {
+  const box = $("load-plots"), sides = data.load;
+  const both = sides.length > 1;
+  const lines = (...keys) => sides.flatMap((side, i) => keys.map(([key, label], k) => ({
+    label: (both ? side.side + " " : "") + label, values: side[key], color: color(k * 2 + i), dash: i ? [5, 3] : undefined,
+  })));
+  const plain = v => si(v, "");
+  timePlot(box, "Connections a second", "begun, and ended as they should", plain, lines(["attempted", "begun"], ["completed", "completed"]));
+  timePlot(box, "Open flows", "at the end of each interval", plain, lines(["active", "open"]), { whole: true });
+  timePlot(box, "Goodput", "application data received", bps, lines(["goodput", "received"]));
+  timePlot(box, "Failed and not begun so far", "", plain, lines(["failed", "failed"], ["not_begun", "not begun"]), { whole: true });
+  timePlot(box, "Set-up and answer times", "p99 of each interval", ns, lines(["setup_p99", "set-up"], ["transaction_p99", "answer"]), { jumps: true });
+}
+
 function streamPlots() {
   const box = $("stream-plots");
   const all = picked < 0;
@@ -247,6 +261,8 @@ function streamPlots() {
 function redraw() {
   clear($("port-plots"));
   clear($("stream-plots"));
+  clear($("load-plots"));
+  if (data.load) loadPlots();
   if (data.ports.length) portPlots();
   if (data.streams.length) streamPlots();
 }
@@ -262,6 +278,7 @@ function pick(i, scroll) {
 // --- start --------------------------------------------------------------------------------------------------------
 
 $("over-time").hidden = !data.ports.length;
+$("load-section").hidden = !data.load;
 $("stream-plots-section").hidden = !data.streams.length;
 if (data.merged > 1) $("merged").textContent = `each point spans ${data.merged} samples`;
 if (data.streams.length) {
