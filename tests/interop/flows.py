@@ -153,6 +153,12 @@ def our_clients(folder, nginx):
             if "5 %" in fault and not mended:
                 raise Failed(f"{what}: frames were lost, and nothing had to be mended: {role['tcp']}")
             wait(f"{what}: flows left in the kernel", lambda: not established(server), 10)
+    what = "clients, two queues that the kernel spreads flows over by its own hash, two cores"
+    report = flows(folder, "http", "--url", f"http://{V4}/small", "--cps", 400, "--flows", 100, "-o", "close=true", "-d", "30s",
+                   "--port", "af_packet:va,rx_queues=2", "--clients", "10.77.1.1-10.77.1.50", "--cores", 2)
+    counted(what, report, "client", 100, 100)
+    same(f"{what}: workers", [note for note in report["notes"] if "played by" in note][0].split(":")[0],
+         "flows of these ports are played by 1 workers at most")
     print("ok: our clients and nginx")
 
 

@@ -4,9 +4,17 @@
 //! straight into the port's slots. Receiving comes first: what has begun is brought to its end before more begins, so that a
 //! load of more than the machine carries costs arrivals (they are counted as late), and no throughput.
 
-use std::{collections::VecDeque, os::fd::AsFd, os::fd::OwnedFd, time::Duration};
+use std::{
+    collections::VecDeque,
+    num::NonZeroU64,
+    os::fd::{AsFd, OwnedFd},
+    time::Duration,
+};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    thread::set_current_timer_slack,
+};
 use squall_flows::{FrameOutput, Load, LoadError, Network, Role, Side, SideSettings, Statistics, Wrap};
 use squall_measure::Receiver;
 use squall_port::{BATCH, Hosts, PortFacts, RxQueue, SendError, TxBatch, TxQueue};
@@ -106,7 +114,43 @@ pub(crate) struct Player {
     /// Flows begin somewhere in this run.
     has_clients: bool,
     stopped: bool,
+    pace: Pace,
 }
+
+/// How often a worker lately woke for something.
+#[derive(Default)]
+struct Pace {
+    since: Nanos,
+    wakes: u32,
+    often: bool,
+    /// Since the last rest.
+    moved: bool,
+}
+
+impl Pace {
+    /// Whether a worker with so many open flows is to let frames gather, before it looks again: a waking costs as much as
+    /// several frames. A device's interrupts are moderated the same way. Few flows would only wait for each other, and where
+    /// little comes each frame is looked at when it comes.
+    fn gathers(&mut self, now: Nanos, flows: impl FnOnce() -> usize) -> bool {
+        if !std::mem::take(&mut self.moved) {
+            return false;
+        }
+        self.wakes += 1;
+        if now.saturating_sub(self.since) >= PACE {
+            let often = now.saturating_sub(self.since) < PACE + PACE && self.wakes >= OFTEN;
+            *self = Self { since: now, wakes: 0, often, moved: false };
+        }
+        self.often && flows() >= MANY
+    }
+}
+
+/// Over such times wakings are counted; so many are often: one in 100 us.
+const PACE: Nanos = Nanos(2_000_000);
+const OFTEN: u32 = 20;
+/// Flows of which several are heard of while frames gather.
+const MANY: usize = 32;
+/// So long frames gather.
+const GATHER: Nanos = Nanos(50_000);
 
 struct PlayerPort {
     port: usize,
@@ -144,8 +188,11 @@ const BEGIN: usize = 32;
 const RECEIVE: usize = 256;
 /// A frame that is stamped as later than this is held until then; clocks of two threads differ by less.
 const LATER: Nanos = Nanos(100_000);
-/// So near an instant it is waited for without sleep.
-const NEAR: Nanos = Nanos(60_000);
+/// So near an instant it is waited for without sleep: who wakes for it is awake by then, with timers as exact as [`SLACK`]
+/// makes them.
+const NEAR: Nanos = Nanos(15_000);
+/// By which the kernel may put off a worker's wakings, to have several at once; 50 us unless said.
+const SLACK: NonZeroU64 = NonZeroU64::new(1000).unwrap();
 /// Longest sleep where no port can wake us.
 const NAP: Nanos = Nanos(100_000);
 /// And where one can.
@@ -154,8 +201,20 @@ const SLEEP: Nanos = Nanos(50_000_000);
 const TRY_AGAIN: Nanos = Nanos(1000);
 
 impl Player {
+    /// On the worker's thread.
     pub fn new(clock: Clock, flows: &Flows) -> Self {
-        Self { ports: Vec::new(), clock, virtual_now: Nanos::ZERO, has_clients: flows.has_clients(), stopped: false }
+        if clock != Clock::Virtual {
+            // Without it, flows begin some 50 us later.
+            let _ = set_current_timer_slack(Some(SLACK));
+        }
+        Self {
+            ports: Vec::new(),
+            clock,
+            virtual_now: Nanos::ZERO,
+            has_clients: flows.has_clients(),
+            stopped: false,
+            pace: Pace::default(),
+        }
     }
 
     /// # Panics
@@ -236,6 +295,7 @@ impl Player {
             moved |= begun > 0;
             moved |= port.out.turn(now, &mut port.side, watch);
         }
+        self.pace.moved |= moved;
         moved
     }
 
@@ -296,6 +356,10 @@ impl Player {
         let left = next.map_or(SLEEP, |next| next.saturating_sub(now)).min(SLEEP);
         if left <= NEAR {
             std::hint::spin_loop();
+            return false;
+        }
+        if self.pace.gathers(now, || self.ports.iter().map(|port| port.side.active()).sum()) {
+            std::thread::sleep(Duration::from_nanos((left.0 - NEAR.0 / 2).min(GATHER.0)));
             return false;
         }
         let mut descriptors = Vec::with_capacity(self.ports.len() + 1);

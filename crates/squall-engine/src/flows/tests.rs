@@ -184,3 +184,21 @@ fn a_load_that_cannot_be_does_not_start() {
     let error = flows_of(of).check().expect_err("there is no pool 7");
     assert_eq!((error.0, error.1.to_string().contains("number 7")), (0, true));
 }
+
+#[test]
+fn frames_gather_only_where_many_come_to_many_flows() {
+    let mut pace = Pace::default();
+    let mut wake = |at_us: u64, moved: bool, flows: usize| {
+        pace.moved |= moved;
+        pace.gathers(Nanos(at_us * 1000), || flows)
+    };
+    // One in 200 us for 10 ms, then one in 20 us.
+    assert!((0..50).all(|i| !wake(i * 200, true, 1000)));
+    let eager = (500..1000).filter(|i| wake(i * 20, true, 1000)).count();
+    assert!(eager > 250, "{eager}");
+    assert!(!wake(20_001, false, 1000), "nothing came: the port is to wake it");
+    assert!(!wake(20_002, true, MANY - 1) && wake(20_003, true, MANY));
+    // Behind a pause it is awake at once again.
+    assert!(!wake(90_000, true, 1000) || !wake(90_200, true, 1000));
+    assert!((0..50).all(|i| !wake(100_000 + i * 200, true, 1000)));
+}

@@ -1,0 +1,259 @@
+#!/usr/bin/env python3
+"""CPU time per connection of Squall's flows beside wrk and nginx: one request each, 100-octet bodies, over a veth pair.
+
+Clients: wrk (`Connection: close`) and `squall flows http`, each against the same nginx. Servers: nginx and `squall flows
+serve`, each against the same wrk. Clients run on the last CPU, servers on the first; rounds take turns, ratios are taken
+within a round.
+
+Over veth a frame is received by whoever sends it, in its system call: left as it comes (--softirq), each end pays for the
+other's TCP, and no end's own CPU time can be told. So, for all tools alike, an end's frames are received on its own CPU,
+as those of a NIC are: the kernel's stack by RPS, XDP by a thread of the kernel's (NAPI, threaded) that is pinned there. What
+is counted of an end is user and system time of its process, in which the interrupts are that come while it runs, and of that
+thread; `of all` is what the machine spent on both ends and everything else.
+
+    flows.py [--rounds 5] [--seconds 4] [--connections 50] [--ports af_xdp,af_packet] [--sides clients,servers] [--softirq]
+             [--realtime] [--out FILE]
+
+On a machine that is busy elsewhere, --realtime gives both ends their CPUs (chrt -f).
+"""
+
+import argparse
+import contextlib
+import datetime
+import json
+import os
+import pathlib
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+
+import tools
+from lab import IP_B, PORT_A, PORT_B, TICKS_PER_S, Lab, run, wait_for
+
+RUNS = pathlib.Path(__file__).resolve().parents[1] / "runs"
+# Of Squall's flows, beside the kernel's addresses.
+CLIENTS, SERVER = "10.9.0.101-10.9.0.150", "10.9.0.100"
+# In front of both ends.
+REALTIME: list[str] = []
+NGINX = """
+daemon off; worker_processes 1; master_process off; pid {folder}/nginx.pid; error_log {folder}/error.log;
+events {{ worker_connections 8192; }}
+http {{
+  access_log off; client_body_temp_path {folder}/body; proxy_temp_path {folder}/p; fastcgi_temp_path {folder}/f;
+  uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;
+  server {{ listen 80 backlog=4096; root {folder}/www; }}
+}}
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=int, default=4)
+    parser.add_argument("--connections", type=int, default=50, help="at once")
+    parser.add_argument("--ports", type=lambda text: text.split(","), default=["af_xdp", "af_packet"])
+    parser.add_argument("--sides", type=lambda text: text.split(","), default=["clients", "servers"])
+    parser.add_argument("--softirq", action="store_true")
+    parser.add_argument("--realtime", action="store_true")
+    parser.add_argument("--out", type=pathlib.Path)
+    o = parser.parse_args()
+    REALTIME.extend(["chrt", "-f", "50"] if o.realtime else [])
+    for tool in ("nginx", "wrk"):
+        if shutil.which(tool) is None:
+            return print(f"SKIPPED: needs {tool}", file=sys.stderr)
+    out = o.out or RUNS / f"{datetime.date.today()}-flows.json"
+    records: list[dict] = []
+    with out.open("w") as file, Lab() as lab:
+        print(json.dumps(tools.host()), file=file)
+        network(lab, own_cpu=not o.softirq)
+        cases = [(side, round_, peer) for side in o.sides for round_ in range(o.rounds) for peer in ("peer", *o.ports)]
+        for side, round_, peer in cases:
+            about = {"side": side, "round": round_, "load": os.getloadavg()[0]}
+            records.append(about | (clients if side == "clients" else servers)(lab, peer, o))
+            print(json.dumps(records[-1]), file=file, flush=True)
+            print(json.dumps(records[-1]), file=sys.stderr)
+    print(table(records))
+
+
+def network(lab: Lab, own_cpu: bool) -> None:
+    for namespace, port, cpu in ((lab.a, PORT_A, lab.tx_cpu), (lab.b, PORT_B, lab.rx_cpu)):
+        inside = ("ip", "netns", "exec", namespace)
+        run(*inside, "sysctl", "-qw", "net.ipv4.ip_local_port_range=1024 65535", "net.ipv4.tcp_tw_reuse=1")
+        if own_cpu:
+            run(*inside, "sh", "-c", f"echo {1 << cpu:x} > /sys/class/net/{port}/queues/rx-0/rps_cpus")
+
+
+def pin(lab: Lab) -> None:
+    """Threads that receive for XDP are there as long as its program is."""
+    for namespace, port, cpu in ((lab.a, PORT_A, lab.tx_cpu), (lab.b, PORT_B, lab.rx_cpu)):
+        threaded = f"echo 1 > /sys/class/net/{port}/threaded"
+        # Refused where there is no such program.
+        subprocess.run(("ip", "netns", "exec", namespace, "sh", "-c", threaded), stderr=subprocess.DEVNULL, check=False)
+        for pid in napi(port):
+            run("taskset", "-p", "-c", str(cpu), str(pid))
+            if REALTIME:
+                run("chrt", "-f", "-p", "50", str(pid))
+
+
+def napi(port: str) -> list[int]:
+    """The kernel's threads that receive on `port`."""
+    found = []
+    for comm in pathlib.Path("/proc").glob("[0-9]*/comm"):
+        with contextlib.suppress(OSError):
+            if comm.read_text().startswith(f"napi/{port}-"):
+                found.append(int(comm.parent.name))
+    return found
+
+
+class Cpu:
+    """CPU seconds from its making on: of some processes, of an end's receiving threads, of all."""
+
+    def __init__(self, port: str, *pids: int) -> None:
+        self.port, self.pids = port, pids
+        self.ticks: dict[int, int] = {}
+        self.sample()
+        self.start, self.machine = sum(self.ticks.values()), machine_ticks()
+
+    def sample(self) -> None:
+        """Threads that receive go with the program that they are for: what they had is known from the last look."""
+        for pid in (*self.pids, *napi(self.port)):
+            with contextlib.suppress(OSError):
+                self.ticks[pid] = cpu_ticks(pid)
+
+    def spent(self) -> tuple[float, float]:
+        self.sample()
+        return (sum(self.ticks.values()) - self.start) / TICKS_PER_S, (machine_ticks() - self.machine) / TICKS_PER_S
+
+
+def cpu_ticks(pid: int) -> int:
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+def machine_ticks() -> int:
+    """Neither idle nor waiting; what a hypervisor took is nobody's here."""
+    fields = [int(field) for field in pathlib.Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    return sum(fields) - fields[3] - fields[4] - fields[7]
+
+
+def timed(lab: Lab, cpu: Cpu, own_cpu: bool, *argv: str) -> tuple[str, float, float]:
+    """Runs a client to its end: what it said, CPU seconds of its end and of the machine."""
+    log, usage = lab.folder / "client.log", None
+    with log.open("wb") as out:
+        child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+    time.sleep(0.5)
+    if own_cpu:
+        pin(lab)
+    while usage is None:
+        time.sleep(0.05)
+        cpu.sample()
+        pid, status, spent = os.wait4(child.pid, os.WNOHANG)
+        usage = spent if pid else None
+    end, machine = cpu.spent()
+    child.returncode = os.waitstatus_to_exitcode(status)
+    said = log.read_text(errors="replace")
+    # 2: the run was not valid, as arrivals were late.
+    if child.returncode not in (0, 2):
+        raise SystemExit(f"flows: {' '.join(argv)}: {said.strip()[-500:]}")
+    return said, end + usage.ru_utime + usage.ru_stime, machine
+
+
+@contextlib.contextmanager
+def nginx(lab: Lab):
+    (lab.folder / "www").mkdir(exist_ok=True)
+    (lab.folder / "www/index.html").write_bytes(b"x" * 100)
+    (lab.folder / "nginx.conf").write_text(NGINX.format(folder=lab.folder))
+    server = lab.receiver(*REALTIME, "nginx", "-p", str(lab.folder), "-c", str(lab.folder / "nginx.conf"), "-g", "user root;")
+    try:
+        wait_for(lambda: ":80 " in run("ip", "netns", "exec", lab.b, "ss", "-ltn"), "nginx")
+        yield server
+    finally:
+        server.stop()
+
+
+def clients(lab: Lab, peer: str, o: argparse.Namespace) -> dict:
+    with nginx(lab) as server:
+        theirs = Cpu(PORT_B, server._process.pid)
+        ours = Cpu(PORT_A)
+        if peer == "peer":
+            said, spent, machine = timed(lab, ours, not o.softirq, *wrk(lab, lab.a, lab.tx_cpu, IP_B, o))
+            done = connections_of(said)
+        else:
+            report = lab.folder / "report.json"
+            argv = (*inside(lab.a, lab.tx_cpu), tools.squall_binary(), "flows", "http", "--port", f"{peer}:{PORT_A}")
+            load = ("--url", f"http://{IP_B}/", "--clients", CLIENTS, "--users", str(o.connections), "-o", "close=true")
+            end = ("-d", f"{o.seconds}s", "--cores", "1", "-q", "--json", str(report))
+            _, spent, machine = timed(lab, ours, not o.softirq, *argv, *load, *end)
+            done, setup = of_report(report, "client")
+        record = {"tool": "wrk" if peer == "peer" else f"squall {peer}", "connections": done}
+        record |= {"us": spent / done * 1e6, "other_us": theirs.spent()[0] / done * 1e6, "machine_us": machine / done * 1e6}
+        return record | ({} if peer == "peer" else {"setup_p50_us": setup})
+
+
+def servers(lab: Lab, peer: str, o: argparse.Namespace) -> dict:
+    with contextlib.ExitStack() as stack:
+        report = lab.folder / "report.json"
+        if peer == "peer":
+            server, address = stack.enter_context(nginx(lab)), IP_B
+        else:
+            address = SERVER
+            argv = (tools.squall_binary(), "flows", "serve", "--port", f"{peer}:{PORT_B}", "--servers", SERVER)
+            server = lab.receiver(*REALTIME, *argv, "--body", "100", "--cores", "1", "-q", "--json", str(report))
+            stack.callback(server.stop)
+            # An address without its ARP entry, which the kernel has not yet, would cost wrk its first second.
+            probe = ("ip", "netns", "exec", lab.a, "curl", "-s", "-o", "/dev/null", "--max-time", "1", f"http://{SERVER}/")
+            wait_for(lambda: subprocess.run(probe, check=False).returncode == 0, "squall flows serve")
+        theirs, ours = Cpu(PORT_A), Cpu(PORT_B, server._process.pid)
+        said, other, _ = timed(lab, theirs, not o.softirq, *wrk(lab, lab.a, lab.tx_cpu, address, o))
+        spent, machine = ours.spent()
+        done = connections_of(said)
+        record = {"tool": "nginx" if peer == "peer" else f"squall {peer}", "connections": done}
+        return record | {"us": spent / done * 1e6, "other_us": other / done * 1e6, "machine_us": machine / done * 1e6}
+
+
+def inside(namespace: str, cpu: int) -> tuple[str, ...]:
+    return "ip", "netns", "exec", namespace, "taskset", "-c", str(cpu), *REALTIME
+
+
+def wrk(lab: Lab, namespace: str, cpu: int, address: str, o: argparse.Namespace) -> tuple[str, ...]:
+    how = ("-t1", f"-c{o.connections}", f"-d{o.seconds}s", "-H", "Connection: close")
+    return *inside(namespace, cpu), "wrk", *how, f"http://{address}/"
+
+
+def connections_of(said: str) -> int:
+    """A request each."""
+    if "Non-2xx" in said:
+        raise SystemExit(f"flows: wrk: {said}")
+    return int(re.search(r"(\d+) requests in", said)[1])
+
+
+def of_report(report: pathlib.Path, side: str) -> tuple[int, float]:
+    role = json.loads(report.read_text())["load"]["total"][side]
+    return role["completed"], role["setup_ns"]["p50"] / 1000
+
+
+def table(records: list[dict]) -> str:
+    lines = [
+        "| side | tool | CPU us a connection | of all | spread | peer's / ours | connections | set-up p50, us |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for side in dict.fromkeys(record["side"] for record in records):
+        of_side = [record for record in records if record["side"] == side]
+        peer = {record["round"]: record["us"] for record in of_side if not record["tool"].startswith("squall")}
+        for tool in dict.fromkeys(record["tool"] for record in of_side):
+            own = [record for record in of_side if record["tool"] == tool]
+            us = [record["us"] for record in own]
+            ratio = statistics.median(peer[record["round"]] / record["us"] for record in own)
+            setups = [record["setup_p50_us"] for record in own if "setup_p50_us" in record]
+            median = lambda key: statistics.median(record[key] for record in own)  # noqa: E731
+            lines.append(
+                f"| {side} | {tool} | {median('us'):.1f} | {median('machine_us'):.1f} | {min(us):.1f}-{max(us):.1f} | "
+                f"{ratio:.2f} | {median('connections'):.0f} | {statistics.median(setups) if setups else '-'} |"
+            )
+    return "\n".join(lines)
+
+
+main()
