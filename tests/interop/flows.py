@@ -305,6 +305,39 @@ def uploads():
     server.serve_forever()
 
 
+def played_again(folder, nginx):
+    """What curl and nginx said to each other, captured by tcpdump, is said again by our clients to nginx: the same requests."""
+    capture, report = folder / "curl.pcap", folder / "report.json"
+    nginx.log()
+    argv = inside(THEIRS, "tcpdump", "-i", "lo", "--immediate-mode", "-U", "-w", capture, "tcp port 80")
+    tcpdump = subprocess.Popen(argv, stderr=subprocess.PIPE, text=True)
+    while "listening on" not in (line := tcpdump.stderr.readline()):
+        if not line:
+            raise Failed("tcpdump does not listen")
+    curl = inside(THEIRS, "curl", "-s", "-o", "/dev/null", "-o", "/dev/null")
+    try:
+        for path in ["small", "page", "small?a=1", "none"]:
+            run(*curl, f"http://{V4}/{path}", f"http://{V4}/{path}&again")
+        run(*curl, "-d", "x" * 5000, f"http://{V4}/posted")
+        time.sleep(0.3)
+    finally:
+        tcpdump.terminate()
+        tcpdump.communicate(timeout=10)
+    requests = nginx.log()
+    same("requests that curl made", len(requests), 9)
+    argv = ["replay", "--stateful", capture, "-i", "af_packet:va", "--server", V4, "--clients", "10.77.2.1-10.77.2.9"]
+    for loops, speed in [(1, ["-x", "2"]), (3, ["-t"])]:
+        run(*inside(OURS, SQUALL, *argv, "-l", loops, *speed, "--duration", "20", "-q", "--json", report))
+        load = json.loads(report.read_text())["load"]
+        played = load["conversations"]
+        what = {key: played[key] for key in ["found", "playable", "not_played", "failed_first", "payload_as_captured"]}
+        expected = {"found": 5, "playable": 5, "not_played": {}, "failed_first": [], "payload_as_captured": True}
+        same(f"a capture, played {loops} times", what, expected)
+        same(f"conversations, {loops} times", load["total"]["client"]["completed"], 5 * loops)
+        same(f"requests, {loops} times: nginx says", sorted(nginx.log()), sorted(requests * loops))
+    print("ok: a capture's conversations and nginx")
+
+
 def main():
     match sys.argv[1:]:
         case ["client", address]:
@@ -313,7 +346,7 @@ def main():
             return uploads()
     if os.geteuid() != 0:
         return print("SKIPPED: needs root")
-    for tool in ["nginx", "curl", "wrk", "ss"]:
+    for tool in ["nginx", "curl", "wrk", "ss", "tcpdump"]:
         if shutil.which(tool) is None:
             return print(f"SKIPPED: needs {tool}")
     with tempfile.TemporaryDirectory(prefix="squall-flows-") as name:
@@ -323,6 +356,7 @@ def main():
             with Nginx(folder) as nginx:
                 our_clients(folder, nginx)
                 large_transfers(folder, nginx)
+                played_again(folder, nginx)
             our_servers(folder)
         except Failed as failed:
             sys.exit(f"FAILED: {failed}")
