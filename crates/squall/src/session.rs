@@ -121,7 +121,7 @@ pub struct Run {
     _claim: Claim,
 }
 
-/// Streams up to here have histograms in the live view; with more, watching would disturb what is watched.
+/// Streams and templates up to here have histograms in the live view; with more, watching would disturb what is watched.
 const WATCHED: usize = 64;
 
 impl Session {
@@ -553,7 +553,8 @@ impl Run {
 
     /// Rates since the last call, and the report so far. Each call is a point of the report's series.
     pub fn sample(&mut self) -> (Sample, Report) {
-        let full = self.running.stream_names().count() <= WATCHED;
+        let templates = self.played.as_ref().map_or(0, |played| played.flows.load.templates.len());
+        let full = self.running.stream_names().count() + templates <= WATCHED;
         let snapshots = self.running.snapshot(full);
         let elapsed = self.running.elapsed();
         let accepted = accepted(&snapshots);
