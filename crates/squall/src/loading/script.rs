@@ -195,8 +195,10 @@ struct Addresses {
     place: Said,
 }
 
+/// Address and port.
+type End = (IpAddr, u16);
 /// Client, server, and whether it is UDP.
-type Ends = ((IpAddr, u16), (IpAddr, u16), bool);
+type Ends = (End, End, bool);
 
 impl Addresses {
     fn new(said: &Conversations, mistakes: &mut Mistakes<'_>) -> Option<Self> {
@@ -247,7 +249,7 @@ impl Addresses {
     }
 
     /// Of client and server, in this order.
-    fn of(&mut self, one: &Imported) -> Result<((IpAddr, u16), (IpAddr, u16)), &'static str> {
+    fn of(&mut self, one: &Imported) -> Result<(End, End), &'static str> {
         let udp = one.client.transport == Transport::Udp;
         let captured = (one.client_end, one.server_end, udp);
         let server = match self.server {
