@@ -1,11 +1,16 @@
 //! What TLS sessions are made with: certificates, names, versions.
 
-use std::{net::IpAddr, sync::Arc};
+use std::{
+    collections::{HashMap, VecDeque},
+    net::IpAddr,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use rustls::{
-    ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme, SupportedProtocolVersion,
+    ClientConfig, DigitallySignedStruct, NamedGroup, RootCertStore, ServerConfig, SignatureScheme,
+    SupportedProtocolVersion,
     client::{
-        Resumption,
+        ClientSessionStore, Resumption, Tls12ClientSessionValue, Tls13ClientSessionValue,
         danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
     },
     crypto::{CryptoProvider, ring},
@@ -62,8 +67,9 @@ impl PartialEq for Tls {
     }
 }
 
-/// Servers whose tickets a worker remembers.
+/// Servers whose tickets a worker remembers; of each of them, so many.
 const REMEMBERED: usize = 1024;
+const TICKETS: usize = 64;
 
 impl Tls {
     /// # Errors
@@ -124,7 +130,7 @@ impl Tls {
         let mut own = self.clone();
         if self.settings.resumption {
             let mut client = ClientConfig::clone(&self.client);
-            client.resumption = Resumption::in_memory_sessions(REMEMBERED);
+            client.resumption = Resumption::store(Arc::new(Tickets::default()));
             own.client = Arc::new(client);
         }
         own
@@ -173,6 +179,65 @@ fn self_signed(name: Option<&str>) -> Result<(Vec<CertificateDer<'static>>, Priv
     let made = made.map_err(|error| format!("none could be made: {error}"))?;
     let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
     Ok((vec![made.cert.der().clone()], key.into()))
+}
+
+/// What clients of a worker come back with. Those of rustls keep 8 tickets of a server, which many users at once use up.
+#[derive(Debug, Default)]
+struct Tickets(Mutex<HashMap<ServerName<'static>, Known>>);
+
+/// Of a server.
+#[derive(Debug, Default)]
+struct Known {
+    group: Option<NamedGroup>,
+    session: Option<Tls12ClientSessionValue>,
+    tickets: VecDeque<Tls13ClientSessionValue>,
+}
+
+impl Tickets {
+    /// What is known of a server; of more than are remembered, nothing.
+    fn with<T>(&self, server: &ServerName<'_>, make: bool, then: impl FnOnce(&mut Known) -> T) -> Option<T> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let server = server.to_owned();
+        if make && all.len() < REMEMBERED {
+            return Some(then(all.entry(server).or_default()));
+        }
+        all.get_mut(&server).map(then)
+    }
+}
+
+impl ClientSessionStore for Tickets {
+    fn set_kx_hint(&self, server: ServerName<'static>, group: NamedGroup) {
+        self.with(&server, true, |known| known.group = Some(group));
+    }
+
+    fn kx_hint(&self, server: &ServerName<'_>) -> Option<NamedGroup> {
+        self.with(server, false, |known| known.group)?
+    }
+
+    fn set_tls12_session(&self, server: ServerName<'static>, session: Tls12ClientSessionValue) {
+        self.with(&server, true, |known| known.session = Some(session));
+    }
+
+    fn tls12_session(&self, server: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
+        self.with(server, false, |known| known.session.clone())?
+    }
+
+    fn remove_tls12_session(&self, server: &ServerName<'static>) {
+        self.with(server, false, |known| known.session = None);
+    }
+
+    fn insert_tls13_ticket(&self, server: ServerName<'static>, ticket: Tls13ClientSessionValue) {
+        self.with(&server, true, |known| {
+            if known.tickets.len() == TICKETS {
+                known.tickets.pop_front();
+            }
+            known.tickets.push_back(ticket);
+        });
+    }
+
+    fn take_tls13_ticket(&self, server: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
+        self.with(server, false, |known| known.tickets.pop_back())?
+    }
 }
 
 /// Takes any certificate, and any signature by it: a generator of load is to find out how much a server can, and does not spend

@@ -93,6 +93,20 @@ fn sessions_are_resumed_where_that_is_wanted_and_only_there() {
 }
 
 #[test]
+fn many_users_at_once_have_a_ticket_each() {
+    let settings = TlsSettings { resumption: true, ..TlsSettings::default() };
+    let mut pair = pair(http(1000), Some(&settings), Some(&settings));
+    for _ in 0..3 {
+        for _ in 0..20 {
+            pair.begin(0, FlowKind::Tcp);
+        }
+        pair.run(secs(1000));
+    }
+    assert_eq!((pair.counts(0).secured, pair.counts(0).resumed), (60, 40));
+    pair.nothing_is_left();
+}
+
+#[test]
 fn versions_that_do_not_meet_are_told_by_both_sides() {
     let of = |version: &[TlsVersion]| TlsSettings { versions: version.to_vec(), ..TlsSettings::default() };
     let (old, new) = (of(&[TlsVersion::Tls12]), of(&[]));
