@@ -256,11 +256,15 @@ impl Tuples {
     pub fn tuple(&self, k: u64) -> (u64, u16) {
         let len = self.len();
         let at = match self.order {
-            Order::Sequential => k % len,
-            Order::Random => shuffled(k % len, len, mix(self.seed, k / len)),
+            Order::Sequential => divided(k, len).1,
+            Order::Random => {
+                let (round, k) = divided(k, len);
+                shuffled(k, len, mix(self.seed, round))
+            }
             Order::Hash => scaled(mix(self.seed, k), len),
         };
-        (at % self.addresses, self.first_port + (at / self.addresses) as u16)
+        let (port, address) = divided(at, self.addresses);
+        (address, self.first_port + port as u16)
     }
 
     /// The server (its index) of flow `k`, the `wrap`-th time that its client's tuple comes.
@@ -270,13 +274,29 @@ impl Tuples {
         match self.order {
             _ if n == 1 => 0,
             // Moved on at each wrap: a client's port meets all servers before it meets one again.
-            Order::Sequential => k.wrapping_add(wrap) % n,
-            Order::Random => shuffled(k.wrapping_add(wrap) % n, n, mix(self.seed, k.wrapping_add(wrap) / n)),
+            Order::Sequential => divided(k.wrapping_add(wrap), n).1,
+            Order::Random => {
+                let (round, k) = divided(k.wrapping_add(wrap), n);
+                shuffled(k, n, mix(self.seed, round))
+            }
             Order::Hash => {
                 let number = number(client);
                 scaled(mix(self.seed ^ (number >> 64) as u64, number as u64), n)
             }
         }
+    }
+}
+
+/// Quotient and remainder; most numbers are short or below `n`, and a long division takes as long as all the rest of a tuple.
+#[inline]
+pub(crate) fn divided(k: u64, n: u64) -> (u64, u64) {
+    if k < n {
+        (0, k)
+    } else if (k | n) >> 32 == 0 {
+        let (k, n) = (k as u32, n as u32);
+        ((k / n).into(), (k % n).into())
+    } else {
+        (k / n, k % n)
     }
 }
 

@@ -12,6 +12,7 @@ use crate::{
     Exhausted, FlowStatistics, Load, LoadError, Network, NotBegun, Script, Statistics, TemplateStatistics, Tuples,
     arrivals::{Arrivals, Due},
     link::Link,
+    pool::divided,
     script::Serving,
     steady::{Steady, Tallies, Tally},
     watched::{Begun, Recorder, Watched},
@@ -722,7 +723,7 @@ impl Clients {
         let position = due.number + template.skipped * self.arrivals.workers();
         let (address, port) = pool.tuple(position);
         let client = pool.address(address);
-        let server = servers.address(servers.server(position, position / pool.len(), client));
+        let server = servers.address(servers.server(position, divided(position, pool.len()).0, client));
         Tuple { kind: template.kind, local: client, local_port: port, remote: server, remote_port: template.port }
     }
 

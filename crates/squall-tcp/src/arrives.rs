@@ -802,25 +802,23 @@ impl<A: Application> Stack<A> {
 
     /// Both have closed: for the application the flow is gone, its record waits.
     fn time_wait_begins(&mut self, now: Nanos, flow: u32) -> ControlFlow<()> {
-        let time_wait = self.core.class(flow).tunables.time_wait;
         self.tell_gone(now, flow, Reason::Closed);
-        if time_wait == Nanos::ZERO {
-            if self.core.flows[flow].bits.has(Bits::ACK_NOW | Bits::ACK_LATER) {
-                self.core.last_ack(now, flow);
-            }
-            self.core.release(flow);
-            return DONE;
-        }
         self.core.release_extra(flow);
         let f = &mut self.core.flows[flow];
         f.bits.set_state(State::TimeWait);
         f.bits.clear(Bits::APP | Bits::HEAD | Bits::PROBE | Bits::PERSIST);
         self.core.active -= 1;
         self.core.time_wait += 1;
-        let counters = self.core.counters(flow);
-        counters.active -= 1;
-        counters.time_wait += 1;
-        self.start_time_wait(now, flow);
+        let class = self.core.class_mut(flow);
+        class.counters.active -= 1;
+        class.counters.time_wait += 1;
+        if class.tunables.time_wait > Nanos::ZERO {
+            self.start_time_wait(now, flow);
+        } else if !self.core.flows[flow].bits.has(Bits::ACK_NOW) {
+            // Nothing more is owed; else it goes with the last acknowledgement.
+            self.core.release(flow);
+            return DONE;
+        }
         GO_ON
     }
 

@@ -6,7 +6,6 @@ use squall_units::Nanos;
 
 use crate::{
     ClassId, Counters, FlowId, Piece, SendError, Settings, Strays, Tunables, Tuple,
-    arrives::stamp,
     extra::Extra,
     flow::{Bits, Flow, NO_EXTRA, State},
     hash,
@@ -545,24 +544,6 @@ impl<S: Copy + Default> Core<S> {
 
     fn ip_fields(&self, class: ClassId) -> (u8, u8) {
         self.classes.get(usize::from(class.0)).map_or((0, 64), |c| (c.tunables.tos, c.tunables.ttl))
-    }
-
-    /// The acknowledgement of a FIN, of a flow that does not wait for its being lost.
-    pub fn last_ack(&mut self, now: Nanos, flow: u32) {
-        let (f, key) = (&self.flows[flow], self.key(flow));
-        let class = &self.classes[usize::from(f.class)];
-        let stamps = f.bits.has(Bits::TIMESTAMPS);
-        let header = TcpHeader {
-            local_port: key.local_port,
-            remote_port: key.remote_port,
-            seq: f.snd_nxt,
-            ack: f.rcv_nxt,
-            flags: ACK,
-            window: (class.window >> if f.bits.wscale().is_some() { class.scale } else { 0 }).min(u16::MAX.into())
-                as u16,
-            options: &if stamps { Words::stamps(stamp(now), f.ts_recent) } else { Words::default() },
-        };
-        self.answer_with(ClassId(f.class), &key, &header);
     }
 
     /// A reset for a flow that is synchronized (RFC 9293 §3.10.5).

@@ -131,7 +131,7 @@ impl Bits {
     pub const ABORT: u32 = 1 << 17;
 
     /// What the short ways of the stack leave to the long ones, beside [`NO_EXTRA`] and states.
-    pub const ODD: u32 = Self::PERSIST | Self::HEAD | Self::PROBE | Self::ECN | Self::ABORT;
+    pub const ODD: u32 = Self::PERSIST | Self::HEAD | Self::PROBE | Self::ECN;
 
     const STATE_AT: u32 = 18;
     const WSCALE_AT: u32 = 22;

@@ -63,7 +63,7 @@ impl<A: Application> Stack<A> {
         let bits = f.bits;
         let state = bits.state();
         let odd = bits.has(Bits::ODD | Bits::V6) || bits.dupacks() > 0 || f.extra != NO_EXTRA;
-        if odd || !(State::Established..=State::LastAck).contains(&state) {
+        if odd || !(State::Established..=State::TimeWait).contains(&state) {
             return Short::Long;
         }
         let class = &mut core.classes[usize::from(f.class)];
@@ -130,6 +130,9 @@ impl<A: Application> Stack<A> {
         counters.zero_windows_out += u64::from(window == 0);
         if numbers == 0 {
             counters.acks_out += 1;
+            if state == State::TimeWait {
+                self.let_go(flow);
+            }
             return Short::Sent;
         }
         counters.sent += u64::from(len);
@@ -200,7 +203,18 @@ impl<A: Application> Stack<A> {
         let options = self.options(now, flow);
         self.write_segment(flow, out, seq, 0, &options, Kind::New)?;
         self.core.counters(flow).acks_out += 1;
+        if self.core.flows[flow].tcp_state() == State::TimeWait {
+            self.let_go(flow);
+        }
         Some(true)
+    }
+
+    /// The last acknowledgement is sent: a flow that does not wait for its being lost is gone.
+    #[inline]
+    fn let_go(&mut self, flow: u32) {
+        if self.core.class(flow).tunables.time_wait == Nanos::ZERO {
+            self.core.release(flow);
+        }
     }
 
     /// Of a window that is closed or too small: what it takes, at least an octet (RFC 9293 §3.8.6.1). Else keepalive's: the
