@@ -445,6 +445,7 @@ impl In {
             };
             any = true;
             self.given += batch.frames.len() as u64;
+            side.approach(batch.iter().map(|(octets, _)| octets));
             for (octets, frame) in batch.iter() {
                 let segments = u64::from(frame.cut.segments(frame.wire_len));
                 self.seen.packets += segments;

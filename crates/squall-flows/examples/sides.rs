@@ -78,7 +78,9 @@ fn main() {
                 while sides[from].has_output() {
                     frames.lens.clear();
                     sides[from].transmit(now, &mut frames);
-                    for (i, len) in frames.lens.iter().enumerate() {
+                    let all = frames.lens.iter().enumerate();
+                    sides[1 - from].approach(all.clone().map(|(i, len)| &frames.octets[i * STRIDE..][..*len]));
+                    for (i, len) in all {
                         sides[1 - from].receive(now, &frames.octets[i * STRIDE..][..*len], Cut::WHOLE);
                     }
                 }

@@ -6,6 +6,7 @@ use std::{
 };
 
 use squall_host::{Answer, Arp, NeighbourMessage, Neighbours, echo_reply, solicited_node};
+use squall_tcp::Tuple;
 use squall_units::{Cut, MacAddr, Nanos};
 use squall_wire::checksum::{fold, sum};
 
@@ -42,7 +43,7 @@ const ANSWERS: usize = 4096;
 /// The longest IP packet that is answered with an echo.
 const LONGEST_ECHO: usize = 9000;
 
-const ETHERNET: usize = 14;
+pub(crate) const ETHERNET: usize = 14;
 const IPV4: u16 = 0x0800;
 const ARP: u16 = 0x0806;
 const VLAN: u16 = 0x8100;
@@ -432,12 +433,12 @@ impl Link {
         &'o mut self,
         now: Nanos,
         out: &'o mut impl FrameOutput,
-        (local, remote): (IpAddr, IpAddr),
+        flow: &Tuple,
         len: usize,
         cut: Cut,
     ) -> Option<&'o mut [u8]> {
-        if let (Some(mac), IpAddr::V4(remote)) = (self.plain, remote)
-            && let Some(to) = self.known(remote)
+        if let (Some(mac), IpAddr::V4(remote)) = (self.plain, &flow.remote)
+            && let Some(to) = self.known(*remote)
             && ETHERNET + len <= out.longest()
         {
             let frame = out.frame(ETHERNET + len, behind(cut, ETHERNET))?;
@@ -447,7 +448,7 @@ impl Link {
             self.statistics.frames_sent += 1;
             return Some(packet);
         }
-        self.room_any(now, out, (local, remote), len, cut)
+        self.room_any(now, out, flow, len, cut)
     }
 
     /// The MAC address, as a number, of who takes packets towards `remote`, if it was needed lately.
@@ -456,8 +457,10 @@ impl Link {
         if let Some(mac) = self.hops[0] {
             return Some(number(mac));
         }
-        let (address, mac) = self.lately[place(IpAddr::V4(remote))];
-        (address == IpAddr::V4(remote)).then(|| number(mac))
+        match &self.lately[place(IpAddr::V4(remote))] {
+            (IpAddr::V4(address), mac) if *address == remote => Some(number(*mac)),
+            _ => None,
+        }
     }
 
     #[inline(never)]
@@ -465,10 +468,11 @@ impl Link {
         &'o mut self,
         now: Nanos,
         out: &'o mut impl FrameOutput,
-        (local, remote): (IpAddr, IpAddr),
+        flow: &Tuple,
         len: usize,
         cut: Cut,
     ) -> Option<&'o mut [u8]> {
+        let (local, remote) = (flow.local, flow.remote);
         let Answer::Mac(to) = self.resolve(now, remote) else {
             self.statistics.unresolved += 1;
             return Some(&mut self.scratch[..len]);

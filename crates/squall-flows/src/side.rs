@@ -11,7 +11,7 @@ use squall_wire::checksum::{fold, sum};
 use crate::{
     Exhausted, FlowStatistics, Load, LoadError, Network, NotBegun, Script, Statistics, TemplateStatistics, Tuples,
     arrivals::{Arrivals, Due},
-    link::Link,
+    link::{ETHERNET, Link},
     pool::divided,
     script::Serving,
     steady::{Steady, Tallies, Tally},
@@ -305,6 +305,14 @@ impl Side {
             for i in 0..servers.addresses().min(ASKED_AHEAD) {
                 self.link.resolve(Nanos::ZERO, servers.address(i));
             }
+        }
+    }
+
+    /// Frames that are about to be received: what is kept of their flows is fetched for all of them at once.
+    #[inline]
+    pub fn approach<'f>(&self, frames: impl Iterator<Item = &'f [u8]>) {
+        if self.link.is_plain() {
+            self.stack.approach(frames.filter_map(|frame| frame.get(ETHERNET..)));
         }
     }
 
@@ -796,7 +804,7 @@ struct Framer<'a, O> {
 impl<O: FrameOutput> Output for Framer<'_, O> {
     #[inline(always)]
     fn packet(&mut self, _class: ClassId, flow: &Tuple, len: usize, cut: Cut) -> Option<&mut [u8]> {
-        self.link.room(self.now, self.out, (flow.local, flow.remote), len, cut)
+        self.link.room(self.now, self.out, flow, len, cut)
     }
 }
 

@@ -165,11 +165,13 @@ impl Bench {
         loop {
             self.slots.lens.clear();
             let there = self.client.transmit(self.now, &mut self.slots);
+            self.server.approach(self.slots.packets().map(|(packet, _)| packet));
             for (packet, cut) in self.slots.packets() {
                 if cut { self.server.receive_verified(self.now, packet) } else { self.server.receive(self.now, packet) }
             }
             self.slots.lens.clear();
             let back = self.server.transmit(self.now, &mut self.slots);
+            self.client.approach(self.slots.packets().map(|(packet, _)| packet));
             for (packet, cut) in self.slots.packets() {
                 if cut { self.client.receive_verified(self.now, packet) } else { self.client.receive(self.now, packet) }
             }

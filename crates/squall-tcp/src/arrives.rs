@@ -28,7 +28,7 @@ const GO_ON: ControlFlow<()> = ControlFlow::Continue(());
 impl<A: Application> Stack<A> {
     /// Takes what most packets are: IPv4 and TCP with timestamps or no options, in a flow that expects it. False, and nothing
     /// has changed: it has to go the long way.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn receive_usual(&mut self, now: Nanos, packet: &[u8], verify: bool) -> bool {
         let Some((addresses, ports, segment)) = Segment::read_usual(packet, verify) else { return false };
         let hash = self.core.hash4(addresses, ports);
@@ -193,7 +193,7 @@ impl<A: Application> Stack<A> {
 
     /// What most segments are: the next, of a flow of which nothing is lost or out of order. All that the long way would do
     /// with it, at a third of the cost. `None`, and nothing has changed: it has to go the long way.
-    #[inline]
+    #[inline(always)]
     fn expected(&mut self, now: Nanos, flow: u32, segment: &Segment<'_>) -> Option<ControlFlow<()>> {
         let (f, class) = self.core.parts(flow);
         let payload = segment.payload;
@@ -299,7 +299,7 @@ impl<A: Application> Stack<A> {
     }
 
     /// The next octets of the stream, if any, and its end.
-    #[inline]
+    #[inline(always)]
     fn next_octets(&mut self, now: Nanos, flow: u32, payload: &[u8], fin: bool) -> ControlFlow<()> {
         if !payload.is_empty() {
             let (f, class) = self.core.parts(flow);
@@ -313,7 +313,7 @@ impl<A: Application> Stack<A> {
     }
 
     /// So many octets came that were next: two segments (RFC 9293 §3.8.6.3) are acknowledged at once, one a little later.
-    #[inline]
+    #[inline(always)]
     fn acknowledge_later(&mut self, now: Nanos, flow: u32, octets: usize) {
         let (f, class) = self.core.parts(flow);
         let delay = class.delayed_ack;
@@ -404,7 +404,7 @@ impl<A: Application> Stack<A> {
     }
 
     /// Breaks if the application has aborted: the flow is gone then.
-    #[inline]
+    #[inline(always)]
     fn aborted(&mut self, now: Nanos, flow: u32) -> ControlFlow<()> {
         if self.core.flows[flow].bits.has(Bits::ABORT) {
             self.finish(now, flow, Reason::Aborted);
@@ -828,7 +828,7 @@ impl<A: Application> Stack<A> {
     }
 
     /// The timer that runs while nothing is under way.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn start_idle(&mut self, now: Nanos, flow: u32) {
         let (f, class) = self.core.parts(flow);
         let wait = if f.tcp_state() == State::FinWait2 { class.tunables.fin_wait } else { class.tunables.keepidle };
@@ -889,7 +889,7 @@ impl<A: Application> Stack<A> {
 }
 
 /// A round-trip time, microseconds.
-#[inline]
+#[inline(always)]
 fn sample<S>(f: &mut Flow<S>, us: u32) {
     let (srtt, rttvar) = congestion::smooth(f.srtt.micros(), f.rttvar.micros(), us);
     (f.srtt, f.rttvar) = (Duration::from_micros(srtt), Duration::from_micros(rttvar));

@@ -321,7 +321,7 @@ impl<S: Copy + Default> Core<S> {
 
     // What a flow has to send.
 
-    #[inline]
+    #[inline(always)]
     pub fn enqueue(&mut self, flow: u32) {
         let bits = &mut self.flows[flow].bits;
         if !bits.has(Bits::QUEUED) {
@@ -398,7 +398,7 @@ impl<S: Copy + Default> Core<S> {
     }
 
     /// Starts the one of retransmission, persist, keepalive, TIME-WAIT timers that runs, `wait` ticks from now on.
-    #[inline]
+    #[inline(always)]
     pub fn start_rtx(&mut self, now: Nanos, flow: u32, wait: u32) {
         let f = &mut self.flows[flow];
         // One more: the tick that runs is partly over.
@@ -409,7 +409,7 @@ impl<S: Copy + Default> Core<S> {
     }
 
     /// Sees to it that the wheel wakes the flow at tick `at`; perhaps earlier, as deadlines that move on leave it where it is.
-    #[inline]
+    #[inline(always)]
     pub fn wake(&mut self, now: Nanos, flow: u32, at: u32) {
         let link = &self.flows[flow].link;
         if !link.is_in() || lt(at, link.at) {

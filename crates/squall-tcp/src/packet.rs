@@ -196,6 +196,15 @@ impl<'a> Ip<'a> {
     }
 }
 
+/// Addresses and ports of an IPv4 packet without options, the local ones in the upper halves, if it is TCP.
+#[inline]
+pub(crate) fn addresses4(packet: &[u8]) -> Option<(u64, u32)> {
+    let head = packet.first_chunk::<24>()?;
+    let (remote, local) = (be32(head, 12), be32(head, 16));
+    (head[0] == 0x45 && head[9] == TCP)
+        .then(|| (u64::from(local) << 32 | u64::from(remote), be32(head, 20).rotate_left(16)))
+}
+
 /// Of the ten words of an IPv4 header without options.
 #[inline]
 fn sum20(header: &[u8; IPV4]) -> u64 {

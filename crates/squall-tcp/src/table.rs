@@ -38,6 +38,12 @@ impl Table {
         }
     }
 
+    /// The number + 1 of the flow that stands where one of this hash is looked for first; 0: nobody does.
+    #[inline]
+    pub fn peek(&self, hash: u32) -> u32 {
+        self.slots[hash as usize & self.mask] & self.number
+    }
+
     #[inline]
     pub fn insert(&mut self, hash: u32, flow: u32) {
         let mut at = hash as usize & self.mask;

@@ -56,7 +56,7 @@ impl<A: Application> Stack<A> {
 
     /// What most flows have to send: the rest of what was said, in one segment, or an acknowledgement, while nothing is lost.
     /// All that the long way would do with it, at a fraction of the cost. If it is not done, nothing has changed.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn write_plain(&mut self, now: Nanos, flow: u32, out: &mut impl Output) -> Short {
         let core = &mut self.core;
         let f = &mut core.flows.0[flow as usize];

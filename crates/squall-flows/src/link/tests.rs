@@ -50,10 +50,10 @@ fn packet(from: &str, to: &str) -> Vec<u8> {
 /// Sends a packet from `a` to `b`, with all the questions and answers that it takes; the frame, and what came out of it.
 fn carry(a: &mut Link, b: &mut Link, from: &str, to: &str) -> (Vec<u8>, Vec<u8>) {
     let packet = packet(from, to);
-    let tuple = (from.parse().unwrap(), to.parse().unwrap());
+    let tuple = between(from, to);
     for round in 0..3 {
         let mut out = Frames::default();
-        a.room(Nanos(0), &mut out, tuple, packet.len(), Cut::WHOLE).expect("room").copy_from_slice(&packet);
+        a.room(Nanos(0), &mut out, &tuple, packet.len(), Cut::WHOLE).expect("room").copy_from_slice(&packet);
         if let Some(frame) = out.0.pop() {
             let got = b.receive(&frame).unwrap_or_else(|| panic!("{frame:02x?} {:?}", b.statistics));
             return (frame.clone(), got[..packet.len()].to_vec());
@@ -83,7 +83,7 @@ fn neighbours_are_asked_for_and_answer() {
         assert_eq!((answered.arp_requests_answered + answered.nd_solicitations_answered, asked.resolved), (1, 1));
         // The other has learned from the question.
         let mut out = Frames::default();
-        assert!(b.room(Nanos(0), &mut out, (to.parse().unwrap(), from.parse().unwrap()), 60, Cut::WHOLE).is_some());
+        assert!(b.room(Nanos(0), &mut out, &between(to, from), 60, Cut::WHOLE).is_some());
         assert_eq!((out.0.len(), b.statistics.arp_requests_sent), (1, 0));
     }
 }
@@ -237,4 +237,9 @@ fn a_gateway_is_asked_for_and_nobody_else() {
     router.transmit(&mut out);
     assert!(a.receive(&out.0[1]).is_none());
     assert_eq!(a.resolve(Nanos(0), "48.0.0.1".parse().unwrap()), Answer::Mac(MacAddr([2, 0, 0, 0, 9, 0])));
+}
+
+fn between(local: &str, remote: &str) -> Tuple {
+    let (local, remote) = (local.parse().unwrap(), remote.parse().unwrap());
+    Tuple { kind: squall_tcp::FlowKind::Tcp, local, local_port: 1, remote, remote_port: 2 }
 }
