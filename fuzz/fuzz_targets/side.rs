@@ -4,9 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use squall_apps::Program;
-use squall_flows::{
-    Arrival, Cps, FrameOutput, Load, Network, Order, Pool, Role, Side, SideSettings, Spacing, Template, Wrap,
-};
+use squall_flows::{Arrival, Cps, FrameOutput, Load, Near, Network, Order, Pool, Role, Side, SideSettings, Spacing, Template, Wrap};
 use squall_tcp::Tunables;
 use squall_units::{Cut, MacAddr, Nanos};
 
@@ -74,7 +72,7 @@ fuzz_target!(|data: &[u8]| {
         rest = behind;
         frames += 1;
         now = now + Nanos(1_000_000);
-        side.receive(now, frame, Cut::WHOLE);
+        side.receive(now, frame, Cut::WHOLE, Near::default());
         side.advance(now);
         side.begin(now, 4);
         side.transmit(now, &mut out);

@@ -12,7 +12,7 @@ use std::{
 };
 
 use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
+    event::{Near, PollFd, PollFlags, Timespec, poll},
     thread::set_current_timer_slack,
 };
 use squall_flows::{FrameOutput, Load, LoadError, Network, Role, Side, SideSettings, Statistics, Wrap};
@@ -430,7 +430,7 @@ impl In {
         let mut any = false;
         while self.held.front().is_some_and(|(at, ..)| *at <= now) {
             let Some((_, cut, octets)) = self.held.pop_front() else { break };
-            side.receive(now, &octets, cut);
+            side.receive(now, &octets, cut, Near::default());
             self.spare.push(octets);
             any = true;
         }
@@ -445,8 +445,11 @@ impl In {
             };
             any = true;
             self.given += batch.frames.len() as u64;
-            side.approach(batch.iter().map(|(octets, _)| octets));
-            for (octets, frame) in batch.iter() {
+            let mut near = [Near::default(); BATCH];
+            side.approach(batch.iter().map(|(octets, _)| octets), &mut near);
+            // A batch may be longer.
+            let near = near.into_iter().chain(std::iter::repeat(Near::default()));
+            for ((octets, frame), near) in batch.iter().zip(near) {
                 let segments = u64::from(frame.cut.segments(frame.wire_len));
                 self.seen.packets += segments;
                 self.seen.octets += frame.cut.octets(frame.wire_len);
@@ -463,7 +466,7 @@ impl In {
                     copy.extend_from_slice(octets);
                     self.held.push_back((frame.time, frame.cut, copy));
                 } else {
-                    side.receive(now, octets, frame.cut);
+                    side.receive(now, octets, frame.cut, near);
                 }
             }
         }

@@ -5,7 +5,7 @@
 
 use squall_apps::Program;
 use squall_flows::{Arrival, FrameOutput, Load, Network, Order, Pool, Role, Side, SideSettings, Template, Think};
-use squall_tcp::Tunables;
+use squall_tcp::{Near, Tunables};
 use squall_units::{Cut, MacAddr, Nanos};
 
 const BATCH: usize = 64;
@@ -41,8 +41,8 @@ fn main() {
         order: Order::Random,
     };
     let tunables = Tunables { time_wait: Nanos::ZERO, ..Tunables::default() };
-    let client = Program::client("get").send(&"g".repeat(100)).recv(100).close();
-    let server = Program::server("give").recv(100).send(&"x".repeat(100)).wait_peer_close();
+    let client = Program::client("get").send(&"g".repeat(100)).recv(100);
+    let server = Program::server("give").recv(100).send(&"x".repeat(100));
     let load = Load {
         clients: vec![pool("clients", "16.0.0.1-16.0.3.250")],
         servers: vec![pool("servers", "48.0.0.1-48.0.0.9")],
@@ -68,6 +68,7 @@ fn main() {
     };
     let mut sides = [side(0, Role::Clients), side(1, Role::Servers)];
     let mut frames = Frames { octets: vec![0; BATCH * STRIDE], lens: Vec::with_capacity(BATCH) };
+    let mut near = [Near::default(); BATCH];
     let (mut now, mut done) = (Nanos(1 << 30), 0);
     while done < connections {
         for _ in 0..100 {
@@ -78,10 +79,10 @@ fn main() {
                 while sides[from].has_output() {
                     frames.lens.clear();
                     sides[from].transmit(now, &mut frames);
-                    let all = frames.lens.iter().enumerate();
-                    sides[1 - from].approach(all.clone().map(|(i, len)| &frames.octets[i * STRIDE..][..*len]));
-                    for (i, len) in all {
-                        sides[1 - from].receive(now, &frames.octets[i * STRIDE..][..*len], Cut::WHOLE);
+                    let all = frames.lens.iter().enumerate().map(|(i, len)| &frames.octets[i * STRIDE..][..*len]);
+                    sides[1 - from].approach(all.clone(), &mut near);
+                    for (frame, near) in all.zip(near) {
+                        sides[1 - from].receive(now, frame, Cut::WHOLE, near);
                     }
                 }
             }

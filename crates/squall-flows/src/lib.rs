@@ -28,6 +28,7 @@ pub use network::{Network, NextHop, Wrap};
 pub use pool::{AddrRange, MOST_ADDRESSES, Order, PORTS, Pool, PoolError, Tuples};
 pub use script::{Conversation, Script};
 pub use side::{FLOWS, FrameOutput, Role, Side, SideSettings};
+pub use squall_tcp::Near;
 pub use statistics::{
     Exhausted, FailedConversation, Failure, Failures, FlowStatistics, LinkStatistics, NotBegun, Statistics,
     TemplateStatistics, TlsStatistics,

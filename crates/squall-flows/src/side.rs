@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 
 use squall_apps::{Apps, Listener, Program, ProgramError, ProgramId, Transport};
 use squall_host::Answer;
-use squall_tcp::{ClassId, ConnectError, FlowId, FlowKind, Output, Settings, Stack, Tunables, Tuple};
+use squall_tcp::{ClassId, ConnectError, FlowId, FlowKind, Near, Output, Settings, Stack, Tunables, Tuple};
 use squall_units::{Cut, Nanos};
 use squall_wire::checksum::{fold, sum};
 
@@ -308,23 +308,26 @@ impl Side {
         }
     }
 
-    /// Frames that are about to be received: what is kept of their flows is fetched for all of them at once.
+    /// Frames that are about to be received: what is kept of their flows is fetched for all of them at once. Where it is goes
+    /// into `near`, in the frames' order, of as many as there is room for.
     #[inline]
-    pub fn approach<'f>(&self, frames: impl Iterator<Item = &'f [u8]>) {
-        if self.link.is_plain() {
-            self.stack.approach(frames.filter_map(|frame| frame.get(ETHERNET..)));
+    pub fn approach<'f>(&self, frames: impl Iterator<Item = &'f [u8]>, near: &mut [Near]) {
+        match self.link.is_plain() {
+            true => self.stack.approach(frames.map(|frame| frame.get(ETHERNET..).unwrap_or_default()), near),
+            false => near.fill(Near::default()),
         }
     }
 
-    /// Takes a frame that came by the port; `cut`: what it was joined from.
+    /// Takes a frame that came by the port; `cut`: what it was joined from; `near`: what [`Side::approach`] said of it, or
+    /// nothing.
     #[inline]
-    pub fn receive(&mut self, now: Nanos, frame: &[u8], cut: Cut) {
+    pub fn receive(&mut self, now: Nanos, frame: &[u8], cut: Cut, near: Near) {
         let Some(packet) = self.link.receive(frame) else { return };
         // Its checksum was verified, or never made.
         if !cut.is_whole() || (self.settings.partial_checksums && has_partial_checksum(packet)) {
             self.stack.receive_verified(now, packet);
         } else {
-            self.stack.receive(now, packet);
+            self.stack.receive_near(now, packet, near);
         }
     }
 

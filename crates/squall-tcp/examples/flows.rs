@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use rustix::time::{ClockId, clock_gettime};
 use squall_tcp::{
-    Application, ClassId, ConnectError, Event, FlowKind, Output, Piece, Settings, Socket, Stack, Tunables, Tuple,
+    Application, ClassId, ConnectError, Event, FlowKind, Near, Output, Piece, Settings, Socket, Stack, Tunables, Tuple,
 };
 use squall_units::{Cut, Nanos};
 
@@ -165,16 +165,10 @@ impl Bench {
         loop {
             self.slots.lens.clear();
             let there = self.client.transmit(self.now, &mut self.slots);
-            self.server.approach(self.slots.packets().map(|(packet, _)| packet));
-            for (packet, cut) in self.slots.packets() {
-                if cut { self.server.receive_verified(self.now, packet) } else { self.server.receive(self.now, packet) }
-            }
+            deliver(&mut self.server, self.now, &self.slots);
             self.slots.lens.clear();
             let back = self.server.transmit(self.now, &mut self.slots);
-            self.client.approach(self.slots.packets().map(|(packet, _)| packet));
-            for (packet, cut) in self.slots.packets() {
-                if cut { self.client.receive_verified(self.now, packet) } else { self.client.receive(self.now, packet) }
-            }
+            deliver(&mut self.client, self.now, &self.slots);
             if there + back == 0 {
                 return;
             }
@@ -196,6 +190,14 @@ impl Bench {
             self.client.advance(self.now);
             self.server.advance(self.now);
         }
+    }
+}
+
+fn deliver(to: &mut Stack<Web>, now: Nanos, slots: &Slots) {
+    let mut near = [Near::default(); BATCH];
+    to.approach(slots.packets().map(|(packet, _)| packet), &mut near);
+    for ((packet, cut), near) in slots.packets().zip(near) {
+        if cut { to.receive_verified(now, packet) } else { to.receive_near(now, packet, near) }
     }
 }
 

@@ -9,9 +9,9 @@ use crate::{
     congestion::initial_window,
     core::rto,
     flow::{Bits, Duration, Flow, NO_EXTRA, State},
-    packet::{ACK, Bad, CWR, ECE, FIN, Ip, Key, Options, PLAIN4, PSH, RST, STAMPED4, SYN, Segment},
+    packet::{ACK, Bad, CWR, ECE, FIN, Ip, Key, Options, PLAIN4, PSH, RST, STAMPED4, SYN, Segment, sack_blocks},
     seq::{distance, le, lt, max},
-    stack::Stack,
+    stack::{Near, Stack},
     wheel::{tick, ticks},
 };
 
@@ -29,10 +29,9 @@ impl<A: Application> Stack<A> {
     /// Takes what most packets are: IPv4 and TCP with timestamps or no options, in a flow that expects it. False, and nothing
     /// has changed: it has to go the long way.
     #[inline(always)]
-    pub(crate) fn receive_usual(&mut self, now: Nanos, packet: &[u8], verify: bool) -> bool {
+    pub(crate) fn receive_usual(&mut self, now: Nanos, packet: &[u8], verify: bool, near: Near) -> bool {
         let Some((addresses, ports, segment)) = Segment::read_usual(packet, verify) else { return false };
-        let hash = self.core.hash4(addresses, ports);
-        let Some(flow) = self.core.find4(hash, addresses, ports) else { return false };
+        let Some(flow) = self.core.find4(near, addresses, ports) else { return false };
         let class = usize::from(self.core.flows[flow].class);
         if self.expected(now, flow, &segment).is_none() {
             return false;
@@ -877,8 +876,8 @@ impl<A: Application> Stack<A> {
         let f = &self.core.flows[flow];
         let (una, nxt) = (max(f.snd_una, segment.ack), f.snd_nxt);
         let mut told = false;
-        let options = Options::read(segment.options);
-        for &(left, right) in &options.sack[..usize::from(options.sacks)] {
+        let (blocks, n) = sack_blocks(segment.options);
+        for &(left, right) in &blocks[..n] {
             // Below SND.UNA it is a D-SACK (RFC 2883) or old.
             if lt(left, right) && lt(una, left) && le(right, nxt) {
                 told |= self.core.make_extra(flow).sacked.insert(left, right);

@@ -29,5 +29,5 @@ pub use api::{Application, ClassId, ConnectError, Event, FlowId, FlowKind, Outpu
 pub use core::Socket;
 pub use counters::{Counters, Strays};
 pub use flow::State;
-pub use stack::Stack;
+pub use stack::{Near, Stack};
 pub use tunables::{Congestion, Settings, TunableError, Tunables};

@@ -223,9 +223,6 @@ pub(crate) struct Options {
     pub sack_permitted: bool,
     /// TSval, TSecr.
     pub timestamps: Option<(u32, u32)>,
-    /// Left and right edges; the first `sacks` hold.
-    pub sack: [(u32, u32); 4],
-    pub sacks: u8,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -344,33 +341,28 @@ impl<'a> Segment<'a> {
 }
 
 impl Options {
-    /// First as Linux and we send them on a SYN, then any. An option that cannot be ends the list: what came before holds (RFC 9293 §3.1, MUST-6, MUST-7).
+    /// First as Linux and we send them on a SYN, then any.
+    #[inline]
     pub fn read(octets: &[u8]) -> Self {
-        let mut options = Self::default();
         if let Some(all) = octets.as_array::<20>()
             && be32(all, 0) >> 16 == 0x0204
             && be32(all, 4) == 0x0402_080a
             && be32(all, 16) >> 8 == 0x01_0303
         {
-            options.mss = Some(be16(all, 2));
-            options.sack_permitted = true;
-            options.timestamps = Some((be32(all, 8), be32(all, 12)));
-            options.wscale = Some(all[19].min(14));
-            return options;
-        }
-        let mut rest = octets;
-        while let [kind, tail @ ..] = rest {
-            rest = match (kind, tail) {
-                (0, _) => break,
-                (1, _) => tail,
-                (_, [len, ..]) if (2..=rest.len()).contains(&usize::from(*len)) => {
-                    let (option, after) = rest.split_at(usize::from(*len));
-                    options.take(*kind, &option[2..]);
-                    after
-                }
-                _ => break,
+            return Self {
+                mss: Some(be16(all, 2)),
+                sack_permitted: true,
+                timestamps: Some((be32(all, 8), be32(all, 12))),
+                wscale: Some(all[19].min(14)),
             };
         }
+        Self::read_any(octets)
+    }
+
+    #[inline(never)]
+    fn read_any(octets: &[u8]) -> Self {
+        let mut options = Self::default();
+        each_option(octets, |kind, body| options.take(kind, body));
         options
     }
 
@@ -380,16 +372,40 @@ impl Options {
             // More than 14 counts as 14 (RFC 7323 §2.3).
             (3, [shift]) => self.wscale = Some((*shift).min(14)),
             (4, []) => self.sack_permitted = true,
-            (5, blocks) if blocks.len() % 8 == 0 => {
-                for (place, block) in self.sack.iter_mut().zip(blocks.chunks_exact(8)) {
-                    *place = (be32(block, 0), be32(block, 4));
-                    self.sacks += 1;
-                }
-                self.sacks = self.sacks.min(4);
-            }
             (8, body) if body.len() == 8 => self.timestamps = Some((be32(body, 0), be32(body, 4))),
             _ => (),
         }
+    }
+}
+
+/// Left and right edges of the blocks that options tell of; so many of them hold.
+pub(crate) fn sack_blocks(octets: &[u8]) -> ([(u32, u32); 4], usize) {
+    let (mut blocks, mut n) = ([(0, 0); 4], 0);
+    each_option(octets, |kind, body| {
+        if kind == 5 && body.len() % 8 == 0 {
+            for block in body.chunks_exact(8).take(4 - n) {
+                blocks[n] = (be32(block, 0), be32(block, 4));
+                n += 1;
+            }
+        }
+    });
+    (blocks, n)
+}
+
+/// Kind and body of each. An option that cannot be ends the list: what came before holds (RFC 9293 §3.1, MUST-6, MUST-7).
+fn each_option(octets: &[u8], mut each: impl FnMut(u8, &[u8])) {
+    let mut rest = octets;
+    while let [kind, tail @ ..] = rest {
+        rest = match (kind, tail) {
+            (0, _) => break,
+            (1, _) => tail,
+            (_, [len, ..]) if (2..=rest.len()).contains(&usize::from(*len)) => {
+                let (option, after) = rest.split_at(usize::from(*len));
+                each(*kind, &option[2..]);
+                after
+            }
+            _ => break,
+        };
     }
 }
 
@@ -646,8 +662,7 @@ mod tests {
     fn four_sack_blocks_are_read_and_a_torn_one_is_not() {
         let mut octets = vec![5, 34];
         octets.extend((1..=8u32).flat_map(|n| n.to_be_bytes()));
-        let options = Options::read(&octets);
-        assert_eq!((options.sacks, options.sack), (4, [(1, 2), (3, 4), (5, 6), (7, 8)]));
-        assert_eq!(Options::read(&[5, 9, 0, 0, 0, 1, 0, 0, 0]).sacks, 0);
+        assert_eq!(sack_blocks(&octets), ([(1, 2), (3, 4), (5, 6), (7, 8)], 4));
+        assert_eq!(sack_blocks(&[5, 9, 0, 0, 0, 1, 0, 0, 0]).1, 0);
     }
 }

@@ -63,32 +63,40 @@ impl<A: Application> Stack<A> {
 
     /// Takes an IP packet; octets behind its end (a frame's padding) do not matter. Its checksums are verified if
     /// [`Settings::verify`] says so.
+    #[inline]
     pub fn receive(&mut self, now: Nanos, packet: &[u8]) {
-        self.take(now, packet, self.core.settings.verify);
+        self.take(now, packet, self.core.settings.verify, Near::default());
     }
 
     /// Takes an IP packet whose TCP or UDP checksum somebody else has verified or never made: a super-segment.
+    #[inline]
     pub fn receive_verified(&mut self, now: Nanos, packet: &[u8]) {
-        self.take(now, packet, false);
+        self.take(now, packet, false, Near::default());
     }
 
-    /// Packets that are about to be received, at most [`AHEAD`] of them: reads what is kept of their flows, so that the memory is
-    /// waited for once and not packet by packet. Changes nothing.
+    /// As [`Stack::receive`], of a packet that was [approached](Stack::approach).
     #[inline]
-    pub fn approach<'p>(&self, packets: impl Iterator<Item = &'p [u8]>) {
-        let mut flows = [0; AHEAD];
+    pub fn receive_near(&mut self, now: Nanos, packet: &[u8], near: Near) {
+        self.take(now, packet, self.core.settings.verify, near);
+    }
+
+    /// Packets that are about to be received: reads what is kept of their flows, so that the memory is waited for once and not
+    /// packet by packet. Where that is goes into `near`, in the packets' order, of as many as there is room for.
+    #[inline]
+    pub fn approach<'p>(&self, packets: impl Iterator<Item = &'p [u8]>, near: &mut [Near]) {
         let mut n = 0;
-        for packet in packets.take(AHEAD) {
-            if let Some((addresses, ports)) = addresses4(packet) {
-                flows[n] = self.core.table.peek(self.core.hash4(addresses, ports));
-                n += 1;
-            }
+        for (place, packet) in near.iter_mut().zip(packets) {
+            *place = Near(match addresses4(packet) {
+                Some((addresses, ports)) => self.core.table.peek(self.core.hash4(addresses, ports)),
+                None => 0,
+            });
+            n += 1;
         }
-        let near = |flow: &u32| match flow.checked_sub(1) {
+        let touch = |near: &Near| match near.0.checked_sub(1) {
             Some(flow) => self.core.flows.0.get(flow as usize).map_or(0, |f| f.bits.0 ^ f.extra),
             None => 0,
         };
-        std::hint::black_box(flows[..n].iter().map(near).fold(0, |a, b| a ^ b));
+        std::hint::black_box(near[..n].iter().map(touch).fold(0, |a, b| a ^ b));
     }
 
     /// When [`Stack::advance`] is to be called again at the latest, if nothing else happens before.
@@ -218,11 +226,11 @@ impl<A: Application> Stack<A> {
     // What follows is for the other files of the stack.
 
     #[inline(always)]
-    fn take(&mut self, now: Nanos, packet: &[u8], verify: bool) {
+    fn take(&mut self, now: Nanos, packet: &[u8], verify: bool, near: Near) {
         let strays = &mut self.core.strays;
         strays.packets_in += 1;
         strays.octets_in += packet.len() as u64;
-        if self.receive_usual(now, packet, verify) {
+        if self.receive_usual(now, packet, verify, near) {
             return;
         }
         if let Err(bad) = self.dispatch(now, packet, verify) {
@@ -359,8 +367,9 @@ impl<A: Application> Stack<A> {
     }
 }
 
-/// Packets that [`Stack::approach`] looks at.
-pub const AHEAD: usize = 64;
+/// Where the flow of a packet may be found: a number + 1, or 0.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Near(pub(crate) u32);
 
 /// How [`Stack::write_plain`] went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -139,7 +139,7 @@ impl Lab {
         let now = self.now;
         for i in 0..2 {
             for frame in self.wires[1 - i].arrived(now) {
-                self.sides[i].receive(now, &frame, Cut::WHOLE);
+                self.sides[i].receive(now, &frame, Cut::WHOLE, Near::default());
             }
             self.sides[i].advance(now);
             self.sides[i].begin(now, 64);
@@ -444,7 +444,7 @@ fn data_without_acknowledgement_is_reset_only_where_nobody_listens() {
         data[34..38].copy_from_slice(&[0, 7, 0, port]);
         data[47] = 8;
         lab.wires[1].frames.clear();
-        lab.sides[1].receive(lab.now, &data, Cut::WHOLE);
+        lab.sides[1].receive(lab.now, &data, Cut::WHOLE, Near::default());
         lab.sides[1].transmit(lab.now, &mut lab.wires[1]);
         let resets = lab.wires[1].frames.iter().filter(|(_, frame)| is_tcp(frame) && frame[47] & 4 != 0);
         assert_eq!(resets.count() == 1, answered, "port {port}");
