@@ -57,8 +57,12 @@ fn load(arrival: Arrival, life: &str, answer: u64) -> Load {
     };
     let body = "x".repeat(answer as usize);
     let client = Program::client("get").send(&"g".repeat(100)).recv(answer as u32);
-    let client = if life.is_empty() { client } else { client.delay(life) };
-    let server = Program::server("give").recv(100).send(&body).wait_peer_close();
+    let server = Program::server("give").recv(100).send(&body);
+    // As with "Connection: close", or when the client has had enough.
+    let (client, server) = match life {
+        "" => (client, server),
+        life => (client.delay(life).close(), server.wait_peer_close()),
+    };
     // Ends are short of nothing here: what would be waited for is let go at once.
     let tunables = Tunables { time_wait: Nanos::ZERO, ..Tunables::default() };
     let template = Template {
@@ -66,7 +70,7 @@ fn load(arrival: Arrival, life: &str, answer: u64) -> Load {
         clients: 0,
         servers: 0,
         port: 80,
-        client: client.close().build().expect("a good program"),
+        client: client.build().expect("a good program"),
         server: server.build().expect("a good program"),
         tls: None,
         client_tunables: tunables.clone(),
