@@ -12,10 +12,10 @@ use std::{
 };
 
 use rustix::{
-    event::{Near, PollFd, PollFlags, Timespec, poll},
+    event::{PollFd, PollFlags, Timespec, poll},
     thread::set_current_timer_slack,
 };
-use squall_flows::{FrameOutput, Load, LoadError, Network, Role, Side, SideSettings, Statistics, Wrap};
+use squall_flows::{FrameOutput, Load, LoadError, Near, Network, Role, Side, SideSettings, Statistics, Wrap};
 use squall_measure::Receiver;
 use squall_port::{BATCH, Hosts, PortFacts, RxQueue, SendError, TxBatch, TxQueue};
 use squall_units::{Cut, FCS_LEN, Nanos, Picos, Segmentation};
