@@ -57,6 +57,7 @@ fn main() {
             server_tunables: tunables,
             arrival: Arrival::Closed { users: 64, think: Think::Fixed(Nanos::ZERO) },
             limit: None,
+            tls: None,
         }],
         seed: 5,
         ..Load::default()
