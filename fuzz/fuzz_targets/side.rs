@@ -4,7 +4,9 @@
 
 use libfuzzer_sys::fuzz_target;
 use squall_apps::Program;
-use squall_flows::{Arrival, Cps, FrameOutput, Load, Near, Network, Order, Pool, Role, Side, SideSettings, Spacing, Template, Wrap};
+use squall_flows::{
+    Arrival, Cps, FrameOutput, Load, Near, Network, Order, Pool, Role, Side, SideSettings, Spacing, Template, Wrap,
+};
 use squall_tcp::Tunables;
 use squall_units::{Cut, MacAddr, Nanos};
 

@@ -964,7 +964,7 @@ class ConversationsReport:
     not_played_first, failed_first : tuple of ConversationNote
     kinds : tuple of KindReport
         In the order of the load's templates.
-    payload_as_captured : bool or None
+    octets_as_captured : bool or None
         Each side of ours received as many octets as in the capture; None if not all were played to their ends.
     """
 
@@ -978,7 +978,7 @@ class ConversationsReport:
     not_played_first: tuple[ConversationNote, ...]
     kinds: tuple[KindReport, ...]
     failed_first: tuple[ConversationNote, ...]
-    payload_as_captured: bool | None
+    octets_as_captured: bool | None
 
 
 @dataclass(frozen=True)

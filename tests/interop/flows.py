@@ -330,8 +330,8 @@ def played_again(folder, nginx):
         run(*inside(OURS, SQUALL, *argv, "-l", loops, *speed, "--duration", "20", "-q", "--json", report))
         load = json.loads(report.read_text())["load"]
         played = load["conversations"]
-        what = {key: played[key] for key in ["found", "playable", "not_played", "failed_first", "payload_as_captured"]}
-        expected = {"found": 5, "playable": 5, "not_played": {}, "failed_first": [], "payload_as_captured": True}
+        what = {key: played[key] for key in ["found", "playable", "not_played", "failed_first", "octets_as_captured"]}
+        expected = {"found": 5, "playable": 5, "not_played": {}, "failed_first": [], "octets_as_captured": True}
         same(f"a capture, played {loops} times", what, expected)
         same(f"conversations, {loops} times", load["total"]["client"]["completed"], 5 * loops)
         same(f"requests, {loops} times: nginx says", sorted(nginx.log()), sorted(requests * loops))

@@ -4,9 +4,9 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 use squall::{
-    Error, Placement, Plan, Planned, Profile, Session, Timestamps,
+    Error, Placement, Plan, Planned, PlannedLoad, PlannedPool, PlannedTemplate, Profile, Session, Timestamps,
     explain::{Preview, preview},
-    render::human,
+    render::{conversations, human},
     units::{FCS_LEN, L1_OVERHEAD},
 };
 
@@ -63,7 +63,12 @@ fn text(session: &Session, planned: &Planned, frames: &[Preview], hex: bool) -> 
     text += "\n";
     text += &workers(plan);
     text += "\n";
-    text += &streams(profile, plan);
+    if !plan.streams.is_empty() || planned.load.is_none() {
+        text += &streams(profile, plan);
+    }
+    if let Some(load) = &planned.load {
+        text += &flows(load);
+    }
     if !plan.notes.is_empty() {
         text += "\n";
         plan.notes.iter().for_each(|note| text += &format!("note: {note}\n"));
@@ -76,7 +81,9 @@ fn text(session: &Session, planned: &Planned, frames: &[Preview], hex: bool) -> 
 
 fn head(profile: &Profile, planned: &Planned) -> String {
     let stop = &planned.plan.stop;
+    let flows = profile.flows.as_ref();
     let ends: Vec<String> = [
+        flows.and_then(|flows| flows.limit).map(|n| format!("{} flows", human::count(n))),
         stop.duration.map(|d| d.to_string()),
         stop.packets.map(|n| format!("{} frames", human::count(n))),
         stop.octets.map(|n| format!("{} octets", human::count(n))),
@@ -84,7 +91,8 @@ fn head(profile: &Profile, planned: &Planned) -> String {
     .into_iter()
     .flatten()
     .collect();
-    let endless = planned.plan.streams.iter().any(|s| s.pattern.total().is_none());
+    let endless = planned.plan.streams.iter().any(|s| s.pattern.total().is_none())
+        || planned.load.as_ref().is_some_and(|load| load.conversations.is_none());
     let end = match (ends.is_empty(), endless) {
         (false, _) => format!("ends after {}", ends.join(" or ")),
         (true, true) => "ends when it is stopped".into(),
@@ -189,6 +197,52 @@ fn streams(profile: &Profile, plan: &Plan) -> String {
         stream.vary.iter().for_each(|vary| text += &(printable(&format!("  {vary}")) + "\n"));
     }
     text
+}
+
+fn flows(load: &PlannedLoad) -> String {
+    if let Some(played) = &load.conversations {
+        return conversations(played).into_iter().map(|line| printable(&line) + "\n").collect();
+    }
+    let columns = [
+        ("TEMPLATE", Side::Left),
+        ("SAYS", Side::Left),
+        ("OVER", Side::Left),
+        ("CLIENTS", Side::Left),
+        ("SERVERS", Side::Left),
+        ("BEGINS", Side::Left),
+        ("CPS", Side::Right),
+        ("COMBINATIONS", Side::Right),
+    ];
+    let row = |template: &PlannedTemplate| {
+        vec![
+            template.name.clone(),
+            template.says.clone(),
+            template.transport.to_owned(),
+            template.clients.clone(),
+            format!("{}:{}", template.servers, template.port),
+            template.arrival.clone(),
+            template.asked_cps.map_or("-".into(), |cps| human::si(cps, "")),
+            human::count(template.tuples),
+        ]
+    };
+    let rows: Vec<_> = load.templates.iter().take(MAX_STREAMS).map(row).collect();
+    let mut text = table(&columns, &rows);
+    let rest = load.templates.len().saturating_sub(MAX_STREAMS);
+    if rest > 0 {
+        text += &format!("... {} more, see --json\n", human::count(rest as u64));
+    }
+    let columns = [
+        ("POOL", Side::Left),
+        ("ADDRESSES", Side::Right),
+        ("FROM", Side::Left),
+        ("PORTS", Side::Right),
+        ("ORDER", Side::Left),
+    ];
+    let row = |pool: &PlannedPool| {
+        let (addresses, ports) = (human::count(pool.addresses), human::count(pool.ports));
+        vec![pool.name.clone(), addresses, pool.first.clone(), ports, pool.order.to_owned()]
+    };
+    text + "\n" + &table(&columns, &load.pools.iter().map(row).collect::<Vec<_>>())
 }
 
 /// What is not as it is by default.
@@ -339,12 +393,28 @@ fn value(profile: &Profile, planned: &Planned, frames: &[Preview]) -> Value {
             json!({ "due_ps": f.due.0, "stream": stream, "index": f.index, "summary": f.summary, "hex": hex })
         })
         .collect();
+    let load = planned.load.as_ref().map(|load| {
+        let template = |t: &PlannedTemplate| {
+            json!({
+                "name": t.name, "says": t.says, "transport": t.transport, "clients": t.clients, "servers": t.servers,
+                "port": t.port, "arrival": t.arrival, "asked_cps": t.asked_cps, "combinations": t.tuples,
+            })
+        };
+        let pool = |p: &PlannedPool| {
+            json!({ "name": p.name, "addresses": p.addresses, "first": p.first, "ports": p.ports, "order": p.order })
+        };
+        json!({
+            "templates": load.templates.iter().map(template).collect::<Vec<_>>(),
+            "pools": load.pools.iter().map(pool).collect::<Vec<_>>(),
+            "conversations": load.conversations,
+        })
+    });
     json!({
         "schema": "squall-plan/1", "profile": profile.origin, "seed": plan.seed, "virtual_time": planned.virtual_time,
         "stop": {
             "duration_ns": plan.stop.duration.map(|d| d.0), "packets": plan.stop.packets, "octets": plan.stop.octets,
         },
-        "ports": ports, "workers": workers, "streams": streams, "notes": plan.notes, "frames": frames,
+        "ports": ports, "workers": workers, "streams": streams, "load": load, "notes": plan.notes, "frames": frames,
     })
 }
 

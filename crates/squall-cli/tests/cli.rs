@@ -331,6 +331,30 @@ fn a_plan_sends_nothing_makes_no_file_and_needs_no_interface() {
     assert_eq!((&frames[0]["due_ps"], frames[0]["hex"].as_str().unwrap().len()), (&0.into(), 120));
 }
 
+#[test]
+fn a_plan_of_flows_shows_templates_and_pools_and_what_they_lack() {
+    let text = r#"
+ports = { A = "loop:plan-flows", B = "loop:plan-flows" }
+flows = { clients = "A", servers = "B", cps = 30_000 }
+pool = [{ name = "few", addresses = "16.0.0.1", ports = "1024-2023" }, { name = "one", addresses = "48.0.0.1" }]
+template = [
+  { name = "web", clients = "few", servers = "one", app = "http", weight = 2 },
+  { name = "names", clients = "few", servers = "one", app = "dns", weight = 1 },
+]
+"#;
+    let path = profile("plan-flows.toml", text);
+    let (status, out, err) = run(&["plan", &path]);
+    assert_eq!((status, err.as_str()), (0, ""), "{out}");
+    assert!(out.contains("web") && out.contains("2/3 of the target") && out.contains("20.0 k"), "{out}");
+    assert!(out.contains("note: template \"web\"") && !out.contains("note: template \"names\""), "{out}");
+    let (_, out, _) = run(&["plan", &path, "--json", "-"]);
+    let plan: Value = serde_json::from_str(&out).unwrap();
+    let template = &plan["load"]["templates"][1];
+    assert_eq!((&template["asked_cps"], &template["combinations"]), (&10_000.0.into(), &1000.into()));
+    assert_eq!((&template["transport"], &template["port"]), (&"udp".into(), &53.into()));
+    assert_eq!(plan["load"]["pools"][0]["addresses"], 1);
+}
+
 /// A command that runs until it is told to stop, after it has started to send.
 fn endless(args: &[&str]) -> Child {
     let child = squall(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

@@ -47,7 +47,7 @@ mod session;
 pub use capture::Capture;
 pub use cpus::parse_cpus;
 pub use error::Error;
-pub use loading::{applications, import};
+pub use loading::{PlannedLoad, PlannedPool, PlannedTemplate, applications, import};
 pub use ports::open as open_port;
 pub use session::{Amount, Opened, Planned, Run, Session};
 pub use squall_apps as importing;

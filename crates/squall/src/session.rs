@@ -22,7 +22,7 @@ use crate::{
     capture::{Capturing, accepted, filter_of},
     cpus::Claim,
     kinds::{Use, Wanted},
-    loading::Loaded,
+    loading::{Loaded, PlannedLoad},
     report::{
         Report, Sample,
         load::{ALL, LoadReport},
@@ -101,6 +101,8 @@ pub struct Planned {
     pub ports: Vec<Option<PortFacts>>,
     pub limits: Vec<PortLimits>,
     pub virtual_time: bool,
+    /// Of flows.
+    pub load: Option<PlannedLoad>,
 }
 
 /// A run on its way.
@@ -206,7 +208,9 @@ impl Session {
                 .map_err(|error| Error::Usage(error.to_string()))?;
         }
         plan.notes.splice(0..0, notes);
-        Ok(Planned { plan, ports, limits, virtual_time })
+        let load = self.profile.flows.as_ref().zip(played.as_ref()).map(|(said, loaded)| PlannedLoad::of(said, loaded));
+        plan.notes.extend(load.iter().flat_map(|load| load.notes.iter().cloned()));
+        Ok(Planned { plan, ports, limits, virtual_time, load })
     }
 
     /// Limits of all ports, and what the user should know of them.

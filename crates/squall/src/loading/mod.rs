@@ -5,6 +5,7 @@
 mod apps;
 pub mod import;
 mod network;
+mod planned;
 mod report;
 mod script;
 mod tls;
@@ -23,6 +24,7 @@ use squall_tcp::Tunables;
 use squall_units::MacAddr;
 
 pub use apps::applications;
+pub use planned::{PlannedLoad, PlannedPool, PlannedTemplate};
 pub use report::{LastLoad, report};
 
 use crate::{

@@ -96,7 +96,7 @@ fn played(report: &mut ConversationsReport, numbers: &[u64], load: &Load, total:
         let done = |role: &FlowStatistics| role.is_empty() || role.completed == due;
         !seen.client.is_empty() && done(&seen.client) && done(&seen.server)
     });
-    report.payload_as_captured = all.then(|| {
+    report.octets_as_captured = all.then(|| {
         report.kinds.iter().zip(&total.templates).all(|(kind, seen)| {
             let right = |role: &FlowStatistics, octets: u64| role.is_empty() || role.received_octets == octets * loops;
             right(&seen.client, kind.octets_to_client) && right(&seen.server, kind.octets_to_server)

@@ -54,9 +54,9 @@ pub fn conversations(played: &ConversationsReport) -> Vec<String> {
         Some(loops) => format!(", {} times", human::count(loops)),
         None => ", again and again".into(),
     };
-    let payload = match played.payload_as_captured {
-        Some(true) => "; payload as captured",
-        Some(false) => "; payload NOT as captured",
+    let payload = match played.octets_as_captured {
+        Some(true) => "; as many octets as captured",
+        Some(false) => "; NOT as many octets as captured",
         None => "",
     };
     let (found, playable) = (human::count(played.found), human::count(played.playable));

@@ -19,6 +19,7 @@ pub use flows::flows;
 pub use html::html;
 pub use info::{info_html, info_table, info_text};
 pub use live::{Live, LiveMode};
+pub use load::conversations;
 pub use replay::replay;
 pub use text::{reasons, summary};
 

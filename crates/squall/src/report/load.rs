@@ -47,7 +47,7 @@ pub struct ConversationsReport {
     /// The first that failed, by what their clients (or else servers) say.
     pub failed_first: Vec<ConversationNote>,
     /// Each side of ours received as many octets as it did in the capture; none: not all conversations were played to their ends.
-    pub payload_as_captured: Option<bool>,
+    pub octets_as_captured: Option<bool>,
 }
 
 /// Conversations of one kind, as they were captured.
