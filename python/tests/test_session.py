@@ -326,6 +326,18 @@ def test_gaps_are_counted_in_equal_bins_where_asked_for(loop: Address) -> None:
     assert bins.counts.dtype == np.uint64
 
 
+def test_conversations_of_a_capture_are_played_again(loop: Address) -> None:
+    address = loop()
+    capture = pathlib.Path(__file__).parents[2] / "tests/golden/import/web-and-datagrams.pcap"
+    replay = {"capture": str(capture), "topspeed": True}
+    flows = {"clients": "A", "servers": "B", "replay": replay}
+    report = squall.run(squall.Profile(ports={"A": address, "B": address}, flows=flows))
+    assert report.load is not None and report.load.conversations is not None
+    played = report.load.conversations
+    assert played.found == played.playable == report.load.total.client.completed > 0
+    assert played.octets_as_captured
+
+
 def test_a_load_is_changed_while_it_runs(loop: Address) -> None:
     address = loop()
     load = squall.Profile(ports={"A": address, "B": address}, flows={"clients": "A", "servers": "B"})
