@@ -27,7 +27,7 @@ const RECORD: u32 = 1 << 14;
 const AHEAD: u32 = 128 << 10;
 /// How long a handshake may take.
 const HANDSHAKE: Nanos = Nanos(30_000_000_000);
-/// What a session has allocated beside its own octets, once its handshake is done (measured: docs/guide/flows.md).
+/// What a session has allocated beside its own octets, once its handshake is done (estimated, from what a process with many of them takes: docs/guide/flows.md).
 const SESSION_HEAP: usize = 2 << 10;
 
 /// Sessions of all flows whose programs have TLS.
