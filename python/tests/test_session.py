@@ -333,8 +333,8 @@ def test_conversations_of_a_capture_are_played_again(loop: Address) -> None:
     flows = {"clients": "A", "servers": "B", "replay": replay}
     report = squall.run(squall.Profile(ports={"A": address, "B": address}, flows=flows))
     assert report.load is not None and report.load.conversations is not None
-    played = report.load.conversations
-    assert played.found == played.playable == report.load.total.client.completed > 0
+    played, clients = report.load.conversations, report.load.total.client
+    assert clients is not None and played.found == played.playable == clients.completed > 0
     assert played.octets_as_captured
 
 
