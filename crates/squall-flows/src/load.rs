@@ -332,7 +332,7 @@ impl Load {
     }
 
     /// The sum of weights.
-    pub(crate) fn weights(&self) -> u64 {
+    pub fn weights(&self) -> u64 {
         let weight = |t: &Template| match t.arrival {
             Arrival::Weight { weight, .. } => u64::from(weight),
             _ => 0,

@@ -182,8 +182,7 @@ impl<S: Copy + Default> Core<S> {
     /// Of a flow of TCP over IPv4: addresses and ports, the local ones in the upper halves.
     #[inline]
     pub fn hash4(&self, addresses: u64, ports: u32) -> u32 {
-        let ports = u64::from(ports);
-        hash::fast(self.settings.key, addresses, ports >> 16 << 32 | (ports & 0xffff) << 16)
+        hash4(self.settings.key, addresses, ports, false)
     }
 
     #[inline]
@@ -585,15 +584,20 @@ impl<S> Flow<S> {
 
 #[inline]
 fn hash_with(secret: [u64; 2], key: &Key) -> u32 {
-    let ports = u64::from(key.local_port) << 32 | u64::from(key.remote_port) << 16 | u64::from(key.udp);
-    let fast = |a, b| hash::fast(secret, a, b);
+    let ports = u32::from(key.local_port) << 16 | u32::from(key.remote_port);
     match key.addresses {
-        Addresses::V4 { local, remote } => fast(u64::from(local) << 32 | u64::from(remote), ports),
+        Addresses::V4 { local, remote } => hash4(secret, u64::from(local) << 32 | u64::from(remote), ports, key.udp),
         Addresses::V6 { local, remote } => {
-            let half = |a: u128| u64::from(fast((a >> 64) as u64, a as u64));
-            fast(half(local) << 32 | half(remote), ports | 1 << 63)
+            let half = |a: u128| u64::from(hash::fast(secret, (a >> 64) as u64, a as u64));
+            hash::fast(secret, half(local) << 32 | half(remote), u64::from(ports) << 16 | u64::from(key.udp) | 1 << 63)
         }
     }
+}
+
+/// Of addresses and ports of IPv4, the local ones in the upper halves: however a flow is looked for, it is found.
+#[inline]
+fn hash4(secret: [u64; 2], addresses: u64, ports: u32, udp: bool) -> u32 {
+    hash::fast(secret, addresses, u64::from(ports) << 16 | u64::from(udp))
 }
 
 /// Ticks until a retransmission (RFC 6298).

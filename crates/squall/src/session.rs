@@ -208,8 +208,8 @@ impl Session {
                 .map_err(|error| Error::Usage(error.to_string()))?;
         }
         plan.notes.splice(0..0, notes);
-        let load = self.profile.flows.as_ref().zip(played.as_ref()).map(|(said, loaded)| PlannedLoad::of(said, loaded));
-        plan.notes.extend(load.iter().flat_map(|load| load.notes.iter().cloned()));
+        let load = self.profile.flows.as_ref().zip(played.as_ref());
+        let load = load.map(|(said, loaded)| PlannedLoad::of(said, loaded, &mut plan.notes));
         Ok(Planned { plan, ports, limits, virtual_time, load })
     }
 

@@ -13,8 +13,6 @@ pub struct PlannedLoad {
     pub pools: Vec<PlannedPool>,
     /// Of a capture that is played, in the place of templates.
     pub conversations: Option<ConversationsReport>,
-    /// What the user should know.
-    pub notes: Vec<String>,
 }
 
 /// A kind of flows.
@@ -48,17 +46,16 @@ pub struct PlannedPool {
 }
 
 impl PlannedLoad {
-    /// Of the profile's flows and what they were compiled to.
-    pub(crate) fn of(said: &Flows, loaded: &Loaded) -> Self {
+    /// Of the profile's flows and what they were compiled to; what the user should know goes into `notes`.
+    pub(crate) fn of(said: &Flows, loaded: &Loaded, notes: &mut Vec<String>) -> Self {
         let load = &loaded.flows.load;
         let conversations = loaded.conversations.as_ref().map(|(report, _)| report.clone());
         if conversations.is_some() {
-            return Self { templates: Vec::new(), pools: Vec::new(), conversations, notes: Vec::new() };
+            return Self { templates: Vec::new(), pools: Vec::new(), conversations };
         }
         // They were checked when they were compiled.
         let pools: Vec<Option<Tuples>> = load.clients.iter().map(|pool| Tuples::new(pool, 0).ok()).collect();
         let size = |pool: usize, of: fn(&Tuples) -> u64| pools.get(pool).and_then(Option::as_ref).map_or(0, of);
-        let mut notes = Vec::new();
         let template = |(i, template): (usize, &squall_flows::Template)| {
             let tuples = size(template.clients, Tuples::len).saturating_mul(size(template.servers, Tuples::addresses));
             let asked_cps = load.asked(i).map(squall_flows::Cps::value);
@@ -108,7 +105,7 @@ impl PlannedLoad {
             })
         };
         let pools = load.clients.iter().zip(&pools).filter_map(pool).collect();
-        Self { templates, pools, conversations, notes }
+        Self { templates, pools, conversations }
     }
 }
 
@@ -131,15 +128,7 @@ fn arrival(load: &Load, template: &squall_flows::Template) -> String {
     match template.arrival {
         Arrival::Open { cps, spacing } => format!("{} flows/s{}", human::si(cps.value(), ""), law(spacing)),
         Arrival::Weight { weight, spacing } => {
-            let all: u32 = load
-                .templates
-                .iter()
-                .filter_map(|t| match t.arrival {
-                    Arrival::Weight { weight, .. } => Some(weight),
-                    _ => None,
-                })
-                .sum();
-            format!("{weight}/{all} of the target{}", law(spacing))
+            format!("{weight}/{} of the target{}", load.weights(), law(spacing))
         }
         Arrival::Closed { users, think } => match think {
             Think::Fixed(time) if time.0 == 0 => format!("{users} users"),
