@@ -2,7 +2,7 @@
 # each first installs what it lacks, or says what is missing and how to get it.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench dpdk docs fmt lint fuzz generate
+.PHONY: help demo test bench dpdk ui docs fmt lint fuzz generate
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -12,7 +12,7 @@ demo: ## a private lab, traffic both ways for ten seconds, a live table and squa
 	cargo run --release --package squall-cli --bin squall -- demo
 
 test: ## every check and test (what the CI runs)
-	@scripts/setup rust python system dpdk
+	@scripts/setup rust python system node browser dpdk
 	@scripts/test
 
 bench: ## speed, rate accuracy and the peers beside us; figures go to benches/runs/
@@ -22,6 +22,10 @@ bench: ## speed, rate accuracy and the peers beside us; figures go to benches/ru
 dpdk: ## the shim that dpdk ports need: target/libsquall_dpdk.so
 	@scripts/setup dpdk
 	@scripts/dpdk
+
+ui: ## the web page that the daemon carries: ui/dist
+	@scripts/setup node
+	@scripts/ui
 
 docs: ## the generated references and the API documentation
 	@scripts/setup rust

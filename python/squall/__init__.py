@@ -9,11 +9,15 @@ Everything is decided by the engine in Rust; this package converts what goes in 
 >>> report.ports["A"].tx.packets, report.streams["web"].rx.lost
 (1000, 0)
 
+What `squall serve` runs on another machine, `connect` drives with the same words; `squall.aio` for asyncio, `squall.trex` in
+TRex's words, and a plugin of pytest with the fixture ``squall``.
+
 A packet may be one of scapy, or any other object whose ``bytes()`` is a frame. Histograms and series are numpy arrays.
 """
 
+from ._attack import Score, attack, score
 from ._capture import capture
-from ._errors import Diagnostic, Error, PortError, ProfileError, UnknownStream
+from ._errors import Diagnostic, Error, PortError, ProfileError, ServerError, UnknownStream
 from ._info import (
     ChecksumCount,
     FileFault,
@@ -34,8 +38,9 @@ from ._info import (
 )
 from ._native import __version__
 from ._plan import Plan, PlanFrame, PlanPort, PlanStream, PlanWorker
-from ._profile import Pool, Profile, Stream, Template, Vary, vary
+from ._profile import Attack, Pool, Profile, Stream, Template, Vary, vary
 from ._report import (
+    AttackReport,
     Bursts,
     BusiestSecond,
     CaptureFile,
@@ -56,6 +61,7 @@ from ._report import (
     LinkReport,
     LoadReport,
     Memory,
+    PassageReport,
     Patterns,
     PortReport,
     PortSample,
@@ -71,6 +77,7 @@ from ._report import (
     RestReport,
     RoleReport,
     RolesReport,
+    RulePassage,
     RxReport,
     Sample,
     SequenceReport,
@@ -86,14 +93,18 @@ from ._report import (
     TemplateSeries,
     TlsReport,
     TxReport,
+    UnsolvedRule,
     Verdict,
     WorkerReport,
 )
 from ._edit import EditDone, Edited, EditedInput, EditedOutput, EditNotDone, Edits, edit
 from ._session import Interrupted, Run, Session, recv, replay, run, send
 from ._values import ByName
+from .remote import Client, connect
 
 __all__ = [
+    "Attack",
+    "AttackReport",
     "Bursts",
     "BusiestSecond",
     "ByName",
@@ -102,6 +113,7 @@ __all__ = [
     "CaptureSample",
     "CaptureSeries",
     "ChecksumCount",
+    "Client",
     "ConversationNote",
     "ConversationsReport",
     "Cpu",
@@ -135,6 +147,7 @@ __all__ = [
     "LoadReport",
     "Memory",
     "Order",
+    "PassageReport",
     "Patterns",
     "Plan",
     "PlanFrame",
@@ -161,10 +174,13 @@ __all__ = [
     "RestReport",
     "RoleReport",
     "RolesReport",
+    "RulePassage",
     "Run",
     "RxReport",
     "Sample",
+    "Score",
     "SequenceReport",
+    "ServerError",
     "Series",
     "Session",
     "SourceReport",
@@ -183,16 +199,20 @@ __all__ = [
     "TrafficSeries",
     "TxReport",
     "UnknownStream",
+    "UnsolvedRule",
     "Vary",
     "Verdict",
     "WorkerReport",
     "__version__",
+    "attack",
     "capture",
+    "connect",
     "edit",
     "info",
     "recv",
     "replay",
     "run",
+    "score",
     "send",
     "vary",
 ]

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-__all__ = ["Diagnostic", "Error", "PortError", "ProfileError", "UnknownStream"]
+__all__ = ["Diagnostic", "Error", "PortError", "ProfileError", "ServerError", "UnknownStream"]
 
 
 class Diagnostic(NamedTuple):
@@ -73,6 +73,25 @@ class ProfileError(Error, ValueError):
 
 class PortError(Error):
     """A port does not open or is lost: permission, interface, driver. The message says what to try."""
+
+
+class ServerError(Error):
+    """A daemon does not answer, or refuses for another reason than a profile, a port or a stream.
+
+    Attributes
+    ----------
+    status : int
+        Of HTTP: 401 without the right token; 0 where there was no answer.
+    code : str
+        The daemon's word for it: ``unauthorized``, ``not_found`` ...; ``unreachable`` and ``tls`` are ours.
+    """
+
+    status: int
+    code: str
+
+    def __init__(self, message: str, status: int, code: str) -> None:
+        super().__init__(message)
+        self.status, self.code = status, code
 
 
 class UnknownStream(Error, LookupError):

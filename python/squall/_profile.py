@@ -14,7 +14,7 @@ from typing import Any, Literal, SupportsBytes, TypeAlias
 
 from . import _native
 
-__all__ = ["Pool", "Profile", "Stream", "Template", "Vary", "vary"]
+__all__ = ["Attack", "Pool", "Profile", "Stream", "Template", "Vary", "vary"]
 
 Number: TypeAlias = int | str | ipaddress.IPv4Address | ipaddress.IPv6Address
 """A number, an address, a MAC."""
@@ -264,6 +264,83 @@ class Template:
     enabled: bool | None = None
 
 
+@dataclass(kw_only=True)
+class Attack:
+    """Attacks that begin one after the other: made from rules of intrusion detection, or from a template.
+
+    Parameters
+    ----------
+    name : str, optional
+        Unique; reports use it.
+    rules : path or iterable of paths
+        Files of rules of Snort 2, Snort 3 or Suricata, or folders of such.
+    config : path
+        A suricata.yaml or snort.conf, whose variables count.
+    variables : dict
+        ``{"HOME_NET": "10.0.0.0/8"}``
+    sid, classtype, msg
+        Only these rules: ``"1000-1999"``, a class or several, an expression.
+    template, options
+        In place of rules: ``"syn-scan"``, with ``{"ports": "1-1024"}``.
+    port, port2 : str, optional
+        Names of the profile's ports: clients stand at `port`, servers at `port2` if there is one.
+    live : bool, optional
+        With `port2`: conversations are spoken by TCP and UDP of our own (the default), or all leaves as frames.
+    rate : number or str
+        Attacks that begin a second. Default 100.
+    share : str
+        With `background`: attacks are so much of all octets, ``"1 %"``.
+    start, gap : str, seconds or timedelta
+        When the first begins; between the frames of an attack.
+    repeat, samples : int
+        All of them so many times; of each rule so many that differ.
+    shuffle, every_branch : bool
+    near_miss : {"no", "also", "only"}
+        Twins that are one octet off and must not alert.
+    evasion, inside, outside, wrap
+        ``"segments=8"``; hosts of the protected network and others; ``"vlan 7"``. One or several.
+    family : int
+        4 or 6.
+    background : path
+        A capture of what is no attack, mixed in.
+    client_network, server_network : dict
+        As those of ``[flows]``.
+    enabled : bool
+        False: as if it were not there.
+    """
+
+    name: str | None = None
+    rules: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None = None
+    config: str | os.PathLike[str] | None = None
+    variables: Mapping[str, str] | None = None
+    sid: str | int | Iterable[str | int] | None = None
+    classtype: str | Iterable[str] | None = None
+    msg: str | None = None
+    template: str | None = None
+    options: Mapping[str, Any] | None = None
+    port: str | None = None
+    port2: str | None = None
+    live: bool | None = None
+    rate: float | str | None = None
+    share: str | None = None
+    start: Time | None = None
+    repeat: int | None = None
+    shuffle: bool | None = None
+    samples: int | None = None
+    every_branch: bool | None = None
+    near_miss: Literal["no", "also", "only"] | None = None
+    evasion: str | Iterable[str] | None = None
+    inside: str | Iterable[str] | None = None
+    outside: str | Iterable[str] | None = None
+    family: Literal[4, 6] | None = None
+    wrap: str | Iterable[str] | None = None
+    client_network: Mapping[str, Any] | None = None
+    server_network: Mapping[str, Any] | None = None
+    gap: Time | None = None
+    background: str | os.PathLike[str] | None = None
+    enabled: bool | None = None
+
+
 @dataclass
 class Profile:
     """What to send, on which ports, when.
@@ -280,6 +357,8 @@ class Profile:
         Addresses that templates name.
     flows : mapping, optional
         What all templates have in common: ``[flows]`` of the schema.
+    attacks : iterable of Attack
+        Made from rules of intrusion detection.
     seed : int
         Feeds every random choice: same profile and seed, same octets. Default 1.
     duration : str, seconds or timedelta
@@ -316,6 +395,7 @@ class Profile:
     templates: list[Template] = field(default_factory=list)
     pools: list[Pool] = field(default_factory=list)
     flows: Mapping[str, Any] | None = None
+    attacks: list[Attack] = field(default_factory=list)
     # What was read, and the table it had then: as long as that is so, mistakes are named by their place in the text.
     _read: tuple[_native.Profile, dict[str, Any]] | None = field(default=None, init=False, repr=False, compare=False)
 
@@ -324,6 +404,7 @@ class Profile:
         self.streams = list(self.streams)
         self.templates = list(self.templates)
         self.pools = list(self.pools)
+        self.attacks = list(self.attacks)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Profile:
@@ -367,12 +448,13 @@ class Profile:
         ]
         templates = [Template(**template) for template in table.pop("template", ())]
         pools = [Pool(**pool) for pool in table.pop("pool", ())]
-        profile = cls(streams=streams, templates=templates, pools=pools, **table)
+        attacks = [Attack(**attack) for attack in table.pop("attack", ())]
+        profile = cls(streams=streams, templates=templates, pools=pools, attacks=attacks, **table)
         profile._read = read, profile._table()
         return profile
 
-    def add(self, *more: Stream | Template | Pool) -> None:
-        """Adds streams, templates and pools, each behind its like."""
+    def add(self, *more: Stream | Template | Pool | Attack) -> None:
+        """Adds streams, templates, pools and attacks, each behind its like."""
         for one in more:
             match one:
                 case Stream():
@@ -381,6 +463,8 @@ class Profile:
                     self.templates.append(one)
                 case Pool():
                     self.pools.append(one)
+                case Attack():
+                    self.attacks.append(one)
 
     def check(self) -> None:
         """Checks all that can be checked before the ports are known; a `Session` does the same.
@@ -401,6 +485,28 @@ class Profile:
             There are mistakes in it.
         """
         return self._checked().to_toml()
+
+    def to_python(self) -> str:
+        """Code that makes the profile with this package.
+
+        Examples
+        --------
+        >>> import squall
+        >>> stream = squall.Stream(packet="eth/ipv4/udp", rate="1 kpps")
+        >>> profile = squall.Profile(ports={"A": "null:"}, streams=[stream])
+        >>> print(profile.to_python())  # doctest: +ELLIPSIS
+        import squall
+        <BLANKLINE>
+        profile = squall.Profile(
+            seed=1,
+        ...
+
+        Raises
+        ------
+        ProfileError
+            There are mistakes in it.
+        """
+        return self._checked().to_python()
 
     def to_dict(self) -> dict[str, Any]:
         """The profile as the schema describes it.
@@ -427,14 +533,19 @@ class Profile:
 
     def _table(self) -> dict[str, Any]:
         table = _table(self)
-        for key, given in [("stream", "streams"), ("template", "templates"), ("pool", "pools")]:
+        for key, given in [
+            ("stream", "streams"),
+            ("template", "templates"),
+            ("pool", "pools"),
+            ("attack", "attacks"),
+        ]:
             entries = table.pop(given)
             if entries:
                 table[key] = entries
         return table
 
 
-def _table(value: Profile | Stream | Template | Pool | Vary) -> dict[str, Any]:
+def _table(value: Profile | Stream | Template | Pool | Attack | Vary) -> dict[str, Any]:
     """What was given, under the names of the schema."""
     given = {f.name: getattr(value, f.name) for f in fields(value) if not f.name.startswith("_")}
     return {key: _plain(value) for key, value in given.items() if value is not None}
@@ -452,7 +563,7 @@ def _plain(value: Any) -> Any:
             return value if math.isfinite(value) else str(value)
         case Stream():
             return value._table()
-        case Vary() | Template() | Pool():
+        case Vary() | Template() | Pool() | Attack():
             return _table(value)
         case Mapping():
             return {str(key): _plain(item) for key, item in value.items()}

@@ -982,6 +982,92 @@ class ConversationsReport:
 
 
 @dataclass(frozen=True)
+class UnsolvedRule:
+    """A rule for which no attack was found, and why."""
+
+    gid: int
+    sid: int
+    msg: str
+    reason: str
+    text: str
+
+
+@dataclass(frozen=True)
+class RulePassage:
+    """Conversations of one rule's attacks through a device."""
+
+    gid: int
+    sid: int
+    msg: str
+    attacks: int
+    passed: int
+    blocked: int
+    near_misses: int
+    near_misses_passed: int
+
+
+@dataclass(frozen=True)
+class PassageReport:
+    """Conversations between two ports of ours with a device between. ``blocked``: by what their clients, or else their
+    servers, say."""
+
+    conversations: int
+    passed: int
+    blocked: dict[str, int]
+    near_misses: int
+    near_misses_passed: int
+    rules: tuple[RulePassage, ...]
+
+
+@dataclass(frozen=True)
+class AttackReport:
+    """What one attack of the profile came to.
+
+    Attributes
+    ----------
+    name : str
+    rules : int
+        Of the files; ``problems`` are lines that gave none, by reason.
+    chosen, solved : int
+        Rules that were asked for, and those for which an attack was found and verified.
+    unsolved : dict of str to int
+        By reason; each is in ``unsolved_rules``.
+    attacks, near_misses : int
+        Of the run.
+    without_twin : int
+        Rules for which no near miss was found.
+    varied : int
+        Rules whose messages are said otherwise, as evasions ask for.
+    left_out : dict of str to int
+        Attacks that are not part of the run, by reason.
+    frames, octets : int
+        Of all attacks, without FCS.
+    duration_s : float
+        To the last frame, as planned.
+    passage : PassageReport or None
+        Of a live run.
+    """
+
+    name: str
+    rules: int
+    problems: dict[str, int]
+    problems_first: tuple[str, ...]
+    chosen: int
+    solved: int
+    unsolved: dict[str, int]
+    unsolved_rules: tuple[UnsolvedRule, ...]
+    attacks: int
+    near_misses: int
+    without_twin: int
+    varied: int
+    left_out: dict[str, int]
+    frames: int
+    octets: int
+    duration_s: float
+    passage: PassageReport | None
+
+
+@dataclass(frozen=True)
 class LoadReport:
     """Flows that were begun and served.
 
@@ -1278,6 +1364,7 @@ class Report(Figures[_native.Report]):
     capture: CaptureReport | None
     replay: ReplayReport | None
     load: LoadReport | None
+    attacks: tuple[AttackReport, ...]
     flows: FlowsReport | None
     workers: tuple[WorkerReport, ...]
     cpu: Cpu

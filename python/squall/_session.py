@@ -65,6 +65,8 @@ class Session:
         How long receiving goes on when everything is sent.
     gap_bins : (int, int), optional
         So many bins of so many nanoseconds: the gaps between the frames of each port are counted in such, too.
+    labels : path, optional
+        Where the ground truth of the profile's attacks is written: as JSONL if it ends so, else as CSV.
 
     Raises
     ------
@@ -96,6 +98,7 @@ class Session:
         receive: bool = True,
         linger: float = 0.2,
         gap_bins: tuple[int, int] | None = None,
+        labels: str | os.PathLike[str] | None = None,
     ) -> None:
         if clock not in (None, "real", "virtual"):
             raise ValueError(f"clock = {clock!r}: expected 'real', 'virtual' or None")
@@ -114,6 +117,7 @@ class Session:
             receive=receive,
             linger_s=linger,
             gap_bins=gap_bins,
+            labels=None if labels is None else os.fspath(labels),
         )
         self._runs: weakref.WeakSet[Run] = weakref.WeakSet()
 
@@ -355,6 +359,7 @@ def run(
     receive: bool = True,
     linger: float = 0.2,
     gap_bins: tuple[int, int] | None = None,
+    labels: str | os.PathLike[str] | None = None,
     every: float = 0.25,
     progress: Progress | None = None,
 ) -> Report:
@@ -378,6 +383,7 @@ def run(
         receive=receive,
         linger=linger,
         gap_bins=gap_bins,
+        labels=labels,
     )
     return session.run(every=every, progress=progress)
 

@@ -174,12 +174,13 @@ def test_keywords_are_those_of_the_schema() -> None:
         return set(table) - {"$schema"}
 
     stream = ("properties", "stream", "items", "properties")
-    lists = {"stream", "template", "pool"}
+    lists = {"stream", "template", "pool", "attack"}
     assert names(squall.Profile) == keys("properties") - lists | {f"{name}s" for name in lists}
     assert names(squall.Stream) == keys(*stream)
     assert names(squall.Vary) == keys(*stream, "vary", "items", "properties")
     assert names(squall.Template) == keys("properties", "template", "items", "properties")
     assert names(squall.Pool) == keys("properties", "pool", "items", "properties")
+    assert names(squall.Attack) == keys("properties", "attack", "items", "properties")
 
 
 def test_flows_run_and_are_reported(loop: Address) -> None:
@@ -197,3 +198,23 @@ def test_flows_run_and_are_reported(loop: Address) -> None:
     assert client is not None and client.transaction_ns is not None
     assert (client.attempted, client.completed, client.failed, client.received_octets) == (50, 50, {}, 200)
     assert client.transaction_ns.count == 50
+
+
+EXAMPLES = sorted((pathlib.Path(__file__).parents[2] / "examples" / "profiles").glob("*.toml"))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_the_code_of_a_profile_makes_the_same_profile(path: pathlib.Path) -> None:
+    profile = squall.Profile.load(path)
+    made: dict[str, Any] = {}
+    exec(profile.to_python(), made)
+    assert made["profile"].to_dict() == profile.to_dict()
+
+
+def test_the_code_of_a_profile_keeps_text_as_it_is() -> None:
+    text = 'a "b" \\ \n\t\x01 é \N{WIND BLOWING FACE} {x}'
+    profile = of(web(name=text, group="${x}", vary=[squall.vary("ipv4.src", "list", values=["10.0.0.1", 7])]))
+    made: dict[str, Any] = {}
+    exec(profile.to_python(), made)
+    assert made["profile"].to_dict() == profile.to_dict()
+    assert made["profile"].streams[0].name == text

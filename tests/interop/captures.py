@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Captures that Squall writes, as capinfos, tshark and tcpdump read them; and captures that others wrote, compressed and
-cut, as Squall reads them; and packets in one line each, as tcpdump prints them. Needs tshark (with capinfos and editcap), tcpdump and cargo; of the compressors what there is."""
+cut, as Squall reads them; and packets in one line each, as tcpdump prints them. Needs tshark (with capinfos and editcap), tcpdump
+and the examples `captures` and `lines`, from the folder $EXAMPLES or built by cargo; of the compressors what there is."""
 
 import os
 import pathlib
@@ -275,13 +276,17 @@ TESTS = [
 
 
 def main():
-    lacking = [tool for tool in ("tshark", "capinfos", "editcap", "tcpdump", "cargo") if shutil.which(tool) is None]
+    built = os.environ.get("EXAMPLES")
+    tools = ["tshark", "capinfos", "editcap", "tcpdump", *([] if built else ["cargo"])]
+    lacking = [tool for tool in tools if shutil.which(tool) is None]
     if lacking:
         print(f"SKIPPED: {', '.join(lacking)} not installed (scripts/setup system)")
         return 0
     global TOOL
-    run("cargo", "build", "--quiet", "-p", "squall-pcap", "-p", "squall-wire", "--examples", cwd=ROOT)
-    TOOL = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "debug/examples/captures"
+    if not built:
+        run("cargo", "build", "--quiet", "--workspace", "--example", "captures", "--example", "lines", cwd=ROOT)
+        built = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "debug/examples"
+    TOOL = pathlib.Path(built) / "captures"
     failed = 0
     for test in TESTS:
         with tempfile.TemporaryDirectory() as folder:

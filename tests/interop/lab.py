@@ -76,8 +76,8 @@ def tcpdump_sees_the_golden_frames(squall, golden, folder):
     with Lab(squall) as lab:
         for name in PROFILES:
             seen, profile = folder / f"{name}.pcap", golden / f"{name}.toml"
-            # -Z: not as the user tcpdump, who may not write here. -B: KiB.
-            dump = ["tcpdump", "-i", "veth-b", "-Z", "root", "-U", "--immediate-mode", "-B", "4096", "-w", str(seen)]
+            # -Z: not as the user tcpdump, who may not write here. -B: KiB; in immediate mode each frame has 64 of them.
+            dump = ["tcpdump", "-i", "veth-b", "-Z", "root", "-U", "--immediate-mode", "-B", "32768", "-w", str(seen)]
             with subprocess.Popen(lab.command(*dump), stderr=subprocess.PIPE, text=True) as listener:
                 # "listening on veth-b ..." once it does.
                 for line in listener.stderr:
@@ -89,7 +89,7 @@ def tcpdump_sees_the_golden_frames(squall, golden, folder):
                 command = lab.command(squall, *run)
                 sent = subprocess.run(command, capture_output=True, text=True, timeout=60, preexec_fn=on_one_cpu)
                 wanted = frames(golden / f"{name}.pcap")
-                deadline = time.monotonic() + 5
+                deadline = time.monotonic() + 30
                 while len(frames(seen)) < len(wanted) and time.monotonic() < deadline:
                     time.sleep(0.05)
                 time.sleep(0.1)  # for those that should not come

@@ -14,9 +14,12 @@ const FILES: &[(&str, Make)] = &[
     ("schemas/comparison.schema.json", squall::compare::schema),
     ("schemas/info.schema.json", squall::info::schema),
     ("schemas/edit.schema.json", squall::edit::schema),
+    ("schemas/openapi.json", squall_server::openapi),
     ("docs/reference/packets.md", squall_wire::reference),
     ("docs/reference/cli.md", squall_cli::reference),
     ("docs/reference/ports.md", squall::kinds::reference),
+    ("docs/reference/otg.md", squall_otg::reference),
+    ("fuzz/dict/otg", otg_words),
     ("fuzz/dict/packet_syntax", packet_words),
     ("fuzz/dict/profile", profile_words),
 ];
@@ -30,6 +33,13 @@ fn packet_words() -> String {
     let headers = squall_wire::headers().iter().chain(squall_wire::payloads());
     let names = headers.flat_map(|header| std::iter::once(header.name).chain(header.fields.iter().map(|f| f.name)));
     dictionary(names.map(String::from).collect())
+}
+
+/// As members of JSON.
+fn otg_words() -> String {
+    let reference = squall_otg::reference();
+    let words = reference.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).filter(|word| word.contains('_'));
+    words.collect::<BTreeSet<_>>().iter().map(|word| format!("\"\\\"{word}\\\"\"\n")).collect()
 }
 
 fn profile_words() -> String {

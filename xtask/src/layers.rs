@@ -60,7 +60,7 @@ const TABLE: &[Row] = &[
     },
     Row {
         number: 1,
-        crates: &["squall-pcap", "squall-stats", "squall-program", "squall-profile"],
+        crates: &["squall-pcap", "squall-stats", "squall-program", "squall-profile", "squall-rules"],
         may_use: &[],
         rows_below: 1,
         must_not: &[SYSTEM, RUNTIME, CLOCK, HTTP, PYTHON, COMMAND_LINE],
@@ -68,7 +68,15 @@ const TABLE: &[Row] = &[
     },
     Row {
         number: 2,
-        crates: &["squall-plan", "squall-import", "squall-tcp", "squall-host", "squall-measure"],
+        crates: &[
+            "squall-plan",
+            "squall-import",
+            "squall-otg",
+            "squall-tcp",
+            "squall-host",
+            "squall-measure",
+            "squall-ids",
+        ],
         may_use: &[],
         rows_below: 2,
         must_not: &[SYSTEM, RUNTIME, CLOCK, HTTP, PYTHON, COMMAND_LINE],
@@ -115,6 +123,15 @@ const TABLE: &[Row] = &[
         number: 3,
         crates: &["squall-flows"],
         may_use: &["squall-tcp", "squall-apps", "squall-host"],
+        rows_below: 3,
+        must_not: &[SYSTEM, RUNTIME, CLOCK, HTTP, PYTHON, COMMAND_LINE, TOML],
+        must_not_call: &[NOW, THREADS, SOCKETS],
+    },
+    Row {
+        number: 3,
+        // What is said so that rules match; the evaluator examines it.
+        crates: &["squall-attacks"],
+        may_use: &[],
         rows_below: 3,
         must_not: &[SYSTEM, RUNTIME, CLOCK, HTTP, PYTHON, COMMAND_LINE, TOML],
         must_not_call: &[NOW, THREADS, SOCKETS],

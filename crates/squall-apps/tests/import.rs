@@ -2,14 +2,11 @@
 
 mod common;
 
-use common::{
-    Pair,
-    capture::{ACK, Capture, FIN, PSH, RST, SYN},
-    secs,
-};
+use common::{Pair, capture::Capture, secs};
 use proptest::prelude::*;
 use squall_apps::{Delays, End, Holes, Import, ImportOptions, Imported, Program, ProtocolError};
 use squall_tcp::FlowKind;
+use squall_wire::tcp_flags::{ACK, FIN, PSH, RST, SYN};
 
 fn lines(program: &Program) -> Vec<String> {
     program.lines()

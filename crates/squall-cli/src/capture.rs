@@ -184,7 +184,7 @@ pub fn capture(args: &Args) -> Result<ExitCode, Error> {
         filter: args.filter.clone(),
         cores: args.cores.map(usize::from),
         cpus: args.cpus.as_ref().map(|list| list.0.clone()),
-        capture: Some(Capture { options: options(args)?, trigger: args.memory.trigger.clone() }),
+        capture: Some(Capture { options: options(args)?, trigger: args.memory.trigger.clone(), beside: false }),
         ..Session::listen_on(&ports)?
     };
     let end = End {

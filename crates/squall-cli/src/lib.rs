@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod attack;
 mod capture;
 mod compare;
 mod demo;
@@ -24,7 +25,9 @@ mod progress;
 mod recv;
 mod replay;
 mod run;
+mod score;
 mod send;
+mod serve;
 mod stateful;
 mod table;
 
@@ -57,6 +60,8 @@ enum Command {
     Run(run::Args),
     Send(Box<send::Args>),
     Flows(Box<flows::Args>),
+    Attack(Box<attack::Args>),
+    Score(Box<score::Args>),
     Replay(Box<replay::Args>),
     Prep(Box<prep::Args>),
     Recv(recv::Args),
@@ -67,6 +72,7 @@ enum Command {
     Plan(plan::Args),
     Ports(ports::Args),
     Lab(lab::Args),
+    Serve(serve::Args),
     Compare(compare::Args),
     Completions(docs::CompletionsArgs),
     Man(docs::ManArgs),
@@ -86,6 +92,8 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Send(args) => send::send(&args),
         Command::Flows(args) => flows::flows(&args),
+        Command::Attack(args) => attack::attack_command(&args),
+        Command::Score(args) => score::score_command(&args),
         Command::Replay(args) => replay::replay(&args),
         Command::Prep(args) => prep::prep(&args),
         Command::Recv(args) => recv::recv(&args),
@@ -96,6 +104,7 @@ pub fn main() -> ExitCode {
         Command::Plan(args) => plan::plan(&args),
         Command::Ports(args) => ports::ports(&args),
         Command::Lab(args) => lab::lab(&args),
+        Command::Serve(args) => serve::serve(&args),
         Command::Compare(args) => compare::compare(&args),
         Command::Completions(args) => docs::completions(&args),
         Command::Man(args) => docs::man(&args),

@@ -193,6 +193,7 @@ pub fn replay(args: &Args) -> Result<ExitCode, Error> {
         inputs: args.files.iter().map(|path| squall::replay::input(path)).collect(),
         merge: args.merge,
         timing: args.speed().timing(args.pps_multi)?,
+        since: None,
         longest_gap: args.maxsleep.map(|ms| ms.saturating_mul(1_000_000)),
         loops: args.loops,
         loop_delay: Picos::from(match (args.loopdelay_ms, args.loopdelay_ns) {

@@ -2,6 +2,7 @@
 
 use squall_measure::flow::{FlowKey, FlowTable, Fragment, Headers, Link, protocol};
 use squall_program::mix;
+use squall_wire::tcp_flags::{ACK, SYN};
 
 use crate::{
     Counts, EditError, Edits, FixLen, MAX_LEN, Meta, Operation, Reason, Side,
@@ -342,8 +343,6 @@ impl Editor {
 
 /// The sender of a SYN is the client, that of its answer the server; else who of both was first.
 fn side_of(pairs: &mut FlowTable<Option<bool>>, headers: &Headers, now_ns: u64) -> Side {
-    const SYN: u8 = 2;
-    const ACK: u8 = 16;
     let key =
         FlowKey { src: headers.key.src, dst: headers.key.dst, version: headers.key.version, ..FlowKey::default() };
     // No entry for an own address alone: who talks to itself is a client.

@@ -2,6 +2,7 @@
 
 use squall_measure::flow::{Fragment, Headers, ethertype, protocol};
 use squall_program::mix;
+use squall_wire::tcp_flags::ACK;
 
 use crate::{
     AddressMap, Edits, Operation, Reason, Side,
@@ -244,7 +245,6 @@ fn shift_sequence(octets: &mut [u8], headers: &Headers, seed: u64, delta: &mut D
     };
     shift(octets, at + 4, ours);
     done.by(Operation::TcpSequence, ours != 0);
-    const ACK: u8 = 16;
     if headers.tcp_flags & ACK == 0 {
         return;
     }

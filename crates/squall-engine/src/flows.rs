@@ -394,7 +394,16 @@ impl Player {
     }
 
     pub fn tx(&self) -> impl Iterator<Item = PortTx> + '_ {
-        self.ports.iter().map(|port| port.out.counters.clone())
+        self.counters().cloned()
+    }
+
+    pub fn counters(&self) -> impl Iterator<Item = &PortTx> {
+        self.ports.iter().map(|port| &port.out.counters)
+    }
+
+    /// Port, and what one of its queues has seen.
+    pub fn seen(&self) -> impl Iterator<Item = (usize, &Receiver)> {
+        self.ports.iter().flat_map(|port| port.rx.iter().map(|rx| (port.port, &rx.seen)))
     }
 
     pub fn rx(&mut self) -> impl Iterator<Item = PortRx> + '_ {

@@ -21,4 +21,4 @@ pub use generate::can_be_generated;
 pub use replay::Replayed;
 pub use squall_measure::Measure;
 pub use supervisor::{EngineError, MakeSink, Outcome, Running, Settings, Take, start};
-pub use worker::{Control, PortRx, PortTx, Snapshot, StreamTx};
+pub use worker::{Control, Glance, PortGlance, PortRx, PortTx, Snapshot, StreamTx};

@@ -22,7 +22,7 @@ use squall_replay::Source;
 use squall_units::{Nanos, Picos};
 
 use crate::{
-    Clock, Control, Snapshot,
+    Clock, Control, Glance, Snapshot,
     clock::Watch,
     cut::Cutter,
     flows::{Flows, Player},
@@ -433,6 +433,11 @@ impl Running {
         self.ports[port].facts()
     }
 
+    /// When the first departure is due, on the engine's clock.
+    pub fn start(&self) -> Nanos {
+        self.start
+    }
+
     /// Time since the first departure was due; 0 before.
     pub fn elapsed(&self) -> Nanos {
         if self.settings.virtual_time { Nanos::ZERO } else { squall_port::monotonic().saturating_sub(self.start) }
@@ -455,12 +460,21 @@ impl Running {
     /// What every worker has counted so far; `full`: with histograms. Workers that do not answer within a second are
     /// left out.
     pub fn snapshot(&self, full: bool) -> Vec<Snapshot> {
+        self.ask(|reply| Letter::Snapshot(full, reply))
+    }
+
+    /// As [`Running::snapshot`], in figures alone.
+    pub fn glance(&self) -> Vec<Glance> {
+        self.ask(Letter::Glance)
+    }
+
+    fn ask<T>(&self, letter: impl Fn(mpsc::Sender<T>) -> Letter) -> Vec<T> {
         let replies: Vec<_> = self
             .threads
             .iter()
             .map(|(mail, bell, _)| {
                 let (reply, answer) = mpsc::channel();
-                let asked = mail.send(Letter::Snapshot(full, reply)).is_ok();
+                let asked = mail.send(letter(reply)).is_ok();
                 bell.ring();
                 asked.then_some(answer)
             })

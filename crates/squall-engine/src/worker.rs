@@ -14,7 +14,7 @@ use std::{
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use squall_flows::Load;
-use squall_measure::Receiver;
+use squall_measure::{Receiver, StreamGlance};
 use squall_plan::PlanStream;
 use squall_port::{BATCH, Filter, RxBatch, RxFrame, RxQueue, Sink, monotonic};
 use squall_profile::Stop;
@@ -134,8 +134,56 @@ pub enum Control {
     Stop,
 }
 
+/// A worker's counters in figures alone: for who asks often, of thousands of streams.
+#[derive(Clone, Debug, Default)]
+pub struct Glance {
+    /// Port, frames, octets with FCS.
+    pub tx: Vec<(usize, u64, u64)>,
+    /// Number, frames, octets with FCS.
+    pub streams: Vec<(u32, u64, u64)>,
+    pub rx: Vec<PortGlance>,
+}
+
+/// What one receiving queue has seen, in figures alone.
+#[derive(Clone, Debug, Default)]
+pub struct PortGlance {
+    pub port: usize,
+    pub packets: u64,
+    /// Octets with FCS.
+    pub octets: u64,
+    /// Frames without a signature of ours.
+    pub unsigned: u64,
+    /// By number.
+    pub streams: Vec<(u16, StreamGlance)>,
+}
+
+impl From<&Snapshot> for Glance {
+    fn from(snapshot: &Snapshot) -> Self {
+        let seen = |rx: &PortRx| PortGlance::of(rx.port, &rx.seen);
+        Self {
+            tx: snapshot.tx.iter().map(|tx| (tx.port, tx.packets, tx.octets)).collect(),
+            streams: snapshot.streams.iter().map(|s| (s.number, s.packets, s.octets)).collect(),
+            rx: snapshot.rx.iter().map(seen).collect(),
+        }
+    }
+}
+
+impl PortGlance {
+    fn of(port: usize, seen: &Receiver) -> Self {
+        Self {
+            port,
+            packets: seen.packets,
+            octets: seen.octets,
+            unsigned: seen.unsigned,
+            streams: seen.streams().map(|(number, stream)| (number, stream.glance())).collect(),
+        }
+    }
+}
+
 pub(crate) enum Letter {
     Control(Control),
+    /// In figures alone.
+    Glance(Reply<Glance>),
     /// With histograms or without.
     Snapshot(bool, Reply<Snapshot>),
     /// The end: counters go home.
@@ -513,6 +561,9 @@ impl Worker {
                         if full { |seen: &mut Receiver| seen.watching() } else { |seen: &mut Receiver| seen.light() };
                     let _ = reply.send(self.snapshot(full, seen));
                 }
+                Letter::Glance(reply) => {
+                    let _ = reply.send(self.glance());
+                }
                 Letter::Finish => self.finish(now),
                 Letter::Control(control) => self.obey(control, now),
             }
@@ -626,6 +677,26 @@ impl Worker {
             if !self.receive() {
                 break;
             }
+        }
+    }
+
+    fn glance(&self) -> Glance {
+        let port = |tx: &PortTx| (tx.port, tx.packets, tx.octets);
+        let stream = |s: StreamTx| (s.number, s.packets, s.octets);
+        let played = self.player.iter().flat_map(Player::counters);
+        Glance {
+            tx: (self.tx.iter().map(|tx| port(&tx.counters)))
+                .chain(self.generators.iter().map(|g| port(&g.port())))
+                .chain(self.replay.iter().flat_map(Replayer::ports).map(port))
+                .chain(played.map(port))
+                .collect(),
+            streams: (self.tx.iter().flat_map(|tx| tx.streams(false)))
+                .chain(self.generators.iter().flat_map(|g| g.streams(false)))
+                .map(stream)
+                .collect(),
+            rx: (self.rx.iter().map(|rx| PortGlance::of(rx.port, &rx.seen)))
+                .chain(self.player.iter().flat_map(Player::seen).map(|(port, seen)| PortGlance::of(port, seen)))
+                .collect(),
         }
     }
 

@@ -8,7 +8,10 @@ use std::{
 use squall_host::{Answer, Arp, NeighbourMessage, Neighbours, echo_reply, solicited_node};
 use squall_tcp::Tuple;
 use squall_units::{Cut, MacAddr, Nanos};
-use squall_wire::checksum::{fold, sum};
+use squall_wire::{
+    checksum::{fold, sum},
+    tcp_flags::SYN,
+};
 
 use crate::{FrameOutput, LinkStatistics, Network, NextHop, Tuples, Wrap};
 
@@ -162,7 +165,6 @@ impl Link {
     #[inline(always)]
     fn is_usual(&self, frame: &[u8]) -> bool {
         const TCP: u8 = 6;
-        const SYN: u8 = 2;
         let (Some(mac), Some(head)) = (self.plain, frame.first_chunk::<48>()) else { return false };
         let [to @ .., _, _] = *head.first_chunk::<8>().expect("48 octets");
         let destination = u32::from_be_bytes([head[30], head[31], head[32], head[33]]);
@@ -657,7 +659,6 @@ fn of_version(packet: &[u8]) -> Result<u16, Lost> {
 #[inline]
 fn begins(packet: &[u8], protocol: u8) -> bool {
     const TCP: u8 = 6;
-    const SYN: u8 = 2;
     let header = if packet[0] >> 4 == 4 { usize::from(packet[0] & 15) * 4 } else { 40 };
     protocol != TCP || packet.get(header + 13).is_some_and(|flags| flags & SYN != 0)
 }

@@ -40,8 +40,8 @@ pub struct FailedConversation {
     pub failure: Failure,
 }
 
-/// So many failed conversations are kept.
-pub const MOST_FAILED: usize = 100;
+/// So many failed conversations are kept: both ends of as many as a script may have.
+pub const MOST_FAILED: usize = 1 << 17;
 
 /// One template's flows, by role. A side that has one role only leaves the other empty.
 #[derive(Clone, Debug, Default)]

@@ -16,7 +16,7 @@ pub use traffic::{Bursts, Gaps, Pace, Peak, Traffic};
 
 use flow::Link;
 use squall_program::signature::Signature;
-use squall_stats::{DelayTracker, EqualBins, Fingerprint, Histogram, RUN, SequenceTracker};
+use squall_stats::{DelaySummary, DelayTracker, EqualBins, Fingerprint, Histogram, RUN, SequenceTracker};
 use squall_units::{Cut, FCS_LEN, Nanos};
 use squall_wire::Segments;
 
@@ -71,6 +71,19 @@ pub struct StreamRx {
     pub delay: DelayTracker,
 }
 
+/// A [`StreamRx`] in figures alone.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StreamGlance {
+    pub packets: u64,
+    /// Octets with FCS.
+    pub octets: u64,
+    /// First copies.
+    pub unique: u64,
+    /// Numbers below the highest that have not come: lost, or late.
+    pub missing: u64,
+    pub delay: DelaySummary,
+}
+
 /// Flows in a copy for watching.
 const WATCHED: usize = 10;
 /// A sender of ours numbers its frames from 0 on, and is not back within 5 ms. Workers that share a stream send its frames
@@ -79,6 +92,17 @@ const BEGIN: u32 = 4096;
 const BREAK_NS: i64 = 5_000_000;
 
 impl StreamRx {
+    /// In figures alone; nothing is copied that takes memory.
+    pub fn glance(&self) -> StreamGlance {
+        StreamGlance {
+            packets: self.packets,
+            octets: self.octets,
+            unique: self.sequence.counts().unique,
+            missing: self.sequence.missing_so_far(),
+            delay: self.delay.summary(),
+        }
+    }
+
     /// One frame; `restarts`: it may be the first of a sender that begins anew.
     #[inline]
     fn one(&mut self, sequence: u32, delay: i64, time: u64, restarts: bool) {

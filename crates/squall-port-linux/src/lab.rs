@@ -293,6 +293,13 @@ pub fn set_down(interface: &str) -> io::Result<()> {
     netlink.set_down(link.ok_or(io::ErrorKind::NotFound)?.index)
 }
 
+/// Takes it up again.
+pub fn set_up(interface: &str) -> io::Result<()> {
+    let netlink = Netlink::open()?;
+    let link = netlink.links()?.into_iter().find(|link| link.name == interface);
+    netlink.set_up(link.ok_or(io::ErrorKind::NotFound)?.index)
+}
+
 fn check_name(name: &str) -> Result<(), LabError> {
     let ok =
         (1..=32).contains(&name.len()) && name.bytes().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_'));

@@ -6,7 +6,7 @@ use serde_json::{Map, Value as Json, json};
 use squall_units::{MacAddr, Nanos};
 use squall_wire::FieldKind;
 
-use crate::{Departures, FieldRef, IMIX, Late, Mode, Op, PacketSource, Profile, SizeLaw, Stream, Vary};
+use crate::{Departures, FieldRef, IMIX, Late, Mode, Op, PacketSource, Profile, Said, SizeLaw, Stream, Vary};
 
 impl Profile {
     /// The profile as the schema describes it: what [`Profile::from_value`] reads. Paths are as seen from where Squall
@@ -19,10 +19,12 @@ impl Profile {
         set("packets", self.stop.packets.map(count));
         set("octets", self.stop.octets.map(count));
         set("ports", Some(self.ports.iter().map(|port| (port.name.clone(), json!(port.address))).collect()));
-        let streams = !self.streams.is_empty() || self.flows.is_none();
+        let name = |port: usize| self.ports.get(port).map(|port| port.name.as_str());
+        let streams = !self.streams.is_empty() || (self.flows.is_none() && self.attacks.is_empty());
         set("stream", streams.then(|| self.streams.iter().map(|s| self.stream(s)).collect()));
+        let attacks = (!self.attacks.is_empty()).then(|| self.attacks.iter().map(|a| a.to_value(name)).collect());
+        set("attack", attacks);
         if let Some(flows) = &self.flows {
-            let name = |port: usize| self.ports.get(port).map(|port| port.name.as_str());
             table.extend(flows.to_entries(name));
         }
         Json::Object(table)
@@ -33,7 +35,7 @@ impl Profile {
         let mut text = String::new();
         let value = self.to_value();
         let entries = value.as_object().into_iter().flatten();
-        let tables = ["ports", "stream", "flows", "pool", "template"];
+        let tables = ["ports", "stream", "flows", "pool", "template", "attack"];
         for (key, value) in entries.clone().filter(|(key, _)| !tables.contains(&key.as_str())) {
             line(&mut text, key, value);
         }
@@ -45,7 +47,7 @@ impl Profile {
             text.push_str("\n[flows]\n");
             shared.iter().for_each(|(key, value)| line(&mut text, key, value));
         }
-        for kind in ["pool", "template"] {
+        for kind in ["pool", "template", "attack"] {
             for one in value[kind].as_array().into_iter().flatten() {
                 text.push_str(&format!("\n[[{kind}]]\n"));
                 one.as_object().into_iter().flatten().for_each(|(key, value)| line(&mut text, key, value));
@@ -91,6 +93,15 @@ impl Profile {
         set("vary", (!stream.vary.is_empty()).then(|| varies(&stream.vary)));
         Json::Object(table)
     }
+}
+
+pub(crate) fn texts(texts: &[Said]) -> Option<Json> {
+    (!texts.is_empty()).then(|| texts.iter().map(|said| json!(said.text)).collect())
+}
+
+pub(crate) fn table(entries: &[(String, Said)]) -> Option<Json> {
+    let entry = |(name, said): &(String, Said)| (name.clone(), json!(said.text));
+    (!entries.is_empty()).then(|| Json::Object(entries.iter().map(entry).collect()))
 }
 
 fn packet(source: &PacketSource) -> (&'static str, String) {

@@ -6,7 +6,7 @@ use squall_units::{Nanos, Rate};
 
 use crate::{
     At,
-    emit::{count, duration},
+    emit::{count, duration, table, texts},
 };
 
 /// Text, and where it stands.
@@ -282,18 +282,9 @@ impl Flows {
     }
 }
 
-fn texts(texts: &[Said]) -> Option<Json> {
-    (!texts.is_empty()).then(|| texts.iter().map(|said| json!(said.text)).collect())
-}
-
-fn table(entries: &[(String, Said)]) -> Option<Json> {
-    let entry = |(name, said): &(String, Said)| (name.clone(), json!(said.text));
-    (!entries.is_empty()).then(|| Json::Object(entries.iter().map(entry).collect()))
-}
-
 impl Network {
     /// `None`: all is as by default.
-    fn to_value(&self) -> Option<Json> {
+    pub(crate) fn to_value(&self) -> Option<Json> {
         if *self == Self::default() {
             return None;
         }

@@ -4,14 +4,18 @@
 //! with file, line and column. Does not know what a port can carry, nor how frames are made.
 #![forbid(unsafe_code)]
 
+mod attacks;
 mod diagnostics;
 mod emit;
 mod explain;
+mod files;
 mod flows;
 mod model;
 mod source;
 
+pub use attacks::*;
 pub use diagnostics::{Diagnostic, Diagnostics, suggest};
+pub use files::NamedFile;
 pub use flows::*;
 pub use model::*;
 pub use source::{Files, Format, schema};

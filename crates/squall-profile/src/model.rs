@@ -5,7 +5,7 @@ use std::sync::Arc;
 use squall_units::{Nanos, Rate};
 use squall_wire::Packet;
 
-use crate::Flows;
+use crate::{Attack, Flows};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Profile {
@@ -14,6 +14,7 @@ pub struct Profile {
     pub ports: Vec<Port>,
     pub streams: Vec<Stream>,
     pub flows: Option<Flows>,
+    pub attacks: Vec<Attack>,
     /// Feeds every random choice. Same profile, same seed: same octets.
     pub seed: u64,
     pub stop: Stop,

@@ -210,6 +210,7 @@ fn values(mut profile: Profile) -> Profile {
         flows.templates.iter_mut().for_each(|template| template.at = At::default());
         flows.replay.iter_mut().for_each(|replay| replay.at = At::default());
     }
+    profile.attacks.iter_mut().for_each(|attack| attack.at = At::default());
     for stream in &mut profile.streams {
         for at in
             [&mut stream.at, &mut stream.packet_at, &mut stream.size_at, &mut stream.segment_at, &mut stream.rate_at]
@@ -565,8 +566,57 @@ fn played() -> impl Strategy<Value = Flows> {
     })
 }
 
+/// Made from rules, or from a template.
+fn attack() -> impl Strategy<Value = Attack> {
+    let rules = Just(AttackOf::Rules(AttackRules {
+        files: vec![said("a b.rules"), said("more")],
+        config: Some(said("suricata.yaml")),
+        variables: vec![("HOME_NET".into(), said("[10.0.0.0/8,!10.1.1.1]"))],
+        sids: vec![said("1-5"), said("7")],
+        classtypes: vec![said("trojan-activity")],
+        msg: Some(said("(?i)a \"b\"")),
+    }));
+    let few = Just(AttackOf::Rules(AttackRules { files: vec![said("x.rules")], ..AttackRules::default() }));
+    let template = Just(AttackOf::Template { name: said("syn-scan"), options: vec![("ports".into(), said("1-5"))] });
+    let pace = prop_oneof![
+        (1u32..1000).prop_map(|rate| AttackPace::PerSecond(f64::from(rate) / 8.0)),
+        (1u32..8).prop_map(|share| AttackPace::Share(f64::from(share) / 8.0)),
+    ];
+    let near_miss = prop_oneof![Just(NearMiss::No), Just(NearMiss::Also), Just(NearMiss::Only)];
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
+    let numbers = (any::<u32>(), 1u64.., 1u32..=10_000, any::<Option<u32>>());
+    let values = (prop_oneof![rules, few, template], pace, near_miss, flags, numbers, network());
+    values.prop_map(|(what, pace, near_miss, (two, live, shuffle, all), (start, repeat, samples, gap), network)| {
+        Attack {
+            name: "one".into(),
+            what,
+            port: 1,
+            port2: two.then_some(0),
+            live: two && live,
+            pace,
+            start: Nanos(start.into()),
+            repeat,
+            shuffle,
+            samples,
+            every_branch: shuffle,
+            near_miss,
+            evasion: if all { vec![said("segments=8"), said("reorder")] } else { vec![] },
+            inside: if all { vec![said("10.0.0.1-10.0.0.9")] } else { vec![] },
+            outside: if all { vec![said("198.18.0.0/24"), said("2001:2::1")] } else { vec![] },
+            family: all.then_some(6),
+            wraps: if all { vec![said("vlan 7")] } else { vec![] },
+            client_network: network.clone(),
+            server_network: network,
+            gap: gap.map(|gap| Nanos(gap.into())),
+            background: matches!(pace, AttackPace::Share(_)).then(|| said("clean.pcap")),
+            at: At::default(),
+        }
+    })
+}
+
 prop_compose! {
     fn profile()(
+        attack in prop::option::of(attack()),
         flows in prop::option::of(prop_oneof![flows(), played()]),
         mut streams in prop::collection::vec(a_stream(), 1..4),
         (seed, duration, packets) in (any::<u64>(), any::<Option<u64>>(), any::<Option<u64>>()),
@@ -585,6 +635,7 @@ prop_compose! {
             ports: vec![port("b c"), port("A")],
             streams: streams.into_iter().map(|(stream, _)| stream).collect(),
             flows,
+            attacks: attack.into_iter().collect(),
             seed,
             stop: Stop { duration: duration.map(Nanos), packets, octets: packets },
         }

@@ -122,6 +122,8 @@ pub(crate) struct Sum {
     pub tail_from: usize,
     /// The signature is covered; its words are shifted when it lies at an odd distance from `from`.
     pub signed: bool,
+    /// So many octets at the signature's end are not covered: behind an inner Ethernet frame that has its own FCS.
+    pub uncovered: usize,
     pub from: usize,
     /// Sums that cover this one.
     pub adds: Box<[Add]>,
@@ -416,8 +418,9 @@ impl Sum {
                 taken += (l.from as u64) << shift;
             }
         }
-        let signed = signed && c.to.is_none();
-        let tail_end = |len: usize| end_at(len) - if signed { signature::LEN } else { 0 };
+        let signed = signed && c.to.is_none_or(|to| !variable && to + signature::LEN > longest);
+        let uncovered = if signed { longest - end_at(longest) } else { 0 };
+        let tail_end = |len: usize| if signed { len - signature::LEN } else { end_at(len) };
         base += checksum::sum(&still[c.from..tail_end(shortest)]);
         // As many multiples of 2^16 - 1 as keep it above 0; none where nothing is taken away, because a sum of nothing but
         // zeros must stay 0.
@@ -444,6 +447,7 @@ impl Sum {
             tail: tail.into(),
             tail_from: shortest,
             signed,
+            uncovered,
             from: c.from,
             adds: adds.into(),
         }

@@ -326,6 +326,19 @@ impl Program {
         for (sum, acc) in self.sums.iter().zip(sums.iter_mut()).filter(|(sum, _)| sum.signed) {
             // At an odd distance the octets of each word change places.
             let shift = |len: u32| ((len as usize - signature::LEN - sum.from) as u32 & 1) * 8;
+            if sum.uncovered > 0 {
+                let mut acc = acc.iter_mut();
+                places.each_slot(base, stride, meta, |slot, m| {
+                    let Some((end, acc)) = slot[..m.len as usize].last_chunk::<{ signature::LEN }>().zip(acc.next())
+                    else {
+                        return;
+                    };
+                    let covered = u128::from_be_bytes(*end) >> (8 * sum.uncovered) << (8 * sum.uncovered);
+                    let part = fold_halves((covered >> 64) as u64, covered as u64);
+                    *acc += fold_to_17_bits(u64::from(part) << shift(m.len));
+                });
+                continue;
+            }
             match self.sizes.only().map(shift) {
                 Some(0) => acc.iter_mut().zip(&parts[..j]).for_each(|(acc, part)| *acc += part),
                 _ => places.each_meta(meta, |j, m| acc[j] += fold_to_17_bits(u64::from(parts[j]) << shift(m.len))),

@@ -257,6 +257,20 @@ fn both_levels_of_a_tunnel_are_kept_right() {
 }
 
 #[test]
+fn a_packet_may_end_inside_of_the_signature() {
+    for text in ["eth/ipv4/udp/vxlan/eth/ipv4/tcp/inc", "eth/ipv4/udp/vxlan/eth/ipv6/udp/inc"] {
+        for padding in [1usize, 4, 7, 8, 11, 15, 16, 20] {
+            let (outer, inner) = (frame(text, 200), frame(text, 200 - padding as u32));
+            let octets = [&outer.bytes[..50], &inner.bytes[50..], &vec![0; padding]].concat();
+            let f = Frame::dissect(octets);
+            assert!(f.checksums.iter().any(|sum| sum.to == Some(200 - padding)));
+            let vars = vec![var(&f, "vxlan.vni", step(0, 1 << 24), 1), var(&f, "eth[1].src", random(1 << 40), 1)];
+            fast_equals_slow(&Spec { frame: f, sizes: Sizes::fixed(200), vars, signature: Some(7) });
+        }
+    }
+}
+
+#[test]
 fn addresses_of_128_bits_carry_over_64() {
     let f = frame("eth/ipv6/udp", 90);
     let first = (0x2001_0002_0000_0000u128 << 64) | u128::from(u64::MAX - 5);

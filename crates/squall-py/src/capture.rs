@@ -71,7 +71,7 @@ pub fn capture(
     };
     let session = Session {
         filter,
-        capture: Some(Capture { options, trigger: None }),
+        capture: Some(Capture { options, ..squall::Capture::default() }),
         command: "python".into(),
         ..Session::listen_on(&ports).map_err(to_py)?
     };

@@ -8,9 +8,11 @@ mod capture;
 mod captures;
 mod edit;
 mod error;
+mod otg;
 mod plan;
 mod profile;
 mod report;
+mod score;
 mod session;
 
 use pyo3::prelude::*;
@@ -26,11 +28,15 @@ mod _native {
     #[pymodule_export]
     use edit::edit;
     #[pymodule_export]
+    use otg::Otg;
+    #[pymodule_export]
     use plan::Plan;
     #[pymodule_export]
     use profile::Profile;
     #[pymodule_export]
     use report::Report;
+    #[pymodule_export]
+    use score::score;
     #[pymodule_export]
     use session::{Run, Session};
 

@@ -44,6 +44,10 @@ impl Profile {
         self.0.to_toml()
     }
 
+    fn to_python(&self) -> String {
+        squall::design::python(&self.0)
+    }
+
     #[staticmethod]
     fn schema() -> String {
         squall::profile_schema().to_string()

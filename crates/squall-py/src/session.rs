@@ -2,7 +2,7 @@
 
 use std::{
     path::PathBuf,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     thread,
     time::{Duration, Instant},
 };
@@ -16,6 +16,7 @@ use squall::{
 };
 
 use crate::{
+    captures::interruptible,
     error::{Error, UnknownStream, to_py},
     plan::Plan,
     profile::Profile,
@@ -42,7 +43,7 @@ const NAPS: (Duration, Duration) = (Duration::from_micros(200), Duration::from_m
 impl Session {
     #[new]
     #[allow(clippy::too_many_arguments)]
-    #[pyo3(signature = (profile, *, cores, cpus, mult, virtual_time, fingerprint, receive, linger_s, gap_bins))]
+    #[pyo3(signature = (profile, *, cores, cpus, mult, virtual_time, fingerprint, receive, linger_s, gap_bins, labels))]
     fn new(
         profile: &Profile,
         cores: Option<usize>,
@@ -53,6 +54,7 @@ impl Session {
         receive: bool,
         linger_s: f64,
         gap_bins: Option<(usize, u64)>,
+        labels: Option<PathBuf>,
     ) -> PyResult<Self> {
         let factor =
             |text: &str| text.parse().map_err(|e: String| PyValueError::new_err(format!("mult = {text:?}: {e}")));
@@ -66,6 +68,7 @@ impl Session {
             receive,
             linger: seconds(linger_s)?,
             gap_bins: gap_bins.map(|(bins, width_ns)| (bins, Nanos(width_ns))),
+            labels,
             command: "python".into(),
             ..squall::Session::new(profile.0.clone())
         };
@@ -187,7 +190,16 @@ impl Session {
     }
 
     fn start(&self, py: Python<'_>) -> PyResult<Run> {
-        let run = py.detach(|| self.0.clone().open()?.start()).map_err(to_py)?;
+        let run = interruptible(py, |go_on| {
+            let mut session = self.0.clone();
+            if session.attacks.is_none() {
+                // Solving takes its time, on threads of its own that take turns in asking.
+                let go_on = Mutex::new(go_on);
+                let asked = |_, _| go_on.lock().is_ok_and(|mut go_on| go_on());
+                session.attacks = squall::attacking::prepare(&session.profile, &asked)?.map(Arc::new);
+            }
+            session.open()?.start()
+        })?;
         Ok(Run(Mutex::new(Some(State { run, streams: names(&self.0.profile) }))))
     }
 }

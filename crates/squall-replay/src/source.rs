@@ -26,6 +26,8 @@ pub struct Replay {
     pub inputs: Vec<Input>,
     pub merge: bool,
     pub timing: Timing,
+    /// The captured instant, nanoseconds, at which the run begins; by default that of the first frame.
+    pub since: Option<u64>,
     /// Captured gaps are no longer than this, nanoseconds.
     pub longest_gap: Option<u64>,
     /// 0: for ever.
@@ -61,6 +63,7 @@ impl Default for Replay {
             inputs: Vec::new(),
             merge: false,
             timing: Timing::ORIGINAL,
+            since: None,
             longest_gap: None,
             loops: 1,
             loop_delay: Picos(0),
@@ -483,7 +486,7 @@ struct Departing {
 impl Departing {
     fn new(replay: &Replay) -> Self {
         Self {
-            schedule: Schedule::new(replay.timing, replay.longest_gap),
+            schedule: Schedule::new(replay.timing, replay.longest_gap).since(replay.since),
             loop_delay: replay.loop_delay,
             unique: replay.unique.map(|loops| Unique::new(loops.max(1), Link::Ethernet)),
             limit: replay.limit.unwrap_or(u64::MAX),

@@ -18,6 +18,7 @@ use squall_bpf::classic::Filter;
 use squall_edit::{Numbers, ValueError};
 use squall_measure::flow::{FlowKey, FlowTable, Fragment, Headers, Link, protocol};
 use squall_units::MacAddr;
+use squall_wire::tcp_flags::{ACK, FIN, RST, SYN};
 
 /// Where a packet leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -430,8 +431,6 @@ fn mask(bits: u32) -> u128 {
     u128::MAX.checked_shl(128 - bits.min(128)).unwrap_or(0)
 }
 
-const SYN: u8 = 2;
-const ACK: u8 = 16;
 const FTP_DATA: u16 = 20;
 const DNS: u16 = 53;
 
@@ -443,7 +442,7 @@ fn act(octets: &[u8], headers: &Headers) -> Option<Act> {
     match headers.key.protocol {
         // The server of FTP opens the connections of its data.
         protocol::TCP if src_port == FTP_DATA => None,
-        protocol::TCP => match headers.tcp_flags & (SYN | ACK | 1 | 4) {
+        protocol::TCP => match headers.tcp_flags & (SYN | ACK | FIN | RST) {
             SYN => Some(Act::Client),
             flags if flags == SYN | ACK => Some(Act::Server),
             _ => None,

@@ -45,6 +45,8 @@ pub struct Schedule {
     /// The frame before, as captured; and captured time that has passed since `base`.
     last: Option<u64>,
     passed: u64,
+    /// The captured instant at which the run begins, until the first capture has.
+    since: Option<u64>,
     /// What they count from.
     base: u64,
     /// What has been sent, for a ramp.
@@ -64,15 +66,22 @@ impl Schedule {
             behind: 0,
             last: None,
             passed: 0,
+            since: None,
             base: 0,
             units: 0.0,
             backward: 0,
         }
     }
 
-    /// A capture begins anew, `delay` later than it would: captured times count from its first frame.
+    /// The run begins at this captured instant, nanoseconds, and not with the first frame.
+    pub fn since(self, time_ns: Option<u64>) -> Self {
+        Self { last: time_ns, since: time_ns, ..self }
+    }
+
+    /// A capture begins anew, `delay` later than it would: captured times count from its first frame, those of the first
+    /// capture from where the run begins.
     pub fn begin(&mut self, delay: Picos) {
-        self.last = None;
+        self.last = self.since.take();
         self.due = self.due.saturating_add(delay.0);
         match self.timing {
             Timing::Captured { .. } => (self.base, self.passed) = (self.due, 0),
@@ -176,6 +185,15 @@ mod tests {
         let frames = [(5_000, 60), (5_002, 60), (5_000_005_002, 60)];
         assert_eq!(due(Timing::ORIGINAL, &frames), [0, 2_000, 5_000_000_002_000]);
         assert_eq!(due(Timing::Captured { num: 3, den: 1 }, &frames), [0, 666, 1_666_666_667_333]);
+    }
+
+    #[test]
+    fn a_run_may_begin_before_its_first_frame() {
+        let mut schedule = Schedule::new(Timing::ORIGINAL, None).since(Some(1_000));
+        schedule.begin(Picos(0));
+        assert_eq!([3_000, 3_500].map(|t| schedule.next(t, 60).0), [2_000_000, 2_500_000]);
+        schedule.begin(Picos(0));
+        assert_eq!([7_000, 7_001].map(|t| schedule.next(t, 60).0), [2_500_000, 2_501_000]);
     }
 
     #[test]

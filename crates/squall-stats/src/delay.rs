@@ -28,6 +28,38 @@ pub struct DelayTracker {
     newest: Option<i64>,
 }
 
+/// A [`DelayTracker`] in figures alone: for who asks often.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DelaySummary {
+    /// Delays, nanoseconds; of none where `count` is 0.
+    pub count: u64,
+    pub min_ns: u64,
+    pub max_ns: u64,
+    pub sum_ns: u128,
+    /// Arrivals of the first and the last frame, on the receiver's clock.
+    pub arrivals_ns: Option<(u64, u64)>,
+}
+
+impl DelaySummary {
+    /// Adds what another receiver saw.
+    pub fn merge(&mut self, other: &Self) {
+        if other.count > 0 {
+            self.min_ns = if self.count > 0 { self.min_ns.min(other.min_ns) } else { other.min_ns };
+            self.max_ns = self.max_ns.max(other.max_ns);
+            self.sum_ns += other.sum_ns;
+            self.count += other.count;
+        }
+        self.arrivals_ns = match (self.arrivals_ns, other.arrivals_ns) {
+            (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
+            (a, b) => a.or(b),
+        };
+    }
+
+    pub fn mean_ns(&self) -> f64 {
+        if self.count > 0 { self.sum_ns as f64 / self.count as f64 } else { 0.0 }
+    }
+}
+
 /// Frames of a [`DelayTracker::observe_run`] at most.
 pub const RUN: usize = 64;
 
@@ -128,6 +160,21 @@ impl DelayTracker {
         self.gap.record_all(&gaps[..n]);
         self.last = Some(Last { seq: seq.wrapping_add(n as u32 - 1), delay_ns: last_delay, arrival_ns: last_arrival });
         self.newest = self.newest.max(sent(last_delay, last_arrival));
+    }
+
+    /// What has been seen so far, without the distributions.
+    pub fn summary(&self) -> DelaySummary {
+        let some = !self.delay.is_empty();
+        DelaySummary {
+            count: self.delay.count(),
+            min_ns: if some { self.delay.min() } else { 0 },
+            max_ns: self.delay.max(),
+            sum_ns: self.delay.sum(),
+            // The gaps are from each arrival to the next.
+            arrivals_ns: self.last.map(|last| {
+                (last.arrival_ns.saturating_sub(self.gap.sum().min(u128::from(u64::MAX)) as u64), last.arrival_ns)
+            }),
+        }
     }
 
     /// Whether a frame was sent by more than `margin_ns` later than all before it: one that has a lower number, too, is

@@ -21,7 +21,7 @@ mod histogram;
 mod sequence;
 mod sparse;
 
-pub use delay::{DelayTracker, RUN};
+pub use delay::{DelaySummary, DelayTracker, RUN};
 pub use equal::EqualBins;
 pub use fingerprint::Fingerprint;
 pub use histogram::Histogram;

@@ -3,13 +3,14 @@
 use std::ops::ControlFlow;
 
 use squall_units::Nanos;
+use squall_wire::tcp_flags::{ACK, CWR, ECE, FIN, PSH, RST, SYN};
 
 use crate::{
     Application, ClassId, Event, Reason, congestion,
     congestion::initial_window,
     core::rto,
     flow::{Bits, Duration, Flow, NO_EXTRA, State},
-    packet::{ACK, Bad, CWR, ECE, FIN, Ip, Key, Options, PLAIN4, PSH, RST, STAMPED4, SYN, Segment, sack_blocks},
+    packet::{Bad, Ip, Key, Options, PLAIN4, STAMPED4, Segment, sack_blocks},
     seq::{distance, le, lt, max},
     stack::{Near, Stack},
     wheel::{tick, ticks},

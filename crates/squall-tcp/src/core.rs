@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use squall_units::Nanos;
+use squall_wire::tcp_flags::{ACK, RST};
 
 use crate::{
     ClassId, Counters, FlowId, Piece, SendError, Settings, Strays, Tunables, Tuple,
@@ -10,8 +11,8 @@ use crate::{
     flow::{Bits, Flow, NO_EXTRA, State},
     hash,
     packet::{
-        ACK, Addresses, ICMP, ICMP6, IPV4, IPV6, Key, RST, TCP, TCP_HEADER, TcpHeader, UDP_HEADER, Words, ip_len,
-        put16, write_ip, write_tcp,
+        Addresses, ICMP, ICMP6, IPV4, IPV6, Key, TCP, TCP_HEADER, TcpHeader, UDP_HEADER, Words, ip_len, put16,
+        write_ip, write_tcp,
     },
     seq::{self, le, lt},
     stack::Near,

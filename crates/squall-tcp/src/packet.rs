@@ -2,7 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use squall_wire::checksum;
+use squall_wire::{
+    checksum,
+    tcp_flags::{ACK, FIN, RST, SYN},
+};
 
 use crate::{FlowKind, Tuple};
 
@@ -15,14 +18,6 @@ pub(crate) const IPV4: usize = 20;
 pub(crate) const IPV6: usize = 40;
 pub(crate) const TCP_HEADER: usize = 20;
 pub(crate) const UDP_HEADER: usize = 8;
-
-pub(crate) const FIN: u8 = 0x01;
-pub(crate) const SYN: u8 = 0x02;
-pub(crate) const RST: u8 = 0x04;
-pub(crate) const PSH: u8 = 0x08;
-pub(crate) const ACK: u8 = 0x10;
-pub(crate) const ECE: u8 = 0x40;
-pub(crate) const CWR: u8 = 0x80;
 
 /// Congestion experienced (RFC 3168 §5).
 pub(crate) const CE: u8 = 3;
@@ -615,6 +610,8 @@ pub(crate) fn write_udp(octets: &mut [u8], addresses: Addresses, local_port: u16
 
 #[cfg(test)]
 mod tests {
+    use squall_wire::tcp_flags::PSH;
+
     use super::*;
 
     #[test]

@@ -1,6 +1,7 @@
 //! What a flow sends when: SYNs, what is lost, new data, probes, acknowledgements.
 
 use squall_units::{Cut, Nanos};
+use squall_wire::tcp_flags::{ACK, CWR, ECE, FIN, PSH, SYN};
 
 use crate::{
     Application, ClassId, Output, Tuple,
@@ -10,8 +11,8 @@ use crate::{
     extra::Recovery,
     flow::{Bits, NO_EXTRA, State},
     packet::{
-        ACK, ALIGNED_STAMPS, Addresses, CWR, ECE, FIN, Header4, IPV4, IPV6, Key, PLAIN4, PSH, STAMPED4, SYN, TCP,
-        TCP_HEADER, TcpHeader, UDP, UDP_HEADER, Words, ip_len, write_ip, write_tcp, write_udp,
+        ALIGNED_STAMPS, Addresses, Header4, IPV4, IPV6, Key, PLAIN4, STAMPED4, TCP, TCP_HEADER, TcpHeader, UDP,
+        UDP_HEADER, Words, ip_len, write_ip, write_tcp, write_udp,
     },
     seq::{distance, lt, max, min},
     stack::{Left, Short, Stack, Written},

@@ -10,7 +10,7 @@ use crate::syntax::{MAX_PAYLOAD, follows, slots_header};
 use crate::table::{ETH, TPID_S};
 
 /// Shortest Ethernet frame less its FCS.
-const MIN_FRAME: usize = 60;
+pub(crate) const MIN_FRAME: usize = 60;
 
 type Load<'a> = &'a dyn Fn(&str) -> io::Result<Vec<u8>>;
 

@@ -66,6 +66,8 @@ pub struct FieldDef {
     /// What it holds unless set or filled.
     pub default: u128,
     pub presence: Presence,
+    /// What its number counts: `octets`; empty: nothing that has a name.
+    pub unit: &'static str,
     pub doc: &'static str,
 }
 
@@ -163,7 +165,8 @@ impl HeaderDef {
         self.fields.iter().enumerate().find(|(_, f)| named(name, f.name, f.aliases))
     }
 
-    pub(crate) fn is_payload(&self) -> bool {
+    /// Whether it makes payload, and has no fields.
+    pub fn is_payload(&self) -> bool {
         use Proto::*;
         matches!(self.proto, Text | Hex | Pattern | Random | Zeros | Inc | File | Raw | Truncate)
     }

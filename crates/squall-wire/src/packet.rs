@@ -102,6 +102,16 @@ impl Packet {
 }
 
 impl Layer {
+    /// Octets of a payload layer; `None`: a header, a file, or as many as there is room for.
+    pub fn payload_len(&self) -> Option<usize> {
+        match &self.content {
+            Content::Text(text) => Some(text.len()),
+            Content::Octets(octets) => Some(octets.len()),
+            Content::Count(count) => *count,
+            Content::Fields(_) | Content::Path(_) => None,
+        }
+    }
+
     pub(crate) fn value(&self, index: usize) -> Option<&Value> {
         match &self.content {
             Content::Fields(set) => set.iter().find(|(i, _)| *i == index).map(|(_, v)| v),

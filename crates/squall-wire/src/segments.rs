@@ -1,14 +1,14 @@
 //! What a NIC with segmentation offload, or the kernel in its place, makes of a super-frame: one TCP segment or one run of
 //! UDP datagrams with more payload than a frame has.
 
-use crate::checksum;
+use crate::{
+    checksum,
+    tcp_flags::{CWR, FIN, PSH},
+};
 
 const ETHERNET: usize = 14;
 const IPV6: usize = 40;
 const UDP: usize = 8;
-const FIN: u8 = 0x01;
-const PSH: u8 = 0x08;
-const CWR: u8 = 0x80;
 
 /// The frames that a super-frame is cut into, octet for octet as Linux does it: lengths and checksums are each
 /// frame's own, TCP sequence numbers go on, IPv4 identifications count up, FIN and PSH are on the last frame alone, CWR

@@ -493,7 +493,7 @@ fn overlap(header: &HeaderDef, a: usize, b: usize) -> bool {
 }
 
 impl OptionSet {
-    fn limit(self) -> usize {
+    pub(crate) fn limit(self) -> usize {
         match self {
             Self::Ipv4 | Self::Tcp => 40,
             Self::Ipv6 => 255 * 8 + 6,

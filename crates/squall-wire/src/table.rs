@@ -101,12 +101,17 @@ const fn field(
     kind: FieldKind,
     doc: &'static str,
 ) -> FieldDef {
-    FieldDef { name, aliases, bit, bits, kind, default: 0, presence: Presence::Always, doc }
+    FieldDef { name, aliases, bit, bits, kind, default: 0, presence: Presence::Always, unit: "", doc }
 }
 
 impl FieldDef {
     const fn or(mut self, default: u128) -> Self {
         self.default = default;
+        self
+    }
+
+    const fn counts(mut self, unit: &'static str) -> Self {
+        self.unit = unit;
         self
     }
 
@@ -169,7 +174,7 @@ static MPLS: HeaderDef = HeaderDef {
         field("label", &[], 0, 20, NUMBER, "Label").or(16),
         field("tc", &["exp", "cos"], 20, 3, NUMBER, "Traffic class"),
         field("s", &["bos", "bottom"], 23, 1, Length, "Bottom of stack; 1 unless a further label follows"),
-        field("ttl", &[], 24, 8, NUMBER, "Time to live").or(64),
+        field("ttl", &[], 24, 8, NUMBER, "Time to live").or(64).counts("hops"),
     ],
     carries: &["mpls", "ipv4", "ipv6", "eth"],
     proto: Proto::Mpls,
@@ -183,8 +188,8 @@ static ARP: HeaderDef = HeaderDef {
     fields: &[
         field("htype", &["hwtype"], 0, 16, NUMBER, "Hardware type; 1 is Ethernet").or(1),
         field("ptype", &[], 16, 16, Number(&[("ipv4", 0x0800)]), "Protocol type").or(0x0800),
-        field("hlen", &["hwlen"], 32, 8, NUMBER, "Octets of a hardware address").or(6),
-        field("plen", &[], 40, 8, NUMBER, "Octets of a protocol address").or(4),
+        field("hlen", &["hwlen"], 32, 8, NUMBER, "Octets of a hardware address").or(6).counts("octets"),
+        field("plen", &[], 40, 8, NUMBER, "Octets of a protocol address").or(4).counts("octets"),
         field("op", &["oper", "operation"], 48, 16, Number(&[("request", 1), ("reply", 2)]), "Operation").or(1),
         field("sha", &["hwsrc"], 64, 48, Mac, "Sender's hardware address").or(MAC_1),
         field("spa", &["psrc"], 112, 32, Ipv4, "Sender's protocol address").or(IP_1),
@@ -202,15 +207,16 @@ static IPV4: HeaderDef = HeaderDef {
     min_len: 20,
     fields: &[
         field("version", &["ver"], 0, 4, NUMBER, "Version").or(4),
-        field("ihl", &["hdr_len"], 4, 4, Length, "Header length in 4 octets"),
+        field("ihl", &["hdr_len"], 4, 4, Length, "Header length in 4 octets").counts("4 octets"),
         field("tos", &[], 8, 8, NUMBER, "DSCP and ECN in one"),
         field("dscp", &[], 8, 6, Number(DSCP), "Differentiated services (RFC 2474)"),
         field("ecn", &[], 14, 2, Number(ECN), "Explicit congestion notification (RFC 3168)"),
-        field("length", &["len", "total_length", "total_len"], 16, 16, Length, "Octets of header and payload"),
+        field("length", &["len", "total_length", "total_len"], 16, 16, Length, "Octets of header and payload")
+            .counts("octets"),
         field("id", &["identification"], 32, 16, NUMBER, "Identification"),
         field("flags", &[], 48, 3, Flags(&[("R", 4), ("DF", 2), ("MF", 1), ("evil", 4)]), "Fragmentation flags"),
-        field("frag", &["offset", "fragment_offset"], 51, 13, NUMBER, "Fragment offset in 8 octets"),
-        field("ttl", &[], 64, 8, NUMBER, "Time to live").or(64),
+        field("frag", &["offset", "fragment_offset"], 51, 13, NUMBER, "Fragment offset in 8 octets").counts("8 octets"),
+        field("ttl", &[], 64, 8, NUMBER, "Time to live").or(64).counts("hops"),
         field("protocol", &["proto"], 72, 8, Next(PROTOCOLS), "Protocol of what follows").or(PROTOCOL_TEST),
         field("checksum", &["chksum", "csum"], 80, 16, Checksum, "Over the header"),
         field("src", &["src_ip", "saddr"], 96, 32, Ipv4, "Source").or(IP_1),
@@ -232,10 +238,11 @@ static IPV6: HeaderDef = HeaderDef {
         field("dscp", &[], 4, 6, Number(DSCP), "Differentiated services (RFC 2474)"),
         field("ecn", &[], 10, 2, Number(ECN), "Explicit congestion notification (RFC 3168)"),
         field("flow_label", &["fl", "flow"], 12, 20, NUMBER, "Flow label"),
-        field("length", &["plen", "len", "payload_length"], 32, 16, Length, "Octets behind this header"),
+        field("length", &["plen", "len", "payload_length"], 32, 16, Length, "Octets behind this header")
+            .counts("octets"),
         field("next", &["nh", "next_header", "protocol", "proto"], 48, 8, Next(PROTOCOLS), "Next header")
             .or(PROTOCOL_TEST),
-        field("hop_limit", &["hlim", "hops", "ttl"], 56, 8, NUMBER, "Hop limit").or(64),
+        field("hop_limit", &["hlim", "hops", "ttl"], 56, 8, NUMBER, "Hop limit").or(64).counts("hops"),
         field("src", &["src_ip", "saddr"], 64, 128, Ipv6, "Source").or(IP6_1),
         field("dst", &["dst_ip", "daddr"], 192, 128, Ipv6, "Destination").or(IP6_2),
     ],
@@ -248,7 +255,8 @@ const BEHIND_IPV6: &[&str] = &[
 ];
 
 const NEXT: FieldDef = field("next", &["nh", "next_header"], 0, 8, Next(PROTOCOLS), "Next header").or(PROTOCOL_TEST);
-const EXT_LEN: FieldDef = field("length", &["len", "hdr_ext_len"], 8, 8, Length, "Header length in 8 octets, less 1");
+const EXT_LEN: FieldDef =
+    field("length", &["len", "hdr_ext_len"], 8, 8, Length, "Header length in 8 octets, less 1").counts("8 octets");
 
 static HOPOPTS: HeaderDef = HeaderDef {
     name: "hopopts",
@@ -304,7 +312,7 @@ static FRAGMENT: HeaderDef = HeaderDef {
     fields: &[
         NEXT,
         field("reserved", &[], 8, 8, NUMBER, "Reserved"),
-        field("offset", &[], 16, 13, NUMBER, "Fragment offset in 8 octets"),
+        field("offset", &[], 16, 13, NUMBER, "Fragment offset in 8 octets").counts("8 octets"),
         field("m", &["more"], 31, 1, NUMBER, "More fragments follow"),
         field("id", &["identification"], 32, 32, NUMBER, "Identification"),
     ],
@@ -360,7 +368,7 @@ static GTPU: HeaderDef = HeaderDef {
         field("s", &[], 6, 1, NUMBER, "The sequence number counts; 1 when it is set"),
         field("pn", &[], 7, 1, NUMBER, "The N-PDU number counts; 1 when it is set"),
         field("type", &["gtp_type", "message"], 8, 8, Number(&[("gpdu", 255), ("echo", 1)]), "Message type").or(255),
-        field("length", &["len"], 16, 16, Length, "Octets behind the first 8"),
+        field("length", &["len"], 16, 16, Length, "Octets behind the first 8").counts("octets"),
         field("teid", &[], 32, 32, NUMBER, "Tunnel endpoint identifier").or(1),
         field("seq", &["sequence"], 0, 16, NUMBER, "Sequence number").when(Presence::Flag { mask: 7, sets: 2 }),
         field("npdu", &[], 0, 8, NUMBER, "N-PDU number").when(Presence::Flag { mask: 7, sets: 1 }),
@@ -389,7 +397,7 @@ static UDP: HeaderDef = HeaderDef {
             "Destination port; 4789 before vxlan, 2152 before gtpu",
         )
         .or(9),
-        field("length", &["len"], 32, 16, Length, "Octets of header and payload"),
+        field("length", &["len"], 32, 16, Length, "Octets of header and payload").counts("octets"),
         field(
             "checksum",
             &["chksum", "csum"],
@@ -434,10 +442,11 @@ static TCP: HeaderDef = HeaderDef {
         field("dport", &["dst_port", "dstport"], 16, 16, NUMBER, "Destination port").or(9),
         field("seq", &["sequence"], 32, 32, NUMBER, "Sequence number"),
         field("ack", &["ackno", "acknowledgment"], 64, 32, NUMBER, "Acknowledgment number"),
-        field("data_offset", &["dataofs", "offset", "doff"], 96, 4, Length, "Header length in 4 octets"),
+        field("data_offset", &["dataofs", "offset", "doff"], 96, 4, Length, "Header length in 4 octets")
+            .counts("4 octets"),
         field("reserved", &[], 100, 3, NUMBER, "Reserved"),
         field("flags", &[], 103, 9, Flags(TCP_FLAGS), "Flags").or(2),
-        field("window", &["win"], 112, 16, NUMBER, "Window").or(8192),
+        field("window", &["win"], 112, 16, NUMBER, "Window").or(8192).counts("octets"),
         field("checksum", &["chksum", "csum"], 128, 16, Checksum, "Over pseudo-header, header and payload"),
         field("urgent", &["urgptr", "urg"], 144, 16, NUMBER, "Urgent pointer"),
         options(OptionSet::Tcp, "options", &["opts"], "Options, padded with zeros to 4 octets"),
@@ -474,7 +483,8 @@ static ICMP: HeaderDef = HeaderDef {
         field("seq", &["sequence"], 48, 16, NUMBER, "Sequence number of an echo"),
         field("rest", &["unused"], 32, 32, NUMBER, "The second 4 octets in one"),
         field("pointer", &["ptr"], 32, 8, NUMBER, "Octet at fault of a parameter problem"),
-        field("mtu", &["nexthopmtu"], 48, 16, NUMBER, "Next hop's MTU where fragmentation is needed (RFC 1191)"),
+        field("mtu", &["nexthopmtu"], 48, 16, NUMBER, "Next hop's MTU where fragmentation is needed (RFC 1191)")
+            .counts("octets"),
         field("gateway", &["gw"], 32, 32, Ipv4, "Gateway of a redirect"),
     ],
     carries: &["ipv4"],
@@ -516,10 +526,10 @@ static ICMPV6: HeaderDef = HeaderDef {
         field("id", &["identifier"], 32, 16, NUMBER, "Identifier of an echo"),
         field("seq", &["sequence"], 48, 16, NUMBER, "Sequence number of an echo"),
         field("rest", &["unused"], 32, 32, NUMBER, "The second 4 octets in one"),
-        field("mtu", &[], 32, 32, NUMBER, "MTU of a packet too big"),
+        field("mtu", &[], 32, 32, NUMBER, "MTU of a packet too big").counts("octets"),
         field("pointer", &["ptr"], 32, 32, NUMBER, "Octet at fault of a parameter problem"),
         field("flags", &[], 32, 3, Flags(&[("R", 4), ("S", 2), ("O", 1)]), "Flags of a neighbour advertisement"),
-        field("max_delay", &["max_resp"], 32, 16, NUMBER, "Maximum response delay of an MLD query, ms"),
+        field("max_delay", &["max_resp"], 32, 16, NUMBER, "Maximum response delay of an MLD query, ms").counts("ms"),
         field("target", &["tgt", "group"], 0, 128, Ipv6, "Target of neighbour discovery, group of MLD")
             .when(Presence::FirstOctet(&[135, 130, 131, 132, 136, 137])),
         field("destination", &[], 0, 128, Ipv6, "Destination of a redirect").when(Presence::FirstOctet(&[137])),
@@ -543,7 +553,7 @@ static IGMP: HeaderDef = HeaderDef {
             "Type",
         )
         .or(0x16),
-        field("max_resp", &["mrcode", "mrtime"], 8, 8, NUMBER, "Maximum response time, 0.1 s"),
+        field("max_resp", &["mrcode", "mrtime"], 8, 8, NUMBER, "Maximum response time, 0.1 s").counts("0.1 s"),
         field("checksum", &["chksum", "csum"], 16, 16, Checksum, "Over header and payload"),
         field("group", &["gaddr", "grp"], 32, 32, Ipv4, "Group").or(0xe900_0001),
     ],

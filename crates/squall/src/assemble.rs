@@ -155,6 +155,7 @@ impl Totals {
             capture: None,
             replay: None,
             load: None,
+            attacks: Vec::new(),
             workers: self.workers.clone(),
             flows: context.flows.as_ref().map(|settings| crate::flows::report(settings, plan, &self.rx, self.running)),
             series,

@@ -20,6 +20,8 @@ pub struct Capture {
     pub options: Options,
     /// In the language of tcpdump: the frame that [`squall_capture::PreTrigger`] waits for.
     pub trigger: Option<String>,
+    /// What is captured is measured, too; else it is counted only, which leaves the receiver more time.
+    pub beside: bool,
 }
 
 /// The filter of a port with `facts`: `expression`, and no more octets than are kept; `None` if all is wanted whole.

@@ -24,9 +24,12 @@
 #![forbid(unsafe_code)]
 
 mod assemble;
+pub mod attacking;
 pub mod capture;
 pub mod compare;
 mod cpus;
+pub mod design;
+pub mod driving;
 pub mod edit;
 mod error;
 mod filter;
@@ -35,12 +38,15 @@ mod host;
 pub mod info;
 pub mod kinds;
 mod loading;
+pub mod looking;
+pub mod otg;
 mod ports;
 pub mod prep;
 pub mod probe;
 pub mod render;
 pub mod replay;
 pub mod report;
+pub mod scoring;
 pub mod selftest;
 mod session;
 
@@ -48,7 +54,7 @@ pub use capture::Capture;
 pub use cpus::parse_cpus;
 pub use error::Error;
 pub use loading::{PlannedLoad, PlannedPool, PlannedTemplate, applications, import};
-pub use ports::open as open_port;
+pub use ports::{interface_of, open as open_port};
 pub use session::{Amount, Opened, Planned, Run, Session};
 pub use squall_apps as importing;
 pub use squall_capture as capturing;
@@ -58,12 +64,14 @@ pub use squall_measure::{
     kinds::{Kind as SequenceKind, Wanted as SequenceKinds},
 };
 pub use squall_plan::{Multiplier, Placement, Plan, PlanPort, PlanStream, PlanWorker, PortLimits, explain};
-pub use squall_port::{Address, PortFacts, Timestamps};
+pub use squall_port::{Address, AddressError, PortFacts, Timestamps};
 pub use squall_port_linux::{
     Channels, InterfaceInfo, InterfaceState, Offload, Permissions, Timestamping, Xdp, XdpFeatures, XdpMode, lab,
     list_interfaces,
 };
-pub use squall_profile::{Diagnostic, Diagnostics, Format, Profile, Stream as ProfileStream, schema as profile_schema};
+pub use squall_profile::{
+    Diagnostic, Diagnostics, Format, Mode as ProfileMode, Profile, Stream as ProfileStream, schema as profile_schema,
+};
 pub use squall_replay as replaying;
 pub use squall_units as units;
 pub use squall_wire as wire;

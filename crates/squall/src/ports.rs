@@ -73,6 +73,31 @@ fn only_once(address: &str) -> Result<Option<String>, Error> {
     })
 }
 
+/// Whether there may be a port at `address`: its kind is known, and its interface is there. Nothing is opened.
+///
+/// # Errors
+/// [`Error::Usage`]: why not.
+pub(crate) fn is_there(address: &str) -> Result<(), Error> {
+    let parsed: Address = address.parse().map_err(usage)?;
+    if !parsed.kind().is_empty() {
+        kind_of(address, parsed.kind())?;
+    }
+    let Some(name) = interface_of(address) else { return Ok(()) };
+    let interfaces = squall_port_linux::list_interfaces().unwrap_or_default();
+    if interfaces.iter().any(|interface| interface.name == name) {
+        return Ok(());
+    }
+    let hint = squall_profile::suggest(&name, interfaces.iter().map(|interface| interface.name.as_str()));
+    Err(Error::Usage(format!("there is no interface {name:?}\n  {hint}")))
+}
+
+/// The interface of the kernel's that the port at `address` stands on.
+pub fn interface_of(address: &str) -> Option<String> {
+    let parsed: Address = address.parse().ok()?;
+    let stands = |kind: &Kind| kind.name == parsed.kind() && kind.interface.is_some();
+    (parsed.kind().is_empty() || KINDS.iter().any(stands)).then(|| parsed.name().to_owned())
+}
+
 fn usage(error: squall_port::AddressError) -> Error {
     Error::Usage(error.to_string())
 }
@@ -179,6 +204,19 @@ pub(crate) const ETHERNET_HEADER: u32 = 14;
 
 fn one_line(error: &Error) -> String {
     error.to_string().lines().map(str::trim).collect::<Vec<_>>().join(", ")
+}
+
+/// What a plan can go by without opening the port at `address`.
+///
+/// # Errors
+/// [`Error::Usage`] for an address that says nothing.
+pub(crate) fn known(address: &str) -> Result<PortLimits, Error> {
+    let parsed: Address = address.parse().map_err(usage)?;
+    if !parsed.kind().is_empty() {
+        kind_of(address, parsed.kind())?;
+    }
+    // Files have a time of their own, and whoever asks for it.
+    Ok(PortLimits { virtual_time: parsed.kind() == "pcap" || parsed.has("virtual"), ..assumed(address) })
 }
 
 /// What a plan can go by where the port at `address` does not open: the interface, if it is there.

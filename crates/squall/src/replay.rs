@@ -249,15 +249,9 @@ impl FromStr for Ramp {
 }
 
 /// `ports` are those of the replay, in its order.
-pub(crate) fn report(
-    replay: &Replay,
-    replayed: &Replayed,
-    ports: &[PortReport],
-    retried: &[u64],
-    seconds: f64,
-) -> ReplayReport {
+pub(crate) fn report(replay: &Replay, replayed: &Replayed, ports: &[(&PortReport, u64)], seconds: f64) -> ReplayReport {
     let (tally, sent) = (replayed.source.tally(), replayed.source.sent());
-    let of_port = |((sent, port), retried): ((&squall_replay::Sent, &PortReport), &u64)| ReplayPort {
+    let of_port = |(sent, (port, retried)): (&squall_replay::Sent, &(&PortReport, u64))| ReplayPort {
         port: port.name.clone(),
         attempted: sent.attempted,
         successful: sent.successful,
@@ -281,7 +275,7 @@ pub(crate) fn report(
             cut: tally.cut,
             backward: replayed.source.backward(),
         },
-        ports: sent.iter().zip(ports).zip(retried).map(of_port).collect(),
+        ports: sent.iter().zip(ports).map(of_port).collect(),
         flows: replayed.source.flows().map(|flows| flow_report(&flows, seconds)),
         edited: Some(replayed.source.edited())
             .filter(|edited| edited.packets_in > 0)

@@ -1,5 +1,6 @@
 //! The result of a run: what the table, the JSON, the HTML and Python show. Units live in names.
 
+pub mod attack;
 pub mod fail_if;
 pub mod load;
 
@@ -41,6 +42,9 @@ pub struct Report {
     /// Flows that were begun and served; only of a profile with templates.
     #[serde(default)]
     pub load: Option<load::LoadReport>,
+    /// What was attacked with, one for each `[[attack]]` of the profile.
+    #[serde(default)]
+    pub attacks: Vec<attack::AttackReport>,
     /// The threads that sent and received.
     pub workers: Vec<WorkerReport>,
     /// What was received flow by flow; only of commands that look at that (`squall recv`).

@@ -3,12 +3,12 @@
 use std::{
     collections::HashMap,
     io,
-    path::Path,
+    path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant, SystemTime},
 };
 
-use squall_engine::{Measure, Running, Settings, Take};
+use squall_engine::{Glance, Measure, Running, Settings, Take};
 use squall_measure::FlowSettings;
 use squall_plan::{Assets, Cpu, FlowPort, Multiplier, Options, Plan, PlanPort, PortLimits};
 use squall_port::{Port, PortFacts};
@@ -19,10 +19,12 @@ use squall_units::Nanos;
 
 use crate::{
     Capture, Error, assemble,
+    attacking::{self, Live, Prepared},
     capture::{Capturing, accepted, filter_of},
     cpus::Claim,
     kinds::{Use, Wanted},
     loading::{Loaded, PlannedLoad},
+    looking::Look,
     report::{
         Report, Sample,
         load::{ALL, LoadReport},
@@ -57,6 +59,10 @@ pub struct Session {
     pub flows: Option<FlowSettings>,
     /// Captures that are sent again, on all ports in their order; the profile has no streams then.
     pub replay: Option<Replay>,
+    /// What the profile's attacks come to, where that is known; otherwise they are solved when the session is opened.
+    pub attacks: Option<Arc<Prepared>>,
+    /// Where the ground truth of attacks is written: as JSONL if the name ends so, else as CSV.
+    pub labels: Option<PathBuf>,
     /// For the report: the command line.
     pub command: String,
 }
@@ -72,6 +78,7 @@ pub struct Opened {
     take: Vec<Take>,
     source: Option<Source>,
     played: Option<Arc<Loaded>>,
+    labels: Option<attacking::LabelFile>,
 }
 
 /// A port that nothing is sent to is there to receive: if it cannot, the run would show nothing, and seem well. A sink
@@ -103,6 +110,8 @@ pub struct Planned {
     pub virtual_time: bool,
     /// Of flows.
     pub load: Option<PlannedLoad>,
+    /// What attacks come to, in words; empty where there are none.
+    pub attacks: String,
 }
 
 /// A run on its way.
@@ -119,6 +128,7 @@ pub struct Run {
     last_load: crate::loading::LastLoad,
     capturing: Option<Capturing>,
     played: Option<Arc<Loaded>>,
+    labels: Option<attacking::LabelFile>,
     /// Until the workers are gone.
     _claim: Claim,
 }
@@ -142,6 +152,8 @@ impl Session {
             capture: None,
             flows: None,
             replay: None,
+            attacks: None,
+            labels: None,
             command: String::new(),
         }
     }
@@ -184,6 +196,31 @@ impl Session {
     /// # Errors
     /// Mistakes in addresses and profile.
     pub fn plan_only(&self) -> Result<Planned, Error> {
+        let mut session = self.clone();
+        let notes = session.attack()?;
+        let mut planned = session.planned()?;
+        planned.plan.notes.extend(notes);
+        Ok(planned)
+    }
+
+    /// As [`Session::plan_only`], but no port is opened, and attacks are not solved: each port is planned with what is known
+    /// of its interface.
+    ///
+    /// # Errors
+    /// Mistakes in addresses and profile.
+    pub fn check_only(&self) -> Result<Planned, Error> {
+        let (mut limits, notes) = self.each_port(|port, _| Ok((crate::ports::known(&port.address)?, Vec::new())))?;
+        let virtual_time = self.settle(&mut limits);
+        let facts = vec![None; limits.len()];
+        let played = self.played(&facts.iter().map(Option::as_ref).collect::<Vec<_>>())?;
+        let mut plan = self.compile_for(&limits, None, &flow_ports(played.as_ref(), &facts))?;
+        plan.notes.splice(0..0, notes);
+        let load = self.profile.flows.as_ref().zip(played.as_ref());
+        let load = load.map(|(said, loaded)| PlannedLoad::of(said, loaded, &mut plan.notes));
+        Ok(Planned { plan, ports: facts, limits, virtual_time, load, attacks: String::new() })
+    }
+
+    fn planned(&self) -> Result<Planned, Error> {
         let (mut ports, mut generate) = (Vec::new(), Vec::new());
         let (mut limits, notes) = self.each_port(|port, wanted| match crate::ports::open(&port.address, wanted) {
             Ok((opened, limit, note)) => {
@@ -210,7 +247,8 @@ impl Session {
         plan.notes.splice(0..0, notes);
         let load = self.profile.flows.as_ref().zip(played.as_ref());
         let load = load.map(|(said, loaded)| PlannedLoad::of(said, loaded, &mut plan.notes));
-        Ok(Planned { plan, ports, limits, virtual_time, load })
+        let attacks = self.attacks.as_ref().map(|attacks| attacks.summary()).unwrap_or_default();
+        Ok(Planned { plan, ports, limits, virtual_time, load, attacks })
     }
 
     /// Limits of all ports, and what the user should know of them.
@@ -227,11 +265,51 @@ impl Session {
         Ok((limits, notes))
     }
 
+    /// Solves the attacks of the profile, if that has not been done, and finds them their ways out.
+    fn attack(&mut self) -> Result<Vec<String>, Error> {
+        if self.attacks.is_none() {
+            self.attacks = attacking::prepare(&self.profile, &|_, _| true)?.map(Arc::new);
+        }
+        let Some(mut prepared) = self.attacks.take() else { return Ok(Vec::new()) };
+        if self.replay.is_some() {
+            return Err(Error::Usage(
+                "a run has attacks, or captures, not both\n  try background = \"FILE\" of [[attack]]".into(),
+            ));
+        }
+        if prepared.live.is_some() && self.profile.flows.is_some() {
+            return Err(Error::Usage(
+                "a run has attacks that are spoken live, or flows, not both\n  try live = false, or two runs".into(),
+            ));
+        }
+        let notes = Arc::make_mut(&mut prepared).settle(&mut self.profile.ports);
+        self.replay = prepared.replay();
+        self.attacks = Some(prepared);
+        Ok(notes)
+    }
+
+    /// The attack that is spoken by TCP and UDP of our own, for its networks.
+    fn spoken(&self) -> Option<&squall_profile::Attack> {
+        let live = self.attacks.as_ref().is_some_and(|attacks| attacks.live.is_some());
+        self.profile.attacks.iter().find(|attack| live && attack.live)
+    }
+
+    /// Ports on which captures are replayed, in their order.
+    fn replayed(&self) -> Vec<usize> {
+        match (&self.replay, &self.attacks) {
+            (None, _) => Vec::new(),
+            (Some(_), Some(attacks)) => attacks.ways.clone(),
+            (Some(_), None) => (0..self.profile.ports.len()).collect(),
+        }
+    }
+
     /// What port `i` of the profile is wanted for.
     fn wanted(&self, i: usize) -> Wanted {
-        let plays = |port| self.profile.flows.as_ref().is_some_and(|flows| flows.ports().contains(&port));
+        let speaks = |port| self.spoken().is_some_and(|said| said.port == port || said.port2 == Some(port));
+        let flows = |port| self.profile.flows.as_ref().is_some_and(|flows| flows.ports().contains(&port));
+        let plays = |port| flows(port) || speaks(port);
         let streams = |port| self.profile.streams.iter().any(|s| s.port == port);
-        let sends = |port| self.replay.is_some() || streams(port) || plays(port);
+        let replays = self.replayed();
+        let sends = |port| replays.contains(&port) || streams(port) || plays(port);
         let to = match (sends(i), self.receive || plays(i)) {
             (true, true) => Use::Both,
             (true, false) => Use::Send,
@@ -258,7 +336,8 @@ impl Session {
     ///
     /// # Errors
     /// Mistakes in addresses and profile, ports that do not open.
-    pub fn open(self) -> Result<Opened, Error> {
+    pub fn open(mut self) -> Result<Opened, Error> {
+        let attacks = self.attack()?;
         self.flows.as_ref().map_or(Ok(()), crate::flows::check)?;
         let (mut ports, mut take) = (Vec::new(), Vec::new());
         let (mut limits, notes) = self.each_port(|port, wanted| {
@@ -295,15 +374,17 @@ impl Session {
                     .into(),
             ));
         }
-        plan.notes.splice(0..0, notes);
+        plan.notes.splice(0..0, notes.into_iter().chain(attacks));
         let played = played.map(Arc::new);
-        Ok(Opened { session: self, ports, limits, plan, claim, virtual_time, take, source, played })
+        let labels = self.labels.as_ref().map(|path| attacking::create(path)).transpose()?;
+        Ok(Opened { session: self, ports, limits, plan, claim, virtual_time, take, source, played, labels })
     }
 
     /// The flows of the profile's templates, for ports with these facts.
     fn played(&self, facts: &[Option<&PortFacts>]) -> Result<Option<Loaded>, Error> {
-        let Some(flows) = &self.profile.flows else { return Ok(None) };
-        if self.replay.is_some() {
+        let live = self.spoken().map(Live::flows);
+        let Some(flows) = live.as_ref().or(self.profile.flows.as_ref()) else { return Ok(None) };
+        if self.replay.is_some() && self.attacks.is_none() {
             return Err(Error::Usage("a run has flows, or captures, not both\n  try two runs".into()));
         }
         if let Some(stream) = self.profile.streams.iter().find(|stream| flows.ports().contains(&stream.port)) {
@@ -314,7 +395,8 @@ impl Session {
                 stream.name
             )));
         }
-        let mut played = crate::loading::compile(&self.profile, flows, facts)?;
+        let found = self.attacks.as_ref().and_then(|attacks| attacks.live.as_ref()).map(|live| (*live.import).clone());
+        let mut played = crate::loading::compile(&self.profile, flows, found, facts)?;
         match self.multiplier {
             Some(_) if played.flows.load.script.is_some() => {
                 return Err(Error::Usage("a capture that is played has no rate to be multiplied".into()));
@@ -335,10 +417,19 @@ impl Session {
     /// What reads the captures.
     fn source(&self, limits: &[PortLimits]) -> Result<Option<Source>, Error> {
         let Some(replay) = &self.replay else { return Ok(None) };
-        if !self.profile.streams.is_empty() {
-            return Err(Error::Usage("a run replays captures or sends streams, not both\n  try two runs".into()));
+        let same = |stream: &&squall_profile::Stream| self.replayed().contains(&stream.port);
+        if let Some(stream) = self.profile.streams.iter().find(same) {
+            return Err(Error::Usage(match &self.attacks {
+                None => "a run replays captures or sends streams, not both\n  try two runs".into(),
+                Some(_) => format!(
+                    "stream {:?} is to be sent by port {}, which attacks leave by\n  try another name for the same interface \
+                     under [ports]; into a file, background = \"FILE\" of [[attack]]",
+                    stream.name, self.profile.ports[stream.port].name
+                ),
+            }));
         }
-        let source = Source::open(replay.clone(), limits.iter().map(|limit| limit.max_frame).collect());
+        let longest = self.replayed().into_iter().map(|port| limits[port].max_frame).collect();
+        let source = Source::open(replay.clone(), longest);
         source.map(Some).map_err(|error| Error::Usage(error.to_string()))
     }
 
@@ -366,7 +457,7 @@ impl Session {
             cpus: crate::host::cpus(),
             pin,
             multiplier: self.multiplier,
-            replay: self.replay.iter().flat_map(|_| 0..self.profile.ports.len()).collect(),
+            replay: self.replayed(),
             flows: flows.to_vec(),
         };
         let folder = Path::new(&self.profile.origin).parent().unwrap_or(Path::new(""));
@@ -464,7 +555,7 @@ impl Opened {
             virtual_time: self.virtual_time,
             fingerprint: self.session.fingerprint,
             measure: Measure {
-                count_only: capturing.is_some(),
+                count_only: capturing.is_some() && !self.session.capture.as_ref().is_some_and(|c| c.beside),
                 fingerprint: self.session.fingerprint,
                 gap_bins: self.session.gap_bins.map(|(bins, width)| EqualBins::new(bins, width.0.max(1))),
                 flows: flows.clone(),
@@ -500,6 +591,7 @@ impl Opened {
             last_load: crate::loading::LastLoad::default(),
             capturing,
             played: self.played,
+            labels: self.labels,
             _claim: self.claim,
         })
     }
@@ -706,23 +798,48 @@ impl Run {
         self.running.stop();
     }
 
+    /// All counters so far, in figures alone: thousands of streams cost the workers a fraction of what [`Run::sample`]
+    /// does. No point of the report's series.
+    pub fn look(&self) -> Look {
+        let ports = self.running.plan().ports.len();
+        let wall_offset_ns = if self.virtual_time { 0 } else { crate::host::wall_offset() };
+        Look::of(self.running.stream_names(), ports, wall_offset_ns, self.running.glance())
+    }
+
     /// Waits for the end that the profile sets, then reports. Without such an end call [`Run::stop`] first, or this
     /// waits for ever.
     ///
     /// # Errors
     /// A worker that failed.
-    pub fn finish(mut self) -> Result<Report, Error> {
+    pub fn finish(self) -> Result<Report, Error> {
+        self.finish_looking().map(|(report, _)| report)
+    }
+
+    /// As [`Run::finish`], and the last look.
+    pub(crate) fn finish_looking(mut self) -> Result<(Report, Look), Error> {
         while !self.running.wait_sent(Duration::from_secs(1)) {}
         let plan = self.running.plan().clone();
         let names: Vec<String> = self.running.stream_names().map(str::to_owned).collect();
         let facts = (0..plan.ports.len()).map(|p| self.running.port_facts(p).clone()).collect();
         let (listening, elapsed) = (self.listening(), self.running.elapsed());
+        let epoch = match self.virtual_time {
+            true => attacking::epoch(&self.session.profile.ports),
+            false => Nanos(self.running.start().0.saturating_add_signed(crate::host::wall_offset())),
+        };
+        let ports = plan.ports.len();
+        let wall_offset_ns = if self.virtual_time { 0 } else { crate::host::wall_offset() };
         let outcome = self.running.finish()?;
+        let workers = outcome.workers.iter().map(Glance::from);
+        let look = Look::of(names.iter().map(String::as_str), ports, wall_offset_ns, workers);
         if let Some(capturing) = &self.capturing {
             capturing.tell(&outcome.interfaces, &outcome.workers);
         }
         let accepted = accepted(&outcome.workers);
         let load = self.played.as_ref().map(|played| loaded(played, &plan, &outcome.workers));
+        let attacked = self.session.attacks.as_ref().map(|attacks| {
+            let failed = crate::loading::failed(outcome.workers.iter().flat_map(|worker| &worker.flows));
+            (attacks, failed)
+        });
         let totals = assemble::Totals::new(names, facts, outcome.workers);
         // Who sends nothing has no last departure: the run was as long as it was listened, or as the file is.
         let duration = match listening {
@@ -732,8 +849,20 @@ impl Run {
         };
         let mut report = totals.report(&self.context, &plan, duration, &outcome.interfaces, self.series);
         if let (Some(replay), Some(replayed)) = (&self.session.replay, &outcome.replayed) {
-            report.replay =
-                Some(crate::replay::report(replay, replayed, &report.ports, &totals.retried(), duration.as_secs_f64()));
+            let retried = totals.retried();
+            let ports = self
+                .session
+                .replayed()
+                .into_iter()
+                .map(|port| (&report.ports[port], retried[port]))
+                .collect::<Vec<_>>();
+            report.replay = Some(crate::replay::report(replay, replayed, &ports, duration.as_secs_f64()));
+        }
+        if let Some((attacks, failed)) = attacked {
+            report.attacks = attacks.reports(self.played.as_deref(), &failed, duration);
+            if let Some(labels) = self.labels {
+                labels.write(&attacks.sent_until(duration), epoch)?;
+            }
         }
         if let Some(load) = load {
             crate::loading::judge(&load, &mut report.verdict);
@@ -747,7 +876,7 @@ impl Run {
         if listening {
             report.streams.retain(|s| s.rx.is_some());
         }
-        Ok(report)
+        Ok((report, look))
     }
 }
 

@@ -173,7 +173,7 @@ fn capture(folder: &Folder, way: Way) -> Capture {
     if way.buffer > 0 {
         options.buffer = way.buffer;
     }
-    Capture { options, trigger: None }
+    Capture { options, ..Capture::default() }
 }
 
 fn run(session: Session) -> Result<Report, Box<dyn Error>> {

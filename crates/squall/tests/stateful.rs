@@ -5,11 +5,7 @@ use std::path::PathBuf;
 use serde_json::json;
 use squall::{Profile, Session, report::Report};
 use squall_pcap::{LinkType, PcapFormat, PcapWriter};
-
-const SYN: u8 = 2;
-const PSH: u8 = 8;
-const ACK: u8 = 16;
-const FIN: u8 = 1;
+use squall_wire::tcp_flags::{ACK, FIN, PSH, SYN};
 
 /// A segment from client `client` to its server, or back.
 fn segment(client: u8, there: bool, seq: u32, ack: u32, flags: u8, octets: &[u8]) -> Vec<u8> {

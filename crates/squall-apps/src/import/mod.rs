@@ -11,6 +11,7 @@ use std::{collections::HashMap, fmt, io::Read, net::IpAddr};
 use squall_measure::flow::{FlowKey, Fragment, Headers, Link, protocol};
 use squall_pcap::{CaptureError, CaptureReader, Packet};
 use squall_units::Nanos;
+use squall_wire::tcp_flags;
 
 use crate::{Program, Transport};
 use reassembly::Stream;
@@ -237,14 +238,6 @@ struct Conversation {
 const CONVERSATION: u64 = 512;
 const CHUNK: u64 = 64;
 
-mod flag {
-    pub const FIN: u8 = 1;
-    pub const SYN: u8 = 2;
-    pub const RST: u8 = 4;
-    pub const PSH: u8 = 8;
-    pub const ACK: u8 = 16;
-}
-
 impl Importer<'_> {
     fn packet(&mut self, packet: &Packet<'_>) -> Result<(), ImportError> {
         self.packets += 1;
@@ -389,7 +382,7 @@ impl<'a> Segment<'a> {
 impl Conversation {
     /// Whether a SYN begins another conversation of the same addresses and ports.
     fn is_over_for(&self, side: usize, segment: &Segment<'_>) -> bool {
-        if !segment.has(flag::SYN) || segment.has(flag::ACK) {
+        if !segment.has(tcp_flags::SYN) || segment.has(tcp_flags::ACK) {
             return false;
         }
         match self.streams[side].first_seq {
@@ -409,24 +402,24 @@ impl Conversation {
             stream.datagram(at, segment.payload, segment.len);
             return CHUNK + segment.payload.len() as u64;
         }
-        let syn = segment.has(flag::SYN);
+        let syn = segment.has(tcp_flags::SYN);
         if syn {
             stream.first_seq.get_or_insert(segment.seq);
-            let answer = usize::from(segment.has(flag::ACK));
+            let answer = usize::from(segment.has(tcp_flags::ACK));
             self.began.get_or_insert(if answer == 1 { 1 - side } else { side });
             self.handshake[answer].get_or_insert(packet.time_ns);
         } else if self.began == Some(side) && self.handshake[1].is_some() {
             self.handshake[2].get_or_insert(packet.time_ns);
         }
-        if segment.has(flag::RST) {
+        if segment.has(tcp_flags::RST) {
             // Octets of a reset are of the system, not of the application.
             self.reset.get_or_insert((side, packet.time_ns, packet.number));
             return 0;
         }
         let seq = segment.seq.wrapping_add(u32::from(syn));
-        let fin = segment.has(flag::FIN);
+        let fin = segment.has(tcp_flags::FIN);
         let before = stream.memory();
-        stream.segment(at, seq, segment.payload, segment.len, fin, segment.has(flag::PSH));
+        stream.segment(at, seq, segment.payload, segment.len, fin, segment.has(tcp_flags::PSH));
         CHUNK * stream.chunks_since(before.0) + (stream.memory().1 - before.1)
     }
 }

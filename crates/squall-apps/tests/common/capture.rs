@@ -6,12 +6,7 @@ use std::io::Cursor;
 
 use squall_apps::{Import, ImportOptions, import};
 use squall_pcap::{CaptureReader, PcapFormat, PcapWriter};
-
-pub const FIN: u8 = 1;
-pub const SYN: u8 = 2;
-pub const RST: u8 = 4;
-pub const PSH: u8 = 8;
-pub const ACK: u8 = 16;
+use squall_wire::tcp_flags::{ACK, SYN};
 
 /// The client is 10.0.0.1:40000, the server 10.0.0.2:80.
 pub struct Capture {

@@ -536,7 +536,7 @@ fn common(flows: &mut Flows, table: Option<Placed<FlowsTable>>, ports: &[Port], 
     flows.server_network = table.server_network.map_or_else(Network::default, |table| network(table.value, cx));
 }
 
-fn port(name: &Placed<String>, ports: &[Port], cx: &mut Reader<'_>) -> Option<usize> {
+pub(super) fn port(name: &Placed<String>, ports: &[Port], cx: &mut Reader<'_>) -> Option<usize> {
     let known = || ports.iter().map(|port| port.name.as_str());
     let index = known().position(|port| port == name.value);
     if index.is_none() {
@@ -546,7 +546,7 @@ fn port(name: &Placed<String>, ports: &[Port], cx: &mut Reader<'_>) -> Option<us
     index
 }
 
-fn network(table: NetworkTable, cx: &mut Reader<'_>) -> Network {
+pub(super) fn network(table: NetworkTable, cx: &mut Reader<'_>) -> Network {
     if table.gateway.is_some() && table.next_hop.is_some() {
         cx.report(&table.place, "has both gateway and next_hop, expected one of them", &[]);
     }

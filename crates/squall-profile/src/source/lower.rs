@@ -28,11 +28,15 @@ pub(super) fn profile(mut table: ProfileTable, cx: &mut Reader<'_>) -> Profile {
     let given = table.given.has("stream");
     let flows_given = table.given.has("template") || table.given.has("flows");
     let flows = super::flows::flows(&mut table, &ports, cx);
-    let streams: Vec<(usize, StreamTable)> = table.stream.map_or_else(Vec::new, |streams| {
+    let streams: Vec<(usize, StreamTable)> = table.stream.take().map_or_else(Vec::new, |streams| {
         streams.value.into_iter().enumerate().filter(|(_, s)| s.enabled.as_ref().is_none_or(|e| e.value)).collect()
     });
-    if streams.is_empty() && flows.is_none() && (!(given || flows_given) || cx.mistakes.is_empty()) {
-        let hints = ["a profile has at least one [[stream]] or [[template]] that is not disabled".to_owned()];
+    let attacks_given = table.given.has("attack");
+    let attacks = super::attacks::attacks(table.attack.take(), &ports, cx);
+    let nothing = streams.is_empty() && flows.is_none() && attacks.is_empty();
+    if nothing && (!(given || flows_given || attacks_given) || cx.mistakes.is_empty()) {
+        let hints =
+            ["a profile has at least one [[stream]], [[template]] or [[attack]] that is not disabled".to_owned()];
         cx.report(&table.place, "there is nothing to send", &hints);
     }
 
@@ -60,7 +64,7 @@ pub(super) fn profile(mut table: ProfileTable, cx: &mut Reader<'_>) -> Profile {
         octets: table.octets.map(|o| o.value.0),
     };
     let seed = table.seed.map_or(1, |seed| seed.value.0);
-    Profile { origin: cx.origin().into(), ports, streams, flows, seed, stop }
+    Profile { origin: cx.origin().into(), ports, streams, flows, attacks, seed, stop }
 }
 
 struct Names {

@@ -1,5 +1,6 @@
 //! The text forms of a profile: TOML, YAML, JSON to a common tree, to typed tables, to a checked [`Profile`].
 
+mod attacks;
 mod flows;
 mod json;
 mod law;

@@ -5,6 +5,7 @@ use squall_units::{Nanos, Rate};
 use squall_wire::Packet;
 
 use super::{
+    attacks::AttackTable,
     flows::{FlowsTable, PoolTable, TemplateTable},
     law::{NextText, Number},
     node::{Node, Value},
@@ -33,6 +34,8 @@ table! {
         pool: Vec<PoolTable>,
         /// What applications say to each other, between which addresses, how often.
         template: Vec<TemplateTable>,
+        /// Attacks, made from rules of intrusion detection or from templates.
+        attack: Vec<AttackTable>,
     }
 }
 

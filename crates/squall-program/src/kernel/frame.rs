@@ -369,6 +369,22 @@ fn halves(a: &mut Asm) {
     a.add(R3, R4).mov(R4, R2).shift_right(R4, 32).add(R3, R4);
 }
 
+/// The same of a signature's octets but the last `uncovered`, 1 to 15. Uses R5, too.
+fn covered_halves(a: &mut Asm, uncovered: usize) {
+    let cut = |a: &mut Asm, octets: usize| match octets * 8 {
+        0 => {}
+        64 => _ = a.mov(R5, 0),
+        bits => _ = a.shift_right(R5, bits as i32).shift_left(R5, bits as i32),
+    };
+    a.mov(R5, R1);
+    cut(a, uncovered.saturating_sub(8));
+    low_half(a, R3, R5);
+    a.shift_right(R5, 32).add(R3, R5).mov(R5, R2);
+    cut(a, uncovered.min(8));
+    low_half(a, R4, R5);
+    a.add(R3, R4).shift_right(R5, 32).add(R3, R5);
+}
+
 /// R3, of at most 34 bits, to a checksum. Uses R4, R5.
 fn add_sum(a: &mut Asm, Add { sum, shift }: Add) {
     a.load(U64, R4, R10, sum_at(sum)).mov(R5, R3);
@@ -434,7 +450,13 @@ fn sign(a: &mut Asm, ends: Ends, s: &Stream<'_>, stream: u16) {
     a.mov(R4, R3).shift_right(R4, 32).xor(R3, R4).mov64(R4, of_all).mul(R3, R4);
     a.shift_right(R3, 32).shift_left(R3, 32).alu(Alu::Or, R1, R3);
     halves(a);
-    for (i, sum) in s.program.sums.iter().enumerate().filter(|(_, sum)| sum.signed) {
+    // Those that leave a part of it out come last: R3 is another one for them.
+    let covering =
+        |all: bool| s.program.sums.iter().enumerate().filter(move |(_, sum)| sum.signed && (sum.uncovered == 0) == all);
+    for (i, sum) in covering(true).chain(covering(false)) {
+        if sum.uncovered > 0 {
+            covered_halves(a, sum.uncovered);
+        }
         match s.program.sizes().only() {
             Some(len) => {
                 let shift = ((len as usize - signature::LEN - sum.from) & 1) * 8;

@@ -166,14 +166,7 @@ pub struct IpPart {
     pub cut: Option<u16>,
 }
 
-pub const FIN: u8 = 0x01;
-pub const SYN: u8 = 0x02;
-pub const RST: u8 = 0x04;
-pub const PSH: u8 = 0x08;
-pub const ACK: u8 = 0x10;
-pub const URG: u8 = 0x20;
-pub const ECE: u8 = 0x40;
-pub const CWR: u8 = 0x80;
+pub use squall_wire::tcp_flags::{ACK, CWR, ECE, FIN, PSH, RST, SYN, URG};
 
 const FLAGS: [(char, u8); 8] =
     [('F', FIN), ('S', SYN), ('R', RST), ('P', PSH), ('.', ACK), ('U', URG), ('E', ECE), ('W', CWR)];

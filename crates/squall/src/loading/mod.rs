@@ -19,13 +19,13 @@ use squall_flows::{
     AddrRange, Arrival, Cps, Limits, Load, Order, PORTS, Pool, Ramp, Role, Spacing, Target, Template, Think,
 };
 use squall_port::PortFacts;
-use squall_profile::{Diagnostic, Diagnostics, Flows, Profile, Said, Says};
+use squall_profile::{At, Diagnostic, Diagnostics, Flows, Profile, Said, Says};
 use squall_tcp::Tunables;
 use squall_units::MacAddr;
 
 pub use apps::applications;
 pub use planned::{PlannedLoad, PlannedPool, PlannedTemplate};
-pub use report::{LastLoad, report};
+pub use report::{LastLoad, failed, report};
 
 use crate::{
     Error,
@@ -40,12 +40,18 @@ use crate::{
 const CLIENT_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 const SERVER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
 
-/// Compiles the flows of `profile` for ports with these `facts`.
+/// Compiles `flows` for the ports of `profile`, of which these are the facts; what they play is `found`, or in the file that they
+/// name.
 ///
 /// # Errors
 /// [`Error::Input`], every mistake with its place.
-pub fn compile(profile: &Profile, flows: &Flows, facts: &[Option<&PortFacts>]) -> Result<Loaded, Error> {
-    let mut mistakes = Mistakes { origin: &profile.origin, found: Vec::new() };
+pub fn compile(
+    profile: &Profile,
+    flows: &Flows,
+    found: Option<Import>,
+    facts: &[Option<&PortFacts>],
+) -> Result<Loaded, Error> {
+    let mut mistakes = Mistakes::of(profile);
     let mut pools: Vec<Pool> = flows.pools.iter().map(|said| pool(said, &mut mistakes)).collect();
     let mut captures = Captures::new();
     let all = flows.templates.iter().flat_map(|said| templates(said, flows, &mut captures, &mut mistakes));
@@ -55,7 +61,7 @@ pub fn compile(profile: &Profile, flows: &Flows, facts: &[Option<&PortFacts>]) -
         if flows.clients.is_none() {
             let text = "the clients of a capture are played, and there is no port for them";
             mistakes.note(&said.capture, text, "name one in [flows]: clients = \"A\"");
-        } else if let Some(played) = script::script(said, &mut mistakes) {
+        } else if let Some(played) = script::script(said, found, &mut mistakes) {
             (pools, templates) = (played.pools, played.templates);
             (script, conversations) = (Some(Arc::new(played.script)), Some((played.report, played.numbers)));
         }
@@ -93,9 +99,7 @@ pub fn compile(profile: &Profile, flows: &Flows, facts: &[Option<&PortFacts>]) -
     {
         mistakes.told(&Said::default(), &error);
     }
-    if !mistakes.found.is_empty() {
-        return Err(Error::Input(Diagnostics(mistakes.found)));
-    }
+    mistakes.check()?;
     Ok(Loaded { flows: Arc::new(Played { load, sides }), conversations })
 }
 
@@ -302,22 +306,36 @@ pub struct Mistakes<'a> {
     found: Vec<Diagnostic>,
 }
 
-impl Mistakes<'_> {
-    fn note(&mut self, said: &Said, message: &str, hint: &str) {
+impl<'a> Mistakes<'a> {
+    pub fn of(profile: &'a Profile) -> Self {
+        Self { origin: &profile.origin, found: Vec::new() }
+    }
+
+    /// # Errors
+    /// [`Error::Input`] with all of them, if there are any.
+    pub fn check(self) -> Result<(), Error> {
+        if self.found.is_empty() { Ok(()) } else { Err(Error::Input(Diagnostics(self.found))) }
+    }
+
+    pub fn note(&mut self, said: &Said, message: &str, hint: &str) {
+        self.at(said.at, message, hint);
+    }
+
+    pub fn at(&mut self, at: At, message: &str, hint: &str) {
         let details = if hint.is_empty() { Vec::new() } else { vec![hint.to_owned()] };
-        let mut diagnostic = Diagnostic::at(said.at, message.to_owned(), details);
+        let mut diagnostic = Diagnostic::at(at, message.to_owned(), details);
         diagnostic.origin = self.origin.to_owned();
         self.found.push(diagnostic);
     }
 
     /// An error whose first line says what is wrong, and the rest what to try.
-    fn told(&mut self, said: &Said, error: &dyn Display) {
+    pub fn told(&mut self, said: &Said, error: &dyn Display) {
         let text = error.to_string();
         let (message, details) = text.split_once('\n').unwrap_or((&text, ""));
         self.note(said, message, details.trim());
     }
 
-    fn parsed<T: FromStr>(&mut self, said: &Said, what: &str, example: &str) -> Option<T> {
+    pub fn parsed<T: FromStr>(&mut self, said: &Said, what: &str, example: &str) -> Option<T> {
         let parsed = said.text.parse().ok();
         if parsed.is_none() {
             self.note(said, &format!("{:?} is not {what}", said.text), &format!("try {example}"));

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, net::SocketAddr, time::Instant};
 
 use squall_engine::FlowStats;
-use squall_flows::{FlowStatistics, Load, Statistics, Tally, TemplateStatistics};
+use squall_flows::{FailedConversation, FlowStatistics, Load, Statistics, Tally, TemplateStatistics};
 use squall_stats::Histogram;
 
 use crate::{
@@ -102,6 +102,11 @@ fn played(report: &mut ConversationsReport, numbers: &[u64], load: &Load, total:
             right(&seen.client, kind.octets_to_client) && right(&seen.server, kind.octets_to_server)
         })
     });
+}
+
+/// The conversations of a script that failed, by what both ends say.
+pub fn failed<'a>(all: impl Iterator<Item = &'a FlowStats>) -> Vec<FailedConversation> {
+    merged(all).failed
 }
 
 /// So many conversations are named that failed.

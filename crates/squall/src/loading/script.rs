@@ -38,9 +38,14 @@ const KINDS: usize = 32;
 /// So many conversations are named that are not played.
 const NAMED: usize = 20;
 
-/// Reads the capture and writes the script. `None`: it cannot be, as `mistakes` say.
-pub fn script(said: &Conversations, mistakes: &mut Mistakes<'_>) -> Option<Played> {
-    let import = read(said, mistakes)?;
+/// Writes the script of what was `found`, or else of what is in the capture. `None`: it cannot be, as `mistakes` say.
+pub fn script(said: &Conversations, found: Option<Import>, mistakes: &mut Mistakes<'_>) -> Option<Played> {
+    // What is handed over has times of the run, and not of a capture.
+    let mut first = found.is_some().then_some(0);
+    let import = match found {
+        Some(import) => import,
+        None => read(said, mistakes)?,
+    };
     let tunables = tunables::tunables(&said.tcp, Tunables::default(), mistakes);
     let mut addresses = Addresses::new(said, mistakes)?;
     let mut report = ConversationsReport {
@@ -55,7 +60,6 @@ pub fn script(said: &Conversations, mistakes: &mut Mistakes<'_>) -> Option<Playe
     found.sort_by_key(|(_, one)| one.report.begin_ns);
     let mut conversations: Vec<Conversation> = Vec::with_capacity(found.len());
     let mut numbers = Vec::with_capacity(found.len());
-    let mut first = None;
     let mut end = Nanos::ZERO;
     for (number, one) in found {
         let note = |why: &str| ConversationNote { number: number as u64, flow: flow(&one), reason: why.to_owned() };

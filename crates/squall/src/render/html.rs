@@ -15,7 +15,9 @@ use super::{
 };
 use crate::report::{
     CaptureFile, CaptureReport, Distribution, PortReport, ReplayPort, ReplayReport, ReplayShare, Report, Sample,
-    StreamReport, TemplateSample, load::LoadReport,
+    StreamReport, TemplateSample,
+    attack::{AttackReport, RulePassage, UnsolvedRule},
+    load::LoadReport,
 };
 
 const JS: &str = concat!(include_str!("assets/report.js"), include_str!("assets/flows.js"));
@@ -35,6 +37,7 @@ pub fn html(report: &Report) -> String {
     if let Some(replay) = &report.replay {
         replayed(replay, markup);
     }
+    attacked(&report.attacks, markup);
     if let Some(load) = &report.load {
         loaded(load, markup);
     }
@@ -192,6 +195,51 @@ fn captured(capture: &CaptureReport, page: &mut String) {
         table("Files", &["File", "Packets", "Size", "First packet", "Last packet"], &rows, page);
     }
 }
+
+fn attacked(attacks: &[AttackReport], page: &mut String) {
+    let counts = |of: &BTreeMap<String, u64>| {
+        let each: Vec<_> = of.iter().map(|(name, n)| format!("{} {name}", human::count(*n))).collect();
+        each.join(", ")
+    };
+    let row = |of: &AttackReport| {
+        let figures = [of.chosen, of.solved, of.attacks, of.near_misses, of.frames].map(human::count);
+        [vec![of.name.clone()], figures.to_vec(), [&of.unsolved, &of.problems, &of.left_out].map(counts).to_vec()]
+            .concat()
+    };
+    let columns = [
+        "Attack",
+        "Rules",
+        "Solved",
+        "Attacks",
+        "Near misses",
+        "Frames",
+        "Not solved",
+        "Lines not understood",
+        "Left out",
+    ];
+    if !attacks.is_empty() {
+        table("Attacks", &columns, &attacks.iter().map(row).collect::<Vec<_>>(), page);
+    }
+    for passage in attacks.iter().filter_map(|of| of.passage.as_ref()) {
+        let row = |rule: &RulePassage| {
+            let figures = [rule.attacks, rule.passed, rule.blocked, rule.near_misses, rule.near_misses_passed];
+            let name = format!("{}:{} {}", rule.gid, rule.sid, rule.msg);
+            [vec![name], figures.map(human::count).to_vec()].concat()
+        };
+        let columns = ["Rule", "Conversations", "Passed", "Blocked", "Near misses", "Passed"];
+        table("What a device between let pass", &columns, &passage.rules.iter().map(row).collect::<Vec<_>>(), page);
+    }
+    let row = |rule: &UnsolvedRule| {
+        vec![format!("{}:{} {}", rule.gid, rule.sid, rule.msg), rule.reason.clone(), rule.text.clone()]
+    };
+    let unsolved: Vec<_> = attacks.iter().flat_map(|of| &of.unsolved_rules).take(MOST_UNSOLVED).map(row).collect();
+    if !unsolved.is_empty() {
+        table("Rules that are not solved", &["Rule", "Reason", "Told"], &unsolved, page);
+    }
+}
+
+/// Rows; all are in the JSON.
+const MOST_UNSOLVED: usize = 1000;
 
 fn replayed(replay: &ReplayReport, page: &mut String) {
     let row = |port: &ReplayPort| {

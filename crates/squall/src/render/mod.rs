@@ -2,6 +2,8 @@
 //!
 //! Renders what the report says and computes nothing that the JSON does not hold, but sums and agreements.
 
+mod attack;
+pub mod columns;
 pub mod compare;
 mod flow_page;
 mod flows;
@@ -11,16 +13,20 @@ mod info;
 mod live;
 mod load;
 pub mod page;
+pub mod plan;
 mod replay;
+mod score;
 mod table;
 mod text;
 
+pub use attack::{attack, attack_list, one_attack};
 pub use flows::flows;
 pub use html::html;
 pub use info::{info_html, info_table, info_text};
 pub use live::{Live, LiveMode};
 pub use load::conversations;
 pub use replay::replay;
+pub use score::{score_html, score_text};
 pub use text::{reasons, summary};
 
 #[cfg(test)]

@@ -134,6 +134,7 @@ pub fn report(streams: usize) -> Report {
         capture: None,
         replay: None,
         load: None,
+        attacks: Vec::new(),
         flows: None,
         workers: vec![WorkerReport { cpu: Some(0), cpu_s: 29.9, tx_packets: sent, rx_packets: sent - lost }],
         series,

@@ -1,0 +1,183 @@
+#!/usr/bin/env python3
+"""The daemon as clients of Open Traffic Generator find it: how long it takes to set 4,096 flows and to ask for their
+metrics, over HTTPS and gRPC, and what 50 clients who poll five times a second cost the traffic.
+
+    target/otg/snappi-1.62.0/bin/python benches/otg.py [--squall target/release/squall] [--seconds 5]
+
+Needs root: it makes a lab. Times are of requests whose octets are ready, and until the last octet of the reply is there: what
+a client's library makes of them is its own.
+"""
+
+import argparse
+import http.client
+import json
+import os
+import pathlib
+import ssl
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+FLOWS, CLIENTS, HERTZ = 4096, 50, 5
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--squall", default=str(ROOT / "target/release/squall"))
+    parser.add_argument("--seconds", type=float, default=5)
+    parser.add_argument("--inside", nargs=2, metavar=("HTTPS", "GRPC"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.inside:
+        return measure(*options.inside, options.seconds)
+    lab = f"bench-otg-{os.getpid()}"
+    inside = [options.squall, "lab", "exec", lab, "--"]
+    subprocess.run([options.squall, "lab", "up", lab], check=True, stdout=subprocess.DEVNULL)
+    try:
+        with tempfile.TemporaryDirectory() as data:
+            serve = [options.squall, "serve", "--listen", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--data", data, "--json"]
+            daemon = subprocess.Popen([*inside, *serve], stdout=subprocess.PIPE, text=True)
+            try:
+                bound = json.loads(daemon.stdout.readline())
+                command = [sys.executable, __file__, "--seconds", str(options.seconds), "--inside", bound["https"], bound["grpc"]]
+                return subprocess.run([*inside, *command], check=False).returncode
+            finally:
+                daemon.terminate()
+                daemon.wait(10)
+    finally:
+        subprocess.run([options.squall, "lab", "down", lab], check=False, stdout=subprocess.DEVNULL)
+
+
+def config(flows, pps, packets=None):
+    def flow(number):
+        sent = {"choice": "fixed_packets", "fixed_packets": {"packets": packets}} if packets else {"choice": "continuous"}
+        address = f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
+        return {
+            "name": f"flow {number}",
+            "tx_rx": {"choice": "port", "port": {"tx_name": "p1", "rx_names": ["p2"]}},
+            "packet": [
+                {"choice": "ethernet", "ethernet": {"src": {"choice": "value", "value": "02:00:00:00:00:01"}}},
+                {"choice": "ipv4", "ipv4": {"src": {"choice": "value", "value": address}}},
+                {"choice": "udp", "udp": {"src_port": {"choice": "increment", "increment": {"start": 1000, "count": 100}}}},
+            ],
+            "size": {"choice": "fixed", "fixed": 100},
+            "rate": {"choice": "pps", "pps": pps},
+            "duration": sent,
+            "metrics": {"enable": True, "latency": {"enable": True}},
+        }
+
+    ports = [{"name": "p1", "location": "af_packet:veth-a"}, {"name": "p2", "location": "af_packet:veth-b"}]
+    return {"ports": ports, "flows": [flow(number) for number in range(flows)]}
+
+
+class Https:
+    """A connection that is kept."""
+
+    def __init__(self, url):
+        host, port = url.removeprefix("https://").rsplit(":", 1)
+        self.to = http.client.HTTPSConnection(host, int(port), context=ssl._create_unverified_context(), timeout=60)
+
+    def post(self, path, body):
+        self.to.request("POST", path, body, {"content-type": "application/json"})
+        reply = self.to.getresponse()
+        octets = reply.read()
+        assert reply.status == 200, octets[:500]
+        return octets
+
+
+START, STOP = (
+    json.dumps({"choice": "traffic", "traffic": {"choice": "flow_transmit", "flow_transmit": {"state": state}}})
+    for state in ("start", "stop")
+)
+METRICS = json.dumps({"choice": "flow", "flow": {}})
+
+
+def timed(what, times=5):
+    spans = []
+    for _ in range(times):
+        since = time.monotonic()
+        what()
+        spans.append(time.monotonic() - since)
+        time.sleep(0.15)  # what was told before is told again within 100 ms
+    return {"median_ms": round(statistics.median(spans) * 1e3, 1), "worst_ms": round(max(spans) * 1e3, 1)}
+
+
+def measure(https, grpc_at, seconds):
+    import grpc
+    from google.protobuf import json_format
+    from snappi import otg_pb2
+
+    many = config(FLOWS, 5)
+    text = json.dumps(many)
+    client = Https(https)
+    found = {"flows": FLOWS, "config_json_octets": len(text)}
+    found["https_set_config"] = timed(lambda: client.post("/config", text), 3)
+    client.post("/control/state", START)
+    time.sleep(1)
+    found["https_metrics"] = timed(lambda: client.post("/monitor/metrics", METRICS))
+    found["https_metrics_octets"] = len(client.post("/monitor/metrics", METRICS))
+    client.post("/control/state", STOP)
+    largest = [("grpc.max_receive_message_length", 64 << 20)]
+    with grpc.insecure_channel(grpc_at, options=largest) as channel:
+        octets = json_format.ParseDict({"config": many}, otg_pb2.SetConfigRequest()).SerializeToString()
+        asked = json_format.ParseDict({"metrics_request": json.loads(METRICS)}, otg_pb2.GetMetricsRequest()).SerializeToString()
+        found["grpc_set_config"] = timed(lambda: channel.unary_unary("/otg.Openapi/SetConfig")(octets), 3)
+        client.post("/control/state", START)
+        time.sleep(1)
+        found["grpc_metrics"] = timed(lambda: channel.unary_unary("/otg.Openapi/GetMetrics")(asked))
+        client.post("/control/state", STOP)
+    print(json.dumps(found), flush=True)
+    # As fast as it goes: what polling takes from it is seen. In turn, as the machine is not the same at all times.
+    for flows in (16, 256):
+        client.post("/config", json.dumps(config(flows, 10_000_000 // flows)))
+        client.post("/control/state", START)
+        time.sleep(1)
+        alone, polled, replies = [], [], 0
+        for _ in range(3):
+            alone.append(sent(client, seconds))
+            stop, counts = threading.Event(), []
+            polling = [threading.Thread(target=poll, args=(https, stop, counts)) for _ in range(CLIENTS)]
+            for thread in polling:
+                thread.start()
+            time.sleep(0.5)
+            polled.append(sent(client, seconds))
+            stop.set()
+            for thread in polling:
+                thread.join()
+            replies += sum(counts)
+        client.post("/control/state", STOP)
+        lost = 1 - statistics.median(polled) / statistics.median(alone)
+        pps = {"alone_pps": [round(rate) for rate in alone], "polled_pps": [round(rate) for rate in polled]}
+        print(json.dumps({"clients": CLIENTS, "hz": HERTZ, "flows": flows, **pps, "replies": replies, "cost": round(lost, 4)}), flush=True)
+    return 0
+
+
+def sent(client, seconds):
+    """Frames a second that p1 sends."""
+    asked = json.dumps({"choice": "port", "port": {"port_names": ["p1"]}})
+
+    def now():
+        (metric,) = json.loads(client.post("/monitor/metrics", asked))["port_metrics"]
+        return int(metric["frames_tx"]), time.monotonic()
+
+    (before, since) = now()
+    time.sleep(seconds)
+    (after, until) = now()
+    return (after - before) / (until - since)
+
+
+def poll(https, stop, counts):
+    client, count, due = Https(https), 0, time.monotonic()
+    while not stop.is_set():
+        client.post("/monitor/metrics", METRICS)
+        count += 1
+        due += 1 / HERTZ
+        time.sleep(max(0, due - time.monotonic()))
+    counts.append(count)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

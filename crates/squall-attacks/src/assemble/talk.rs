@@ -1,0 +1,146 @@
+//! Conversations by lines: a command, its answer, the next command.
+
+use squall_rules::{Buffer, End};
+
+use super::{Impossible, Parts, contains_nocase, merged};
+use crate::{Octets, Turn};
+
+/// A command and what is answered to it.
+#[derive(Clone, Debug)]
+pub(super) struct Step {
+    pub command: Octets,
+    pub answer: Octets,
+}
+
+impl Step {
+    pub fn new(command: &str, answer: &str) -> Self {
+        Step { command: line(command), answer: line(answer) }
+    }
+}
+
+/// A banner and steps, into which payloads that are asked for as such are put.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Talk {
+    pub banner: Octets,
+    pub steps: Vec<Step>,
+    /// Before this step stands what else is said: behind the login.
+    pub middle: usize,
+}
+
+impl Talk {
+    pub fn new(banner: &str) -> Self {
+        Talk { banner: line(banner), ..Talk::default() }
+    }
+
+    pub fn step(&mut self, command: &str, answer: &str) {
+        self.steps.push(Step::new(command, answer));
+    }
+
+    /// Payloads of both ends: the client's instead of the step that has its command, or as a step of its own; the server's as
+    /// the answer to it, or as the banner where it begins like one.
+    pub fn payloads(&mut self, parts: &Parts) {
+        let payload = |from| {
+            let all = parts.all(Buffer::Payload, from).chain(parts.all(Buffer::RawPayload, from));
+            Some(merged(all, b"")).filter(|payload| !payload.is_empty()).map(ended)
+        };
+        let word = |octets: &[u8]| octets.iter().take_while(|octet| octet.is_ascii_alphanumeric()).count();
+        let mut place = None;
+        if let Some(said) = payload(End::Client) {
+            let command = &said.bytes()[..word(said.bytes())];
+            let same = |step: &Step| {
+                let own = step.command.bytes();
+                !command.is_empty() && own[..word(own)].eq_ignore_ascii_case(command)
+            };
+            let at = self.steps.iter().position(same);
+            place = Some(at.unwrap_or_else(|| {
+                let answer = self.steps.get(self.middle).map_or_else(|| line("OK"), |step| step.answer.clone());
+                self.steps.insert(self.middle, Step { command: Octets::new(), answer });
+                self.middle
+            }));
+            if let Some(step) = place.and_then(|at| self.steps.get_mut(at)) {
+                step.command = said;
+            }
+        }
+        if let Some(said) = payload(End::Server) {
+            let same = |answer: &Octets| {
+                let length = word(answer.bytes()).max(3);
+                said.len() >= length && answer.len() >= length && said.bytes()[..length] == answer.bytes()[..length]
+            };
+            match (same(&self.banner), place) {
+                (true, _) => self.banner = said,
+                (false, Some(at)) => self.steps[at].answer = said,
+                (false, None) => match self.steps.iter_mut().find(|step| same(&step.answer)) {
+                    Some(step) => step.answer = said,
+                    None => {
+                        let at = self.middle.min(self.steps.len().saturating_sub(1));
+                        match self.steps.get_mut(at) {
+                            Some(step) => step.answer = said,
+                            None => self.banner = said,
+                        }
+                    }
+                },
+            }
+        }
+    }
+
+    /// What must not be said is not said, where it is no part.
+    pub fn turns(self, parts: &Parts) -> Result<Vec<Turn>, Impossible> {
+        let mut turns = vec![];
+        if !self.banner.is_empty() {
+            turns.push(Turn::new(End::Server, self.banner));
+        }
+        let count = self.steps.len();
+        for (at, step) in self.steps.into_iter().enumerate() {
+            // The farewell can be left out.
+            if at + 1 == count
+                && (is_unwanted(&step.command, End::Client, parts) || is_unwanted(&step.answer, End::Server, parts))
+            {
+                break;
+            }
+            turns.push(Turn::new(End::Client, step.command));
+            if !step.answer.is_empty() {
+                turns.push(Turn::new(End::Server, step.answer));
+            }
+        }
+        Ok(turns)
+    }
+}
+
+fn is_unwanted(said: &Octets, from: End, parts: &Parts) -> bool {
+    parts.without.iter().any(|(buffer, end, octets)| {
+        *end == from
+            && matches!(buffer, Buffer::Payload | Buffer::RawPayload)
+            && !octets.is_empty()
+            && contains_nocase(said.bytes(), octets)
+    })
+}
+
+/// Text with an end of line.
+pub(super) fn line(text: &str) -> Octets {
+    Octets::from(format!("{text}\r\n").as_str())
+}
+
+/// With an end of line, if there is none.
+pub(super) fn ended(mut octets: Octets) -> Octets {
+    if !octets.bytes().ends_with(b"\n") {
+        octets.append(&"\r\n".into());
+    }
+    octets
+}
+
+/// Pieces as one line.
+pub(super) fn joined(pieces: &[&Octets]) -> Octets {
+    let mut all = Octets::new();
+    for piece in pieces {
+        all.append(piece);
+    }
+    all
+}
+
+/// What stands in one line has no end of one.
+pub(super) fn one_line(buffer: Buffer, octets: &Octets) -> Result<&Octets, Impossible> {
+    match octets.bytes().iter().any(|octet| b"\r\n".contains(octet)) {
+        true => Err(Impossible(format!("{} has no ends of lines", buffer.name()))),
+        false => Ok(octets),
+    }
+}

@@ -1,0 +1,205 @@
+//! Further protocols of lines: FTP (RFC 959), Telnet (RFC 854), NNTP (RFC 3977), IRC (RFC 2812).
+
+use squall_rules::{Application, ApplicationTest, Buffer, End};
+
+use super::talk::{Step, Talk, joined, line, one_line};
+use super::{Assembled, Beside, Impossible, Parts, merged};
+use crate::{Octets, Turn};
+
+pub(super) fn conversation(application: Application, parts: &Parts) -> Result<Vec<Turn>, Impossible> {
+    match application {
+        Application::Telnet => telnet(parts),
+        Application::Nntp => nntp(parts),
+        Application::Irc => irc(parts),
+        _ => ftp(parts),
+    }
+}
+
+fn ftp(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
+    let mut talk = login();
+    talk.middle = 2;
+    let (client, server) = (End::Client, End::Server);
+    let command = parts.get(Buffer::FtpCommand, client);
+    let data = parts.get(Buffer::FtpCommandData, client);
+    let reply = parts.get(Buffer::FtpReply, server);
+    let code = parts.get(Buffer::FtpCompletionCode, server);
+    if command.is_some() || data.is_some() || reply.is_some() || code.is_some() {
+        let usual = Octets::from(if data.is_some() { "CWD" } else { "SYST" });
+        let word = one_line(Buffer::FtpCommand, command.unwrap_or(&usual))?;
+        let mut said = word.clone();
+        if let Some(data) = data {
+            said = joined(&[word, &" ".into(), one_line(Buffer::FtpCommandData, data)?]);
+        } else if let Some(argument) = argument(word.bytes()) {
+            said = joined(&[word, &" ".into(), &argument.into()]);
+        }
+        said.append(&"\r\n".into());
+        let usual_code = Octets::from(self::code(word.bytes()));
+        let code = one_line(Buffer::FtpCompletionCode, code.unwrap_or(&usual_code))?;
+        let usual_reply = Octets::from("Ok");
+        let reply = one_line(Buffer::FtpReply, reply.unwrap_or(&usual_reply))?;
+        let answer = joined(&[code, &" ".into(), reply, &"\r\n".into()]);
+        let same = |step: &Step| step.command.bytes().starts_with(word.bytes()) && word.len() == 4;
+        match talk.steps.iter_mut().find(|step| same(step)) {
+            Some(step) => *step = Step { command: said, answer },
+            None => talk.steps.insert(talk.middle, Step { command: said, answer }),
+        }
+    } else if parts.tests.contains(&ApplicationTest::FtpBounce) {
+        // A port of somebody who is no end of this.
+        talk.steps.insert(talk.middle, Step::new("PORT 192,0,2,99,4,1", "200 PORT command successful"));
+    }
+    talk.payloads(parts);
+    talk.turns(parts)
+}
+
+fn login() -> Talk {
+    let mut talk = Talk::new("220 FTP server ready");
+    talk.step("USER anonymous", "331 Please specify the password.");
+    talk.step("PASS user@example.com", "230 Login successful.");
+    talk.step("QUIT", "221 Goodbye.");
+    talk
+}
+
+/// What a command cannot be without.
+fn argument(command: &[u8]) -> Option<&'static str> {
+    match command.to_ascii_uppercase().as_slice() {
+        b"USER" => Some("anonymous"),
+        b"PASS" => Some("user@example.com"),
+        b"TYPE" => Some("I"),
+        b"EPRT" => Some("|1|192.0.2.1|1025|"),
+        b"PORT" => Some("192,0,2,1,4,1"),
+        b"CWD" | b"RETR" | b"STOR" | b"DELE" | b"MKD" | b"RMD" | b"RNFR" | b"RNTO" | b"SIZE" | b"MDTM" | b"APPE"
+        | b"STOU" => Some("file"),
+        b"SITE" => Some("HELP"),
+        _ => None,
+    }
+}
+
+fn code(command: &[u8]) -> &'static str {
+    match command.to_ascii_uppercase().as_slice() {
+        b"USER" => "331",
+        b"PASS" => "230",
+        b"SYST" => "215",
+        b"QUIT" => "221",
+        b"CWD" | b"DELE" | b"RMD" | b"RNTO" => "250",
+        b"MKD" | b"PWD" => "257",
+        b"RNFR" => "350",
+        _ => "200",
+    }
+}
+
+/// A file is fetched, or stored, over a connection of its own, of which the server says the port (RFC 2428).
+pub(super) fn file(parts: &Parts) -> Result<Assembled, Impossible> {
+    const PORT: u16 = 50_021;
+    let from = if parts.sends(End::Client) && !parts.sends(End::Server) { End::Client } else { End::Server };
+    let asked = parts.buffers.iter().find(|part| part.0 == Buffer::FtpDataCommand).map(|part| &part.2);
+    let usual = Octets::from(if from == End::Client { "STOR" } else { "RETR" });
+    let command = asked.unwrap_or(&usual);
+    let from = match command.bytes().to_ascii_uppercase().as_slice() {
+        b"STOR" => End::Client,
+        b"RETR" => End::Server,
+        other => return Err(Impossible(format!("{:?} is neither RETR nor STOR", String::from_utf8_lossy(other)))),
+    };
+    let usual = Octets::from("file.bin");
+    let name = parts.get(Buffer::FileName, from).unwrap_or(&usual);
+    let mut talk = login();
+    talk.steps.insert(2, Step::new("TYPE I", "200 Switching to Binary mode."));
+    talk.steps.insert(3, Step::new("EPSV", &format!("229 Entering Extended Passive Mode (|||{PORT}|)")));
+    let said = joined(&[command, &" ".into(), one_line(Buffer::FileName, name)?, &"\r\n".into()]);
+    talk.steps.insert(4, Step { command: said, answer: line("150 Opening data connection.") });
+    let mut turns = talk.turns(&Parts::default())?;
+    // No farewell: the connection stays while the file is on its way.
+    turns.truncate(turns.len() - 2);
+    let data = [Buffer::FileData, Buffer::Payload, Buffer::RawPayload];
+    let data = merged(data.into_iter().flat_map(|buffer| parts.all(buffer, from)), b"");
+    let data = if data.is_empty() { Octets::from("A file.\r\n") } else { data };
+    Ok(Assembled { turns, beside: Some(Beside { server_port: PORT, turns: vec![Turn::new(from, data)] }) })
+}
+
+fn telnet(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
+    // DO terminal type, WILL echo, WILL suppress go-ahead; and the same from the other end.
+    let mut turns = vec![
+        Turn::new(End::Server, Octets::framing([255, 253, 24, 255, 251, 1, 255, 251, 3])),
+        Turn::new(End::Client, Octets::framing([255, 252, 24, 255, 253, 1, 255, 253, 3])),
+    ];
+    let mut talk = Talk { banner: "\r\nlogin: ".into(), ..Talk::default() };
+    talk.steps = vec![
+        Step { command: line("user"), answer: "Password: ".into() },
+        Step { command: line("secret"), answer: "\r\nWelcome\r\n$ ".into() },
+        Step { command: line("exit"), answer: line("logout") },
+    ];
+    talk.middle = 2;
+    talk.payloads(parts);
+    turns.extend(talk.turns(parts)?);
+    Ok(turns)
+}
+
+fn nntp(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
+    let mut talk = Talk::new("200 news.example.com ready - posting ok");
+    talk.step("MODE READER", "200 posting allowed");
+    talk.step("QUIT", "205 closing connection");
+    talk.middle = 1;
+    talk.payloads(parts);
+    talk.turns(parts)
+}
+
+fn irc(parts: &Parts) -> Result<Vec<Turn>, Impossible> {
+    let mut talk = Talk::default();
+    talk.step("NICK user51\r\nUSER user51 0 * :user51", ":irc.example.com 001 user51 :Welcome to IRC user51");
+    talk.step("JOIN #room", ":user51!user51@192.0.2.1 JOIN #room");
+    talk.step("QUIT :bye", "ERROR :Closing Link");
+    talk.middle = 2;
+    talk.payloads(parts);
+    talk.turns(parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{assemble, assemble_all, testing};
+    use super::*;
+
+    fn said(application: Application, buffers: &[(Buffer, End, &str)]) -> String {
+        testing::said(application, &testing::with(buffers)).concat()
+    }
+
+    #[test]
+    fn a_command_of_ftp_has_its_argument_and_its_answer() {
+        let all = said(
+            Application::Ftp,
+            &[
+                (Buffer::FtpCommand, End::Client, "SITE"),
+                (Buffer::FtpCommandData, End::Client, "EXEC evil"),
+                (Buffer::FtpCompletionCode, End::Server, "500"),
+            ],
+        );
+        assert!(all.contains("230 Login successful.\r\nSITE EXEC evil\r\n500 Ok\r\nQUIT"), "{all}");
+        let all = said(
+            Application::Ftp,
+            &[(Buffer::FtpCommandData, End::Client, "root"), (Buffer::FtpCommand, End::Client, "USER")],
+        );
+        assert!(all.starts_with("220 FTP server ready\r\nUSER root\r\n331 Ok\r\nPASS"), "{all}");
+    }
+
+    #[test]
+    fn a_file_of_ftp_goes_over_the_port_that_was_said() {
+        let parts = Parts { buffers: vec![(Buffer::FileData, End::Server, "evil".into())], ..Parts::default() };
+        let all = assemble_all(Application::FtpData, &parts).unwrap();
+        let beside = all.beside.unwrap();
+        assert_eq!(beside.turns, [Turn::new(End::Server, "evil".into())]);
+        let port = format!("(|||{}|)", beside.server_port);
+        assert!(all.turns.iter().any(|turn| String::from_utf8_lossy(turn.octets.bytes()).contains(&port)));
+        assert!(assemble(Application::FtpData, &parts).is_err());
+    }
+
+    #[test]
+    fn a_payload_is_said_behind_the_login() {
+        let all = said(
+            Application::Telnet,
+            &[(Buffer::Payload, End::Client, "evil"), (Buffer::Payload, End::Server, "pwned")],
+        );
+        assert!(all.contains("$ evil\r\npwned\r\nexit\r\n"), "{all}");
+        let all = said(Application::Irc, &[(Buffer::Payload, End::Client, "PRIVMSG #room :evil")]);
+        assert!(all.contains("JOIN #room\r\nPRIVMSG #room :evil\r\n"), "{all}");
+        let all = said(Application::Nntp, &[(Buffer::Payload, End::Server, "200 evil")]);
+        assert!(all.starts_with("200 evil\r\nMODE READER"), "{all}");
+    }
+}

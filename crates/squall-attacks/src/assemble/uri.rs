@@ -1,0 +1,336 @@
+//! URIs that an engine's normalisation makes into given octets.
+//!
+//! The normalisation is that of libhtp with Suricata's settings: escapes (`%41`, `%u0041`) are decoded; in the path, slashes are
+//! made of backslashes and runs of slashes are one, then UTF-8 becomes single octets, then dot segments go (RFC 3986
+//! §5.2.4). `+` stays. Nothing of the scheme and of the host is left.
+
+use super::{Impossible, contains, find};
+use crate::{Octets, Origin};
+
+/// What is sent so that `normalised` is seen, letters and usual signs as they are.
+///
+/// Slashes in a row and backslashes in the path are written as their full-width forms (U+FF0F, U+FF3C), which become ASCII after
+/// slashes were made one. Dot segments of the path cannot be kept: [`Impossible`].
+pub fn written(normalised: &Octets) -> Result<Octets, Impossible> {
+    let octets = normalised.bytes();
+    let path = octets.iter().position(|&octet| octet == b'?').unwrap_or(octets.len());
+    // Without a slash before it, what stands before a colon would be a scheme.
+    let relative = octets.first().is_some_and(|&first| first != b'/');
+    let mut raw = Octets::new();
+    for (at, (&octet, &origin)) in octets.iter().zip(normalised.origins()).enumerate() {
+        let in_path = at < path;
+        match octet {
+            b'/' if in_path && at > 0 && octets[at - 1] == b'/' => raw.extend(b"%EF%BC%8F", origin),
+            b'\\' if in_path => raw.extend(b"%EF%BC%BC", origin),
+            b':' if relative => raw.extend(b"%3A", origin),
+            0x80.. if in_path => {
+                let mut buffer = [0; 2];
+                for &octet in char::from(octet).encode_utf8(&mut buffer).as_bytes() {
+                    escape(&mut raw, octet, origin);
+                }
+            }
+            _ if stands(octet) => raw.push(octet, origin),
+            _ => escape(&mut raw, octet, origin),
+        }
+    }
+    match read(raw.bytes()) == octets {
+        true => Ok(raw),
+        false => Err(Impossible(format!(
+            "no URI is normalised to {:?}: dot segments of a path do not stay",
+            String::from_utf8_lossy(octets)
+        ))),
+    }
+}
+
+/// The same URI with its letters, digits and dots as escapes: what looks for them in octets as they are sent finds none.
+pub fn escaped(raw: &Octets) -> Octets {
+    let mut all = Octets::new();
+    let mut left = 0_u8;
+    for (&octet, &origin) in raw.bytes().iter().zip(raw.origins()) {
+        if octet == b'%' {
+            left = 3;
+        }
+        match left == 0 && (octet.is_ascii_alphanumeric() || octet == b'.') {
+            true => escape(&mut all, octet, origin),
+            false => all.push(octet, origin),
+        }
+        left = left.saturating_sub(1);
+    }
+    all
+}
+
+/// What is sent so that both forms are seen: each at least somewhere in the buffer, the whole of it where that can be.
+pub fn of_both(normalised: &Octets, raw: &Octets) -> Result<Octets, Impossible> {
+    let (wanted, given) = (normalised.bytes(), raw.bytes());
+    if given.iter().any(|octet| octet.is_ascii_whitespace()) {
+        return Err(Impossible("a URI ends at white space".into()));
+    }
+    let plain = written(normalised);
+    let mut tries = vec![raw.clone()];
+    tries.extend(plain.iter().cloned());
+    // The raw form stands for a part of the other one.
+    let decoded = read(given);
+    if let Some(at) = find(wanted, &decoded)
+        && !decoded.is_empty()
+    {
+        let halves = (written(&normalised.slice(0..at)), rest(normalised, at + decoded.len()));
+        if let (Ok(mut before), after) = halves {
+            before.append(raw);
+            before.append(&after);
+            tries.push(before);
+        }
+    }
+    // As escapes alone: in the middle of a path nothing else is undone.
+    let unescaped = unescaped(given);
+    if let Some(at) = find(wanted, &unescaped)
+        && !unescaped.is_empty()
+    {
+        let mut all = head(normalised, at);
+        all.append(raw);
+        all.append(&rest(normalised, at + unescaped.len()));
+        tries.push(all);
+    }
+    if let Ok(plain) = &plain {
+        for between in ["", "&", "?", "/"] {
+            for (first, second) in [(plain, raw), (raw, plain)] {
+                let mut all = first.clone();
+                all.append(&Octets::from(between));
+                all.append(second);
+                tries.push(all);
+            }
+        }
+    }
+    let exact = tries.iter().position(|all| all.bytes() == given && read(all.bytes()) == wanted);
+    let one = |all: &Octets| {
+        let both = read(all.bytes());
+        (both == wanted && contains(all.bytes(), given)) || (all.bytes() == given && contains(&both, wanted))
+    };
+    let some = |all: &Octets| contains(all.bytes(), given) && contains(&read(all.bytes()), wanted);
+    match exact.or_else(|| tries.iter().position(one)).or_else(|| tries.iter().position(some)) {
+        Some(found) => Ok(tries.swap_remove(found)),
+        None => Err(Impossible(format!(
+            "no URI was found that has {:?} and is normalised to {:?}",
+            String::from_utf8_lossy(given),
+            String::from_utf8_lossy(wanted)
+        ))),
+    }
+}
+
+/// What stands before `end`, written without regard to what follows.
+fn head(normalised: &Octets, end: usize) -> Octets {
+    let mut raw = Octets::new();
+    for (&octet, &origin) in normalised.bytes()[..end].iter().zip(normalised.origins()) {
+        if stands(octet) { raw.push(octet, origin) } else { escape(&mut raw, octet, origin) }
+    }
+    raw
+}
+
+fn rest(normalised: &Octets, begin: usize) -> Octets {
+    let rest = normalised.slice(begin.min(normalised.len())..normalised.len());
+    head(&rest, rest.len())
+}
+
+fn escape(raw: &mut Octets, octet: u8, origin: Origin) {
+    raw.extend(format!("%{octet:02X}").as_bytes(), origin);
+}
+
+/// May stand in a path and a query as it is (RFC 3986 §3.3, §3.4).
+fn stands(octet: u8) -> bool {
+    octet.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@/?".contains(&octet)
+}
+
+/// What an engine makes of a URI.
+pub fn read(raw: &[u8]) -> Vec<u8> {
+    let raw = without_authority(raw);
+    let path_end = raw.iter().position(|octet| b"?#".contains(octet)).unwrap_or(raw.len());
+    let mut seen = path(&raw[..path_end]);
+    match raw.get(path_end) {
+        Some(b'?') => {
+            let query_end =
+                raw[path_end..].iter().position(|&octet| octet == b'#').map_or(raw.len(), |at| path_end + at);
+            seen.extend_from_slice(&unescaped(&raw[path_end..query_end]));
+            seen.extend_from_slice(&raw[query_end..]);
+        }
+        _ => seen.extend_from_slice(&raw[path_end..]),
+    }
+    seen
+}
+
+/// What follows scheme, credentials, host and port.
+fn without_authority(raw: &[u8]) -> &[u8] {
+    let Some(colon) = raw.iter().position(|&octet| octet == b':') else { return raw };
+    if raw.first() == Some(&b'/') {
+        return raw;
+    }
+    let rest = &raw[colon + 1..];
+    let rest = rest.strip_prefix(b"//").unwrap_or(rest);
+    let end = rest.iter().position(|octet| b"/?#".contains(octet)).unwrap_or(rest.len());
+    &rest[end..]
+}
+
+fn path(raw: &[u8]) -> Vec<u8> {
+    let mut slashed: Vec<u8> = vec![];
+    for octet in unescaped(raw) {
+        let octet = if octet == b'\\' { b'/' } else { octet };
+        if octet != b'/' || slashed.last() != Some(&b'/') {
+            slashed.push(octet);
+        }
+    }
+    without_dots(&narrowed(&slashed))
+}
+
+/// With `%41` and `%u0041` decoded, where they are whole.
+fn unescaped(raw: &[u8]) -> Vec<u8> {
+    let mut seen = Vec::with_capacity(raw.len());
+    let mut at = 0;
+    while at < raw.len() {
+        let value = |digits: std::ops::Range<usize>| {
+            let digits = raw.get(digits).filter(|digits| digits.iter().all(u8::is_ascii_hexdigit))?;
+            u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
+        };
+        let (octet, length) = match raw[at] {
+            b'%' if raw.get(at + 1).is_some_and(|next| next.eq_ignore_ascii_case(&b'u')) => match value(at + 2..at + 6)
+            {
+                Some(value) => (best_fit(value.into()), 6),
+                None => (b'%', 1),
+            },
+            b'%' => match value(at + 1..at + 3) {
+                Some(value) => (value as u8, 3),
+                None => (b'%', 1),
+            },
+            octet => (octet, 1),
+        };
+        seen.push(octet);
+        at += length;
+    }
+    seen
+}
+
+/// With UTF-8 as single octets; what is not UTF-8 is a question mark.
+fn narrowed(octets: &[u8]) -> Vec<u8> {
+    let mut seen = vec![];
+    for chunk in octets.utf8_chunks() {
+        seen.extend(chunk.valid().chars().map(|character| best_fit(character.into())));
+        if !chunk.invalid().is_empty() {
+            seen.push(b'?');
+        }
+    }
+    seen
+}
+
+fn best_fit(character: u32) -> u8 {
+    match character {
+        0..=0xff => character as u8,
+        // Full-width forms. Others have their like in the engine's table as well, we need none of them.
+        0xff01..=0xff5e => (character - 0xff01) as u8 + b'!',
+        _ => b'?',
+    }
+}
+
+/// Without `.` and `..` segments. A slash right after a slash begins no segment.
+fn without_dots(path: &[u8]) -> Vec<u8> {
+    let mut seen: Vec<u8> = vec![];
+    let mut rest = path;
+    loop {
+        match rest {
+            [b'.', b'/', tail @ ..] | [b'.', b'.', b'/', tail @ ..] if seen.is_empty() && rest.len() == path.len() => {
+                return without_dots(tail);
+            }
+            [b'.'] | [b'.', b'.'] if rest.len() == path.len() => return seen,
+            [b'/', b'.', b'.', tail @ ..] if tail.is_empty() || tail[0] == b'/' => {
+                let cut = seen.iter().rposition(|&octet| octet == b'/').unwrap_or(0);
+                seen.truncate(cut);
+                // The last slash goes with its segment.
+                rest = if tail == b"/" { &[] } else { tail };
+            }
+            [b'/', b'.', tail @ ..] if tail.is_empty() || tail[0] == b'/' => {
+                rest = if tail == b"/" { &[] } else { tail };
+            }
+            [b'/', next, tail @ ..] if *next != b'.' => {
+                seen.extend_from_slice(&[b'/', *next]);
+                rest = tail;
+            }
+            [octet, tail @ ..] => {
+                seen.push(*octet);
+                rest = tail;
+            }
+            [] => return seen,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn seen(normalised: &[u8]) -> String {
+        let raw = written(&Octets::of(normalised, Origin::Option(3))).unwrap();
+        assert!(raw.origins().iter().all(|&origin| origin == Origin::Option(3)));
+        String::from_utf8(raw.bytes().to_vec()).unwrap()
+    }
+
+    #[test]
+    fn what_cannot_stand_in_a_uri_is_escaped() {
+        assert_eq!(seen(b"/a b.php?x=<1>&y=a+b#c%"), "/a%20b.php?x=%3C1%3E&y=a+b%23c%25");
+        assert_eq!(seen(b"/\xe9?\xe9"), "/%C3%A9?%E9");
+        assert_eq!(seen(b"/a//b\\c"), "/a/%EF%BC%8Fb%EF%BC%BCc");
+        assert_eq!(seen(b"/x?../../etc/passwd"), "/x?../../etc/passwd");
+        assert!(written(&Octets::from("/a/../b")).is_err());
+        assert!(written(&Octets::from("/a/.")).is_err());
+    }
+
+    #[test]
+    fn an_escaped_uri_is_the_same_to_an_engine() {
+        let plain = written(&Octets::from("/a b//c.jsp?d=1")).unwrap();
+        let escaped = escaped(&plain);
+        assert_eq!(read(escaped.bytes()), b"/a b//c.jsp?d=1");
+        assert!(!contains(escaped.bytes(), b".jsp"));
+    }
+
+    #[test]
+    fn a_uri_is_normalised_as_libhtp_does() {
+        for (raw, normalised) in [
+            ("/a/b/c/./../../g", "/a/g"),
+            ("mid/content=5/../6", "mid/6"),
+            ("./one", "one"),
+            ("../one", "one"),
+            ("one/.", "one"),
+            ("/", "/"),
+            ("/../../../images.gif", "/images.gif"),
+            ("http://host.com/path", "/path"),
+            ("/one\\\\/two\\/%5cthree/%2f//four", "/one/two/three/four"),
+            ("/%u0041%zz", "/A%zz"),
+        ] {
+            assert_eq!(String::from_utf8_lossy(&read(raw.as_bytes())), normalised, "{raw}");
+        }
+    }
+
+    #[test]
+    fn a_raw_form_stands_where_its_normalised_one_is_asked_for() {
+        let both = |normalised: &str, raw: &str| {
+            let uri = of_both(&Octets::from(normalised), &Octets::from(raw)).unwrap();
+            String::from_utf8(uri.bytes().to_vec()).unwrap()
+        };
+        assert_eq!(both("/a b", "/a%20b"), "/a%20b");
+        assert_eq!(both("/cgi-bin/a/b.pl", "%61/"), "/cgi-bin/%61/b.pl");
+        assert_eq!(both("/index.php", "%2e%2e/"), "/index.php%2e%2e/");
+        assert!(of_both(&Octets::from("/a"), &Octets::from("a b")).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_seen_as_it_was(octets in proptest::collection::vec(any::<u8>(), 0..40)) {
+            let mut uri = b"/x".to_vec();
+            uri.extend(octets);
+            // Impossible is an answer, another URI is none.
+            if let Ok(raw) = written(&Octets::framing(uri.clone())) {
+                prop_assert_eq!(read(raw.bytes()), uri);
+                prop_assert!(raw.bytes().iter().all(|&octet| octet.is_ascii_graphic() && octet != b'#'));
+            } else {
+                prop_assert!(contains(&uri, b"/."));
+            }
+        }
+    }
+}

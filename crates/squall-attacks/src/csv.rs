@@ -1,0 +1,229 @@
+//! Lines of fields in between commas (RFC 4180), read and written one by one.
+
+use std::io::{self, BufRead, Write};
+
+/// Octets of one record at most: what is longer is no record, but a file of something else.
+pub(crate) const LONGEST: usize = 1 << 20;
+
+/// The text cannot be split into fields.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Broken {
+    /// In the record, in characters from 1.
+    pub column: usize,
+    pub text: String,
+}
+
+/// A field, and where it began.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Field {
+    pub text: String,
+    /// In characters from 1.
+    pub column: usize,
+}
+
+/// The fields of one record. A quoted field may hold separators, line ends and doubled quotes; outside of quotes a blank
+/// around a field counts, as RFC 4180 says.
+pub(crate) fn fields(record: &str, separator: char) -> Result<Vec<Field>, Broken> {
+    let mut fields = vec![];
+    let mut characters = record.chars().enumerate().peekable();
+    loop {
+        let mut text = String::new();
+        let column = characters.peek().map_or(record.chars().count(), |(at, _)| *at) + 1;
+        if characters.next_if(|(_, c)| *c == '"').is_some() {
+            loop {
+                match characters.next() {
+                    Some((_, '"')) if characters.next_if(|(_, c)| *c == '"').is_some() => text.push('"'),
+                    Some((_, '"')) => break,
+                    Some((_, c)) => text.push(c),
+                    None => return Err(Broken { column, text: "a quote that is not closed".into() }),
+                }
+            }
+            if let Some((at, c)) = characters.peek().filter(|(_, c)| *c != separator) {
+                let text = format!("found {c:?} behind a closing quote, expected {separator:?} or the end of the line");
+                return Err(Broken { column: at + 1, text });
+            }
+        } else {
+            while let Some((_, c)) = characters.next_if(|(_, c)| *c != separator) {
+                text.push(c);
+            }
+        }
+        fields.push(Field { text, column });
+        if characters.next().is_none() {
+            return Ok(fields);
+        }
+    }
+}
+
+/// A field as it is written: in quotes where it has to be.
+pub(crate) fn quoted(field: &str) -> std::borrow::Cow<'_, str> {
+    // Blanks at an end, too: some readers trim them.
+    if field.contains([',', '"', '\n', '\r']) || field.starts_with(' ') || field.ends_with(' ') {
+        format!("\"{}\"", field.replace('"', "\"\"")).into()
+    } else {
+        field.into()
+    }
+}
+
+/// Writes one record.
+pub(crate) fn write(to: &mut impl Write, fields: &[&str]) -> io::Result<()> {
+    for (i, field) in fields.iter().enumerate() {
+        write!(to, "{}{}", if i > 0 { "," } else { "" }, quoted(field))?;
+    }
+    to.write_all(b"\n")
+}
+
+/// Lines of text, without their ends.
+pub(crate) struct Lines<R> {
+    input: R,
+    /// Of the line that was given last, from 1.
+    pub line: u64,
+    octets: Vec<u8>,
+}
+
+/// Why there is no line.
+#[derive(Debug)]
+pub(crate) enum NoLine {
+    Input(io::Error),
+    /// It has more than [`LONGEST`] octets, or is no UTF-8; the reader is behind it.
+    Unreadable(&'static str),
+}
+
+impl<R: BufRead> Lines<R> {
+    pub fn new(input: R) -> Self {
+        Lines { input, line: 0, octets: vec![] }
+    }
+
+    /// The next line; `None` at the end.
+    pub fn next(&mut self) -> Option<Result<&str, NoLine>> {
+        self.octets.clear();
+        match self.append() {
+            Ok(false) => None,
+            Ok(true) => Some(self.text()),
+            Err(e) => Some(Err(e)),
+        }
+    }
+
+    /// The next record of fields, which may go on behind a line's end inside of quotes; `None` at the end. `line` is then that
+    /// of the record's end.
+    pub fn record(&mut self) -> Option<Result<&str, NoLine>> {
+        self.octets.clear();
+        let (mut seen, mut open) = (0, false);
+        loop {
+            match self.append() {
+                Ok(false) if seen == 0 => return None,
+                Ok(false) => return Some(self.text()),
+                Ok(true) => {}
+                Err(e) => return Some(Err(e)),
+            }
+            open ^= self.octets[seen..].iter().filter(|&&o| o == b'"').count() % 2 == 1;
+            if !open {
+                return Some(self.text());
+            }
+            self.octets.push(b'\n');
+            seen = self.octets.len();
+        }
+    }
+
+    /// Without the first half of the line's end: inside of quotes it counts.
+    fn text(&mut self) -> Result<&str, NoLine> {
+        if self.octets.last() == Some(&b'\r') {
+            self.octets.pop();
+        }
+        std::str::from_utf8(&self.octets).map_err(|_| NoLine::Unreadable("found octets that are no UTF-8"))
+    }
+
+    /// Adds the next line; says whether there was one.
+    fn append(&mut self) -> Result<bool, NoLine> {
+        let mut any = false;
+        let mut too_long = false;
+        loop {
+            let chunk = match self.input.fill_buf() {
+                Ok(chunk) => chunk,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                Err(e) => return Err(NoLine::Input(e)),
+            };
+            if chunk.is_empty() {
+                break;
+            }
+            any = true;
+            let end = chunk.iter().position(|&o| o == b'\n');
+            let taken = end.unwrap_or(chunk.len());
+            too_long |= self.octets.len() + taken > LONGEST;
+            if !too_long {
+                self.octets.extend_from_slice(&chunk[..taken]);
+            }
+            self.input.consume(taken + usize::from(end.is_some()));
+            if end.is_some() {
+                break;
+            }
+        }
+        self.line += u64::from(any);
+        if too_long {
+            return Err(NoLine::Unreadable("found a line of more than 1 MiB"));
+        }
+        Ok(any)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn texts(record: &str) -> Vec<String> {
+        fields(record, ',').unwrap().into_iter().map(|f| f.text).collect()
+    }
+
+    #[test]
+    fn fields_are_those_of_rfc_4180() {
+        assert_eq!(texts("aaa,bbb,ccc"), ["aaa", "bbb", "ccc"]);
+        assert_eq!(texts("\"aaa\",\"b\nbb\",\"c,cc\""), ["aaa", "b\nbb", "c,cc"]);
+        assert_eq!(texts("\"b\"\"bb\",,"), ["b\"bb", "", ""]);
+        assert_eq!(texts(""), [""]);
+        assert_eq!(texts(" a , b"), [" a ", " b"]);
+        let columns: Vec<usize> = fields("a,\"b\",,d", ',').unwrap().iter().map(|f| f.column).collect();
+        assert_eq!(columns, [1, 3, 7, 8]);
+    }
+
+    #[test]
+    fn a_quote_that_is_wrong_is_told_with_its_column() {
+        assert_eq!(fields("a,\"b", ',').unwrap_err().column, 3);
+        let Broken { column, text } = fields("a,\"b\"c", ',').unwrap_err();
+        assert_eq!(
+            (column, text.as_str()),
+            (6, "found 'c' behind a closing quote, expected ',' or the end of the line")
+        );
+    }
+
+    #[test]
+    fn a_record_goes_on_behind_a_line_end_inside_of_quotes() {
+        let mut lines = Lines::new(&b"a,\"b\r\nc\"\r\nd\n\xff\ne"[..]);
+        assert_eq!(lines.record().unwrap().unwrap(), "a,\"b\r\nc\"");
+        assert_eq!(lines.record().unwrap().unwrap(), "d");
+        assert!(matches!(lines.record(), Some(Err(NoLine::Unreadable(_)))));
+        assert_eq!(lines.record().unwrap().unwrap(), "e");
+        assert_eq!(lines.line, 5);
+        assert!(lines.record().is_none());
+    }
+
+    #[test]
+    fn a_line_without_an_end_in_sight_takes_no_memory() {
+        let long = io::Read::chain(io::Read::take(io::repeat(b'x'), 3 << 20), &b"\nshort"[..]);
+        let mut lines = Lines::new(io::BufReader::new(long));
+        assert!(matches!(lines.next(), Some(Err(NoLine::Unreadable(_)))));
+        assert!(lines.octets.len() <= LONGEST);
+        assert_eq!(lines.next().unwrap().unwrap(), "short");
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_reads_back(fields_in in prop::collection::vec("[ -~\r\n\"]{0,12}", 1..6)) {
+            let mut octets = vec![];
+            write(&mut octets, &fields_in.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
+            let mut lines = Lines::new(&octets[..]);
+            prop_assert_eq!(texts(lines.record().unwrap().unwrap()), fields_in);
+            prop_assert!(lines.record().is_none());
+        }
+    }
+}

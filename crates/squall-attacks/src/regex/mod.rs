@@ -1,0 +1,203 @@
+//! Texts that an expression of PCRE2 matches.
+//!
+//! ```text
+//! pattern -> syntax (a tree) -> program (instructions) -> sample (octets, each with those that would do as well)
+//! ```
+//!
+//! A text is written by following the instructions: where a matcher compares an octet, the sampler puts a set of octets
+//! there, or narrows the set that stands there already; where a matcher tries several ways, so does the sampler. What
+//! look-arounds ask for is laid over the text. It is no matcher: who needs to be sure asks PCRE2 itself.
+//!
+//! ```
+//! use squall_attacks::regex::{Choices, Constraints, Expression, Flags};
+//!
+//! let expression = Expression::parse(r"^USER\s+(root|admin)[^\n]{8}", Flags::default()).unwrap();
+//! let sampled = expression.sample(&Choices::plain(), &Constraints::default()).unwrap();
+//! assert!(sampled.bytes().starts_with(b"USER root"));
+//! assert!(sampled.text[9].allowed.has(b'%') && !sampled.text[9].allowed.has(b'\n'));
+//! assert!(sampled.before.is_empty(), "nothing may stand before it");
+//! ```
+
+mod bytes;
+mod program;
+mod sample;
+mod syntax;
+
+pub use bytes::ByteSet;
+pub use sample::{Choices, Constraints, Held, Sampled, Slot};
+pub use syntax::{ExpressionError, Flags};
+
+use program::Program;
+use syntax::{Node, Syntax};
+
+/// An expression that was read.
+pub struct Expression {
+    root: Node,
+    program: Program,
+    groups: u32,
+    named: Vec<(String, u32)>,
+}
+
+impl Expression {
+    /// # Errors
+    /// Where it is no expression of PCRE2, and why.
+    pub fn parse(pattern: &str, flags: Flags) -> Result<Expression, ExpressionError> {
+        let syntax = syntax::parse(pattern.as_bytes(), flags)?;
+        let program = program::compile(&syntax);
+        let named = syntax
+            .names
+            .iter()
+            .filter_map(|(name, groups)| Some((String::from_utf8_lossy(name).into_owned(), *groups.first()?)));
+        let named = named.collect();
+        Ok(Expression { root: syntax.root, program, groups: syntax.groups, named })
+    }
+
+    /// Of a rule.
+    ///
+    /// # Errors
+    /// Where it is no expression of PCRE2, and why.
+    pub fn of_rule(pcre: &squall_rules::Pcre) -> Result<Expression, ExpressionError> {
+        let flags = Flags {
+            caseless: pcre.caseless,
+            dotall: pcre.dotall,
+            multiline: pcre.multiline,
+            extended: pcre.extended,
+            anchored: pcre.anchored,
+            dollar_end_only: pcre.dollar_end_only,
+            ungreedy: pcre.ungreedy,
+        };
+        Expression::parse(&pcre.pattern, flags)
+    }
+
+    /// A text that it matches; `None`: there is none within the constraints, or none was found within their steps.
+    pub fn sample(&self, choices: &Choices, constraints: &Constraints<'_>) -> Option<Sampled> {
+        let mut ways = Vec::new();
+        if let Some(branch) = choices.branch {
+            program::ways_of_branch(&self.root, branch % self.branches(), &mut ways);
+        }
+        sample::sample(&self.program, choices, &ways, constraints)
+    }
+
+    /// Tries [`Self::sample`] from each place of `constraints.canvas` on, the first first, and last behind it; the text is the
+    /// whole canvas with what was added.
+    pub fn sample_onto(&self, choices: &Choices, constraints: &Constraints<'_>) -> Option<Sampled> {
+        (constraints.start..=constraints.canvas.len())
+            .find_map(|start| self.sample(choices, &Constraints { start, ..constraints.clone() }))
+    }
+
+    /// The same expression, of which a text is asked whose group `group` takes just `wanted`; `None`: it has no such group that
+    /// always takes part. What is sampled of it matches the expression itself.
+    pub fn with_group(&self, group: u32, wanted: &[u8]) -> Option<Expression> {
+        let mut root = self.root.clone();
+        if !ask_of_group(&mut root, group, wanted) {
+            return None;
+        }
+        let program = program::compile(&Syntax { root: root.clone(), groups: self.groups, names: Default::default() });
+        Some(Expression { root, program, groups: self.groups, named: self.named.clone() })
+    }
+
+    /// How many ways through its alternatives there are: [`Choices::branch`] chooses one.
+    pub fn branches(&self) -> u64 {
+        program::branches(&self.root).max(1)
+    }
+
+    /// Groups' numbers.
+    pub fn group_named(&self, name: &str) -> Option<u32> {
+        self.named.iter().find(|(known, _)| known == name).map(|(_, group)| *group)
+    }
+
+    /// Fewest octets of a text.
+    pub fn least_length(&self) -> usize {
+        program::least_length(&self.root)
+    }
+
+    /// The octets with which a match may begin; `None`: it may be empty, or that is not to be seen.
+    pub fn first_bytes(&self) -> Option<ByteSet> {
+        first_bytes(&self.root)
+    }
+
+    /// Strings that stand in each text that it matches: without one of them it does not match. Each octet is a set, two letters
+    /// where case does not count.
+    pub fn required_literals(&self) -> Vec<Vec<ByteSet>> {
+        let mut found = Literals { done: Vec::new(), now: Vec::new() };
+        found.visit(&self.root);
+        found.end();
+        found.done
+    }
+}
+
+fn ask_of_group(node: &mut Node, group: u32, wanted: &[u8]) -> bool {
+    match node {
+        Node::Capture(number, inside) if *number == group => {
+            let inside = std::mem::replace(&mut **inside, Node::Empty);
+            *node = Node::CaptureOf(group, Box::new(inside), wanted.to_vec());
+            true
+        }
+        Node::Capture(_, node) | Node::Atomic(node) => ask_of_group(node, group, wanted),
+        // The last round is what counts: one must be enough.
+        Node::Repeat { node, min, .. } if *min <= 1 => {
+            *min = 1;
+            ask_of_group(node, group, wanted)
+        }
+        Node::Concat(nodes) => nodes.iter_mut().any(|node| ask_of_group(node, group, wanted)),
+        Node::Alternate(ways) => {
+            let Some(at) = (0..ways.len()).find(|at| ask_of_group(&mut ways[*at], group, wanted)) else { return false };
+            *node = ways.swap_remove(at);
+            true
+        }
+        _ => false,
+    }
+}
+
+fn first_bytes(node: &Node) -> Option<ByteSet> {
+    match node {
+        Node::Set(set, _) => Some(*set),
+        Node::Concat(nodes) => {
+            let mut set = ByteSet::NONE;
+            for node in nodes {
+                match node {
+                    Node::Empty | Node::Assert(_) | Node::Look { .. } | Node::Keep => {}
+                    Node::Repeat { node, min: 0, .. } => set = set.or(first_bytes(node)?),
+                    node => return Some(set.or(first_bytes(node)?)),
+                }
+            }
+            None
+        }
+        Node::Alternate(ways) => ways.iter().try_fold(ByteSet::NONE, |set, way| Some(set.or(first_bytes(way)?))),
+        Node::Capture(_, node) | Node::Atomic(node) => first_bytes(node),
+        Node::Repeat { node, min: 1.., .. } => first_bytes(node),
+        _ => None,
+    }
+}
+
+struct Literals {
+    done: Vec<Vec<ByteSet>>,
+    now: Vec<ByteSet>,
+}
+
+impl Literals {
+    fn visit(&mut self, node: &Node) {
+        match node {
+            Node::Set(set, _)
+                if set.len() == 1 || set.iter().next().is_some_and(|byte| set == &ByteSet::letter(byte, true)) =>
+            {
+                self.now.push(*set);
+            }
+            Node::Concat(nodes) => nodes.iter().for_each(|node| self.visit(node)),
+            Node::Capture(_, node) | Node::Atomic(node) => self.visit(node),
+            Node::Repeat { node, min: 1.., .. } => {
+                // The first round stands there; what follows it is unknown.
+                self.visit(node);
+                self.end();
+            }
+            Node::Empty | Node::Assert(_) | Node::Keep | Node::Look { .. } => {}
+            _ => self.end(),
+        }
+    }
+
+    fn end(&mut self) {
+        if !self.now.is_empty() {
+            self.done.push(std::mem::take(&mut self.now));
+        }
+    }
+}

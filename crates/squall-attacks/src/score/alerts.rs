@@ -1,0 +1,612 @@
+//! What engines write about alerts, read one by one.
+//!
+//! | form | who writes it |
+//! |---|---|
+//! | a JSON object a line, `"event_type":"alert"` | Suricata's `eve.json` |
+//! | a JSON object a line, `"rule":"1:1000:0"` | Snort 3's `alert_json` |
+//! | `... [**] [1:1000:0] text [**] ... {TCP} a:p -> b:p` | `fast.log` of Suricata, `alert_fast` of Snort |
+//! | fields in between commas, with a header | what became of `unified2`, among others: [`NAMES`] |
+//! | fields in between commas, without | `alert_csv` of Snort 2 and 3 with the fields that they have by default |
+//! | fields in between tabs, with a header | the same names |
+//! | `(Event)` and lines of `name: value` | `u2spewfoo` of Snort's `unified2` |
+
+use std::{borrow::Cow, io::BufRead, net::IpAddr};
+
+use serde::Deserialize;
+use squall_units::Nanos;
+
+use crate::{
+    civil,
+    csv::{self, Lines, NoLine},
+    labels::Error,
+};
+
+/// An alert, as an engine wrote it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Alert {
+    /// From the beginning of the epoch; as a log without an offset from UTC has it.
+    pub at: Option<Nanos>,
+    /// 0 where the log does not say.
+    pub gid: u32,
+    pub sid: u32,
+    pub rev: u32,
+    pub msg: String,
+    /// Of the IP header, where its name is known.
+    pub protocol: Option<u8>,
+    /// Unspecified (`0.0.0.0`) where the packet had none.
+    pub source: IpAddr,
+    /// 0 where there is none.
+    pub source_port: u16,
+    pub destination: IpAddr,
+    pub destination_port: u16,
+    /// Alerts that the line stands for.
+    pub count: u64,
+    pub flow: Option<u64>,
+    /// The application that the engine took it for, by its name.
+    pub application: Option<String>,
+    /// The engine dropped or rejected it.
+    pub blocked: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    Json,
+    Fast,
+    Csv,
+    Tsv,
+    U2spewfoo,
+}
+
+/// What columns of a header, and names of values, may be called; the first of each is ours.
+pub const NAMES: [&[&str]; 17] = [
+    &["timestamp", "time", "ts", "date"],
+    &["seconds", "event_second"],
+    &["microseconds", "event_microsecond"],
+    &["gid", "sig_generator", "generator_id", "gen_id", "generator"],
+    &["sid", "sig_id", "signature_id"],
+    &["rev", "sig_rev", "signature_revision", "revision"],
+    &["rule"],
+    &["msg", "message", "signature"],
+    &["proto", "protocol"],
+    &["src", "src_ip", "src_addr", "source", "source_ip", "ip_source", "srcip"],
+    &["sport", "src_port", "srcport", "source_port", "sport_itype"],
+    &["dst", "dst_ip", "dest_ip", "dst_addr", "destination", "destination_ip", "ip_destination", "dstip"],
+    &["dport", "dst_port", "dstport", "dest_port", "destination_port", "dport_icode"],
+    &["src_ap"],
+    &["dst_ap"],
+    &["count", "alerts"],
+    &["action", "blocked"],
+];
+
+/// Fields of Snort 2's `alert_csv`, and of Snort 3's, by default.
+const SNORT2: [&str; 9] = ["timestamp", "gid", "sid", "rev", "msg", "proto", "src", "sport", "dst"];
+const SNORT3: [&str; 10] = ["timestamp", "", "proto", "", "", "", "src_ap", "dst_ap", "rule", "action"];
+
+/// Reads alerts; which form they have, the first line says. Behind an error in a line the next line follows.
+pub struct Reader<R> {
+    lines: Lines<R>,
+    form: Form,
+    year: Option<i64>,
+    skipped: u64,
+}
+
+enum Form {
+    Unknown,
+    Json,
+    Fast,
+    /// Which of [`NAMES`] each column is.
+    Fields {
+        separator: char,
+        columns: Vec<Option<&'static str>>,
+    },
+    /// What is known of the event so far, and the line where it began.
+    Spew(Option<(Draft, u64)>),
+    End,
+}
+
+impl<R: BufRead> Reader<R> {
+    pub fn new(input: R) -> Self {
+        Reader { lines: Lines::new(input), form: Form::Unknown, year: None, skipped: 0 }
+    }
+
+    /// The year of times that are written without one.
+    pub fn year(self, year: i64) -> Self {
+        Reader { year: Some(year), ..self }
+    }
+
+    /// As [`year`](Self::year), the one of an instant.
+    pub fn year_of(self, at: Nanos) -> Self {
+        self.year(civil::year(at))
+    }
+
+    /// What the first line said; `None` before, and where it said nothing.
+    pub fn format(&self) -> Option<Format> {
+        match self.form {
+            Form::Unknown | Form::End => None,
+            Form::Json => Some(Format::Json),
+            Form::Fast => Some(Format::Fast),
+            Form::Fields { separator: '\t', .. } => Some(Format::Tsv),
+            Form::Fields { .. } => Some(Format::Csv),
+            Form::Spew(_) => Some(Format::U2spewfoo),
+        }
+    }
+
+    /// Events that are no alerts, so far.
+    pub fn skipped(&self) -> u64 {
+        self.skipped
+    }
+
+    /// Lines, so far.
+    pub fn lines(&self) -> u64 {
+        self.lines.line
+    }
+}
+
+impl<R: BufRead> Iterator for Reader<R> {
+    type Item = Result<Alert, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let text = match self.form {
+                Form::End => return None,
+                Form::Fields { .. } => self.lines.record(),
+                _ => self.lines.next(),
+            };
+            let text = match text {
+                None => {
+                    let form = std::mem::replace(&mut self.form, Form::End);
+                    let Form::Spew(Some((draft, line))) = form else {
+                        self.form = form;
+                        return None;
+                    };
+                    self.form = Form::Spew(None);
+                    return Some(draft.alert().map_err(|text| Error { line, column: 1, text }));
+                }
+                // Some editors put a byte order mark in front.
+                Some(Ok(text)) => text.trim_start_matches('\u{feff}').to_string(),
+                Some(Err(NoLine::Unreadable(found))) => {
+                    let text = format!("{found}, expected an alert");
+                    return Some(Err(Error { line: self.lines.line, column: 1, text }));
+                }
+                Some(Err(NoLine::Input(e))) => {
+                    self.form = Form::End;
+                    return Some(Err(Error { line: self.lines.line + 1, column: 1, text: e.to_string() }));
+                }
+            };
+            if let Form::Unknown = self.form {
+                if text.trim().is_empty() {
+                    continue;
+                }
+                self.form = match form(&text) {
+                    Some(form) => form,
+                    None => {
+                        self.form = Form::End;
+                        let text = if is_label(&text) {
+                            "found labels of attacks, expected alerts: are --labels and --alerts the wrong way round?"
+                        } else {
+                            "found no alerts that are known, expected eve.json, fast.log, alert_csv, JSON of Snort 3, \
+                                    u2spewfoo's, or a header line such as sid,proto,src,sport,dst,dport"
+                        };
+                        let text = text.to_string();
+                        return Some(Err(Error { line: self.lines.line, column: 1, text }));
+                    }
+                };
+                if matches!(self.form, Form::Fields { .. }) && header(&text).is_some() {
+                    continue;
+                }
+            }
+            let line = self.lines.line;
+            if let Form::Spew(event) = &mut self.form {
+                if let Some((draft, line)) = spew(event, &text, line) {
+                    return Some(draft.alert().map_err(|text| Error { line, column: 1, text }));
+                }
+                continue;
+            }
+            if text.trim().is_empty() {
+                continue;
+            }
+            let read = match &self.form {
+                Form::Json => json(&text, self.year),
+                Form::Fast => fast(&text, self.year).map(Some),
+                Form::Fields { separator, columns } => record(&text, *separator, columns, self.year).map(Some),
+                Form::Unknown | Form::Spew(_) | Form::End => unreachable!("they were looked at above"),
+            };
+            match read {
+                Ok(Some(alert)) => return Some(Ok(alert)),
+                Ok(None) => self.skipped += 1,
+                Err((column, text)) => return Some(Err(Error { line, column, text })),
+            }
+        }
+    }
+}
+
+type Bad = (usize, String);
+
+/// The form of a file that begins with this line.
+fn form(text: &str) -> Option<Form> {
+    if is_label(text) {
+        return None;
+    }
+    if text.trim_start().starts_with('{') {
+        return Some(Form::Json);
+    }
+    if text.trim() == "(Event)" {
+        return Some(Form::Spew(None));
+    }
+    if text.split_once("[**]").is_some_and(|(_, rest)| rest.trim_start().starts_with('[')) {
+        return Some(Form::Fast);
+    }
+    if let Some((separator, columns)) = header(text) {
+        return Some(Form::Fields { separator, columns });
+    }
+    let fields = csv::fields(text, ',').ok()?;
+    let field = |i: usize| fields.get(i).map_or("", |f| f.text.trim());
+    let number = |i: usize| field(i).parse::<u32>().is_ok();
+    let mut columns: Vec<Option<&'static str>>;
+    if rule(field(8)).is_some() {
+        columns = SNORT3.map(|name| Some(name).filter(|name| !name.is_empty())).to_vec();
+    } else if number(1) && number(2) && number(3) {
+        columns = SNORT2.map(Some).to_vec();
+        columns.push(Some("dport"));
+    } else {
+        return None;
+    }
+    columns.resize(fields.len().max(columns.len()), None);
+    Some(Form::Fields { separator: ',', columns })
+}
+
+/// Whether it is a line of what alerts are compared with: that would be found whole, and a score without meaning.
+fn is_label(text: &str) -> bool {
+    text.starts_with("attack,begin,") || text.starts_with("{\"attack\":") && text.contains("\"begin_ns\":")
+}
+
+/// The columns, if the line names some: at least a rule's number and an address.
+fn header(text: &str) -> Option<(char, Vec<Option<&'static str>>)> {
+    let separator = if text.contains('\t') { '\t' } else { ',' };
+    let fields = csv::fields(text, separator).ok()?;
+    let columns: Vec<_> = fields.iter().map(|f| named(&f.text)).collect();
+    let has = |name| columns.contains(&Some(name));
+    ((has("sid") || has("rule")) && (has("src") || has("src_ap"))).then_some((separator, columns))
+}
+
+/// Ours for a name of theirs.
+fn named(name: &str) -> Option<&'static str> {
+    let name = name.trim().to_ascii_lowercase().replace([' ', '.', '-'], "_");
+    NAMES.iter().find(|names| names.contains(&name.as_str())).map(|names| names[0])
+}
+
+/// An alert that is put together.
+#[derive(Default)]
+struct Draft {
+    alert: Option<Alert>,
+    has_sid: bool,
+    has_source: bool,
+    has_destination: bool,
+    seconds: Option<u64>,
+    microseconds: u64,
+}
+
+impl Draft {
+    /// `name` is one of ours.
+    fn set(&mut self, name: &str, value: &str, year: Option<i64>) -> Result<(), String> {
+        let value = value.trim();
+        if value.is_empty() {
+            return Ok(());
+        }
+        let alert = self.alert.get_or_insert_with(|| Alert {
+            at: None,
+            gid: 0,
+            sid: 0,
+            rev: 0,
+            msg: String::new(),
+            protocol: None,
+            source: NOBODY,
+            source_port: 0,
+            destination: NOBODY,
+            destination_port: 0,
+            count: 1,
+            flow: None,
+            application: None,
+            blocked: false,
+        });
+        let number = || value.parse::<u32>().map_err(|_| format!("found {value:?}, expected a number"));
+        let port = || value.parse::<u16>().map_err(|_| format!("found {value:?}, expected a port"));
+        let address = || value.parse::<IpAddr>().map_err(|_| format!("found {value:?}, expected an address"));
+        let both = |alert: &Alert| {
+            ends(value, alert.protocol).ok_or_else(|| format!("found {value:?}, expected an address and a port"))
+        };
+        match name {
+            "timestamp" => alert.at = time(value, year)?,
+            "seconds" => {
+                self.seconds = Some(value.parse().map_err(|_| format!("found {value:?}, expected whole seconds"))?);
+            }
+            "microseconds" => self.microseconds = number()?.into(),
+            "gid" => alert.gid = number()?,
+            "sid" => (alert.sid, self.has_sid) = (number()?, true),
+            "rev" => alert.rev = number()?,
+            "rule" => {
+                let found = rule(value).ok_or_else(|| format!("found {value:?}, expected gid:sid:rev"))?;
+                (alert.gid, alert.sid, alert.rev) = found;
+                self.has_sid = true;
+            }
+            "msg" => alert.msg = value.trim_matches('"').to_string(),
+            "proto" => alert.protocol = protocol(value),
+            "src" => (alert.source, self.has_source) = (address()?, true),
+            // Of ICMP a log may have the type there.
+            "sport" => alert.source_port = port()?,
+            "dst" => (alert.destination, self.has_destination) = (address()?, true),
+            "dport" => alert.destination_port = port()?,
+            "src_ap" => ((alert.source, alert.source_port), self.has_source) = (both(alert)?, true),
+            "dst_ap" => ((alert.destination, alert.destination_port), self.has_destination) = (both(alert)?, true),
+            "count" => alert.count = value.parse().map_err(|_| format!("found {value:?}, expected a number"))?,
+            "action" => alert.blocked = is_blocked(value),
+            other => unreachable!("{other} is in NAMES, but is not read"),
+        }
+        Ok(())
+    }
+
+    fn alert(self) -> Result<Alert, String> {
+        let lacks = match &self {
+            d if !d.has_sid => "a sid",
+            d if !d.has_source => "a source",
+            d if !d.has_destination => "a destination",
+            Draft { alert: Some(alert), .. } => {
+                let whole = self.seconds.and_then(|s| s.checked_mul(1_000_000)?.checked_add(self.microseconds));
+                let at = whole.and_then(|us| us.checked_mul(1000)).map(Nanos);
+                return Ok(Alert { at: at.or(alert.at), ..alert.clone() });
+            }
+            Draft { .. } => "everything",
+        };
+        Err(format!("the alert lacks {lacks}"))
+    }
+}
+
+const NOBODY: IpAddr = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
+
+/// `None`: no year stands there, and nobody knows it.
+fn time(text: &str, year: Option<i64>) -> Result<Option<Nanos>, String> {
+    // Any leap year will do to see whether it is a date.
+    match civil::instant(text, year) {
+        None if year.is_none() && civil::instant(text, Some(2024)).is_some() => Ok(None),
+        None => Err(format!("found {text:?}, expected a time")),
+        at => Ok(at),
+    }
+}
+
+fn record(text: &str, separator: char, columns: &[Option<&str>], year: Option<i64>) -> Result<Alert, Bad> {
+    let fields = csv::fields(text, separator).map_err(|e| (e.column, e.text))?;
+    // Snort leaves out fields at the end that a packet does not have.
+    if fields.len() > columns.len() {
+        let column = fields[columns.len()].column;
+        return Err((column, format!("found {} fields, expected {} at most", fields.len(), columns.len())));
+    }
+    let mut draft = Draft::default();
+    for (field, name) in fields.iter().zip(columns) {
+        if let Some(name) = name {
+            draft.set(name, &field.text, year).map_err(|text| (field.column, text))?;
+        }
+    }
+    draft.alert().map_err(|text| (1, text))
+}
+
+/// Fields of eve.json that count; the others are passed over without a copy.
+#[derive(Deserialize)]
+struct Eve<'a> {
+    #[serde(borrow)]
+    event_type: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    timestamp: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    src_ip: Option<Cow<'a, str>>,
+    src_port: Option<serde_json::Value>,
+    #[serde(borrow)]
+    dest_ip: Option<Cow<'a, str>>,
+    dest_port: Option<serde_json::Value>,
+    #[serde(borrow)]
+    proto: Option<Cow<'a, str>>,
+    flow_id: Option<u64>,
+    #[serde(borrow)]
+    app_proto: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    alert: Option<EveAlert<'a>>,
+}
+
+#[derive(Deserialize)]
+struct EveAlert<'a> {
+    #[serde(borrow)]
+    action: Option<Cow<'a, str>>,
+    gid: Option<u32>,
+    signature_id: u32,
+    rev: Option<u32>,
+    #[serde(borrow)]
+    signature: Option<Cow<'a, str>>,
+}
+
+/// `None`: an event of another kind.
+fn json(text: &str, year: Option<i64>) -> Result<Option<Alert>, Bad> {
+    let bad = |e: serde_json::Error| {
+        let text = e.to_string();
+        (e.column().max(1), text.split(" at line ").next().unwrap_or(&text).to_string())
+    };
+    // Most lines of eve.json are others' events; whose type is told before it is looked into.
+    match event_type(text) {
+        Some("alert") => {}
+        Some(_) => return Ok(None),
+        None => {
+            return snort_json(text, year).map_err(|e| match e {
+                Ok(e) => bad(e),
+                Err(text) => (1, text),
+            });
+        }
+    }
+    let eve: Eve<'_> = serde_json::from_str(text).map_err(bad)?;
+    if eve.event_type.as_deref() != Some("alert") {
+        return Ok(None);
+    }
+    let Some(alert) = eve.alert else { return Err((1, "an alert without the object \"alert\"".into())) };
+    let at = match &eve.timestamp {
+        Some(text) => time(text, year).map_err(|text| (1, text))?,
+        None => None,
+    };
+    let address = |text: &Option<Cow<'_, str>>| match text {
+        Some(text) => text.parse().map_err(|_| (1, format!("found {text:?}, expected an address"))),
+        None => Ok(NOBODY),
+    };
+    let port = |port: &Option<serde_json::Value>| port.as_ref().and_then(|p| p.as_u64()).unwrap_or(0) as u16;
+    Ok(Some(Alert {
+        at,
+        gid: alert.gid.unwrap_or(0),
+        sid: alert.signature_id,
+        rev: alert.rev.unwrap_or(0),
+        msg: alert.signature.unwrap_or_default().into_owned(),
+        protocol: eve.proto.and_then(|name| protocol(&name)),
+        source: address(&eve.src_ip)?,
+        source_port: port(&eve.src_port),
+        destination: address(&eve.dest_ip)?,
+        destination_port: port(&eve.dest_port),
+        count: 1,
+        flow: eve.flow_id,
+        application: eve.app_proto.map(Cow::into_owned),
+        blocked: alert.action.is_some_and(|action| is_blocked(&action)),
+    }))
+}
+
+/// The value of the first key `event_type`, without reading the object: Suricata writes it near the beginning.
+fn event_type(text: &str) -> Option<&str> {
+    let (_, rest) = text.split_once("\"event_type\"")?;
+    let rest = rest.trim_start().strip_prefix(':')?.trim_start().strip_prefix('"')?;
+    rest.split_once('"').map(|(kind, _)| kind)
+}
+
+/// Snort 3's: flat, with the names of its fields.
+fn snort_json(text: &str, year: Option<i64>) -> Result<Option<Alert>, Result<serde_json::Error, String>> {
+    let object: serde_json::Map<String, serde_json::Value> = serde_json::from_str(text).map_err(Ok)?;
+    let mut draft = Draft::default();
+    // The protocol first: it says whether there are ports.
+    let (mut first, rest): (Vec<_>, Vec<_>) = object.iter().partition(|(name, _)| named(name) == Some("proto"));
+    first.extend(rest);
+    for (name, value) in first {
+        let Some(name) = named(name) else { continue };
+        let value = match value {
+            serde_json::Value::String(text) => text.clone(),
+            serde_json::Value::Number(number) => number.to_string(),
+            _ => continue,
+        };
+        draft.set(name, &value, year).map_err(Err)?;
+    }
+    draft.alert().map(Some).map_err(Err)
+}
+
+fn fast(text: &str, year: Option<i64>) -> Result<Alert, Bad> {
+    let column = |part: &str| text.find(part).map_or(1, |at| text[..at].chars().count() + 1);
+    let lacks =
+        |what: &str| (1, format!("found no {what}, expected time [**] [gid:sid:rev] text [**] {{protocol}} a -> b"));
+    let (before, rest) = text.split_once("[**]").ok_or_else(|| lacks("[**]"))?;
+    // `[Drop]` and its like stand behind the time.
+    let (when, mark) = before.split_once('[').unwrap_or((before, ""));
+    let at = time(when, year).map_err(|text| (1, text))?;
+    let rest = rest.trim_start();
+    let (ids, rest) = rest.strip_prefix('[').and_then(|r| r.split_once(']')).ok_or_else(|| lacks("[gid:sid:rev]"))?;
+    let (gid, sid, rev) = rule(ids).ok_or_else(|| (column(ids), format!("found {ids:?}, expected gid:sid:rev")))?;
+    // The text may hold anything; what follows it has no braces.
+    let (head, tail) = rest.rsplit_once('{').ok_or_else(|| lacks("{protocol}"))?;
+    let msg = head.rsplit_once("[**]").map_or(head, |(msg, _)| msg).trim();
+    let (name, pair) = tail.split_once('}').ok_or_else(|| lacks("{protocol}"))?;
+    let (source, destination) = pair.split_once("->").ok_or_else(|| lacks("a -> b"))?;
+    let protocol = protocol(name);
+    let end = |text: &str| {
+        let text = text.trim();
+        ends(text, protocol).ok_or_else(|| (column(text), format!("found {text:?}, expected an address and a port")))
+    };
+    let ((source, source_port), (destination, destination_port)) = (end(source)?, end(destination)?);
+    Ok(Alert {
+        at,
+        gid,
+        sid,
+        rev,
+        msg: msg.trim_matches('"').to_string(),
+        protocol,
+        source,
+        source_port,
+        destination,
+        destination_port,
+        count: 1,
+        flow: None,
+        application: None,
+        // `wDrop` would have, but was not inline.
+        blocked: is_blocked(mark.trim().trim_end_matches(']')),
+    })
+}
+
+/// Takes a line of an event; gives the event before, when this line ends it.
+fn spew(event: &mut Option<(Draft, u64)>, text: &str, line: u64) -> Option<(Draft, u64)> {
+    let trimmed = text.trim();
+    // `(ExtraDataHdr)`, `Packet` and octets in hexadecimal have nothing of an event.
+    if trimmed == "(Event)" {
+        return event.replace((Draft::default(), line));
+    }
+    if !text.starts_with(['\t', ' ']) {
+        return event.take();
+    }
+    if let Some((draft, _)) = event {
+        for (name, value) in trimmed.split('\t').filter_map(|part| part.split_once(':')) {
+            if let Some(name) = named(name) {
+                // What is no number stays away, and the alert says what it lacks.
+                let _ = draft.set(name, value, None);
+            }
+        }
+    }
+    None
+}
+
+/// `gid:sid:rev`.
+fn rule(text: &str) -> Option<(u32, u32, u32)> {
+    let mut parts = text.trim().split(':').map(|part| part.parse().ok());
+    let found = (parts.next()??, parts.next()??, parts.next()??);
+    parts.next().is_none().then_some(found)
+}
+
+/// An address, and the port behind its last colon. IPv6 is written with eight groups where a port follows without brackets;
+/// of TCP, UDP and SCTP one always does.
+fn ends(text: &str, protocol: Option<u8>) -> Option<(IpAddr, u16)> {
+    let text = text.trim();
+    if let Some((address, port)) = text.strip_prefix('[').and_then(|t| t.split_once(']')) {
+        let port = port.strip_prefix(':').map_or(Some(0), |port| port.parse().ok())?;
+        return Some((address.parse().ok()?, port));
+    }
+    let whole = || text.parse().ok().map(|address| (address, 0));
+    let split = || {
+        let (address, port) = text.rsplit_once(':')?;
+        Some((address.parse().ok()?, port.parse().ok()?))
+    };
+    match protocol {
+        Some(6 | 17 | 132) => split().or_else(whole),
+        _ => whole().or_else(split),
+    }
+}
+
+/// The number of a protocol in the IP header by its name in logs.
+pub(crate) fn protocol(name: &str) -> Option<u8> {
+    let name = name.trim().to_ascii_lowercase();
+    // Suricata's for those that it has no name of.
+    let number = name.strip_prefix("proto:").unwrap_or(&name);
+    Some(match number {
+        "icmp" => 1,
+        "igmp" => 2,
+        "tcp" => 6,
+        "udp" => 17,
+        "ipv6" => 41,
+        "gre" => 47,
+        "esp" => 50,
+        "ah" => 51,
+        "ipv6-icmp" | "icmpv6" | "icmp6" => 58,
+        "ospf" | "ospfigp" => 89,
+        "pim" => 103,
+        "sctp" => 132,
+        number => return number.parse().ok(),
+    })
+}
+
+fn is_blocked(action: &str) -> bool {
+    matches!(action.to_ascii_lowercase().as_str(), "blocked" | "block" | "drop" | "reject" | "1")
+}

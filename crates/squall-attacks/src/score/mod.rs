@@ -1,0 +1,658 @@
+//! What an engine said against what was sent: labels and alerts in, a [`Score`] out.
+//!
+//! An alert belongs to the conversation with its addresses, ports and protocol, in either direction. Where several have them,
+//! one after another, it belongs to the one that had begun last; without times, to the first that is still owed one. Ports do
+//! not count where there are none, nor in an alert without them (on a fragment, say).
+
+pub mod alerts;
+
+use std::{
+    collections::HashMap,
+    io::{self, BufRead, Write},
+    net::IpAddr,
+};
+
+use serde::Serialize;
+use squall_units::Nanos;
+
+use crate::{
+    Label, csv,
+    labels::{Error, Kind},
+};
+pub use alerts::Alert;
+
+/// How alerts are held against labels.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Settings {
+    /// Nanoseconds that are added to the times of alerts: what the engine's clock is behind that of the labels.
+    pub shift_ns: i64,
+}
+
+/// Holds the labels, takes alerts one by one.
+pub struct Scorer {
+    labels: Vec<Label>,
+    /// Of each label what was seen.
+    seen: Vec<Seen>,
+    /// Labels by both ends, in the order of their beginning.
+    by_ends: HashMap<(u8, End, End), Vec<u32>>,
+    by_addresses: HashMap<(IpAddr, IpAddr), Vec<u32>>,
+    /// Of alerts without times: the label of a list (by its first) that is looked at next.
+    next: HashMap<(u32, u32), usize>,
+    others: HashMap<(u32, u32), Other>,
+    settings: Settings,
+    totals: Totals,
+}
+
+type End = (IpAddr, u16);
+
+#[derive(Clone, Default)]
+struct Seen {
+    /// Of its own rule; of a scenario and of benign traffic, of any.
+    own: u64,
+    first: Option<Nanos>,
+    also: u64,
+    collateral: u64,
+}
+
+#[derive(Default)]
+struct Totals {
+    alerts: u64,
+    outside: u64,
+}
+
+/// What was counted; all of it is of conversations, unless it says alerts.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Counts {
+    /// Attacks that owe an alert of a rule.
+    pub attacks: u64,
+    /// Of those, with an alert of their rule at least.
+    pub hit: u64,
+    /// Of those, without one.
+    pub missed: u64,
+    /// Of those that were hit, with fewer alerts than are owed.
+    pub short: u64,
+    /// Alerts that attacks owe.
+    pub alerts_owed: u64,
+    /// Alerts of their own rules in attacks.
+    pub alerts_own: u64,
+    /// Of those, alerts beyond what each owes.
+    pub duplicates: u64,
+    pub near_misses: u64,
+    /// Near misses in which the rule alerted that must not.
+    pub near_misses_alerted: u64,
+    /// Alerts of those.
+    pub near_miss_alerts: u64,
+    pub benign: u64,
+    /// Benign conversations with an alert of any rule.
+    pub benign_alerted: u64,
+    /// Alerts of those.
+    pub benign_alerts: u64,
+    /// Alerts that a label expects beside its own (`also`), in attacks and near misses.
+    pub alerts_also: u64,
+    /// Alerts of other rules in attacks and near misses, which no label expects.
+    pub collateral: u64,
+    /// Attacks and near misses with such.
+    pub collateral_conversations: u64,
+}
+
+/// What follows from the counts; `None` where there was nothing to divide by.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Rates {
+    /// Hit of attacks: the detection rate, recall, true-positive rate.
+    pub detection: Option<f64>,
+    /// Near misses and benign conversations that alerted, of all of them: the false-positive rate.
+    pub false_positive: Option<f64>,
+    /// Benign conversations that alerted, of all of them.
+    pub benign_false_positive: Option<f64>,
+    /// Attacks that were hit, of all conversations that alerted.
+    pub precision: Option<f64>,
+    /// The harmonic mean of precision and detection.
+    pub f1: Option<f64>,
+    /// Right verdicts, of all conversations.
+    pub accuracy: Option<f64>,
+}
+
+/// How conversations were judged: alerted or not, held against what they are.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Confusion {
+    /// Attacks that were hit.
+    pub true_positives: u64,
+    /// Near misses in which their rule alerted, benign conversations in which any did.
+    pub false_positives: u64,
+    /// Near misses and benign conversations in which none did.
+    pub true_negatives: u64,
+    /// Attacks that were missed.
+    pub false_negatives: u64,
+}
+
+/// Times from a conversation to its first alert, nanoseconds, over the attacks that were hit and have both times. Negative
+/// where an alert came before.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Latency {
+    pub count: u64,
+    pub min_ns: i64,
+    pub mean_ns: i64,
+    /// The nearest rank, as p99.
+    pub median_ns: i64,
+    pub p99_ns: i64,
+    pub max_ns: i64,
+}
+
+/// Of one rule.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct OfRule {
+    pub gid: u32,
+    pub sid: u32,
+    pub rev: u32,
+    pub msg: String,
+    #[serde(flatten)]
+    pub counts: Counts,
+    #[serde(flatten)]
+    pub rates: Rates,
+    /// From the conversation's first frame, and from its last.
+    pub latency_from_begin: Option<Latency>,
+    pub latency_from_end: Option<Latency>,
+    /// Numbers of attacks that were missed, the first ten.
+    pub missed_attacks: Vec<u64>,
+    /// Numbers of near misses that alerted, the first ten.
+    pub alerted_near_misses: Vec<u64>,
+}
+
+/// Alerts of one rule where they belong to no label of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Other {
+    pub gid: u32,
+    pub sid: u32,
+    pub msg: String,
+    /// In attacks of other rules.
+    pub in_attacks: u64,
+    /// In near misses of other rules.
+    pub in_near_misses: u64,
+    pub in_benign: u64,
+    /// In no conversation that has a label.
+    pub outside: u64,
+}
+
+/// Of what was made from no rule: scans, floods and their like.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct OfScenario {
+    pub name: String,
+    pub conversations: u64,
+    /// With an alert of any rule.
+    pub alerted: u64,
+    pub alerts: u64,
+    /// From the first frame of all of them to the first alert.
+    pub first_alert_ns: Option<i64>,
+}
+
+/// What an engine is worth.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Score {
+    /// Conversations that have a label.
+    pub labels: u64,
+    /// Alerts that were read.
+    pub alerts: u64,
+    /// Alerts in no conversation that has a label.
+    pub outside: u64,
+    pub counts: Counts,
+    pub confusion: Confusion,
+    pub rates: Rates,
+    pub latency_from_begin: Option<Latency>,
+    pub latency_from_end: Option<Latency>,
+    /// By sid.
+    pub rules: Vec<OfRule>,
+    pub scenarios: Vec<OfScenario>,
+    /// Rules that alerted where they have no label, the most alerts first.
+    pub others: Vec<Other>,
+}
+
+/// What became of one conversation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict<'a> {
+    pub label: &'a Label,
+    /// Alerts of its rule; of a scenario and of benign traffic, of any.
+    pub own: u64,
+    /// When the first of them came, on the labels' clock.
+    pub first: Option<Nanos>,
+    pub also: u64,
+    pub collateral: u64,
+}
+
+impl Scorer {
+    pub fn new(labels: Vec<Label>, settings: Settings) -> Self {
+        let mut by_ends: HashMap<_, Vec<u32>> = HashMap::new();
+        let mut by_addresses: HashMap<_, Vec<u32>> = HashMap::new();
+        let mut order: Vec<u32> =
+            (0..u32::try_from(labels.len()).expect("a run has fewer attacks than 2^32")).collect();
+        order.sort_by_key(|&i| labels[i as usize].begin);
+        for i in order {
+            let l = &labels[i as usize];
+            let ends = [(l.source, l.source_port), (l.destination, l.destination_port)];
+            by_ends.entry(key(Some(l.protocol), ends)).or_default().push(i);
+            by_addresses.entry(ordered(l.source, l.destination)).or_default().push(i);
+        }
+        let seen = vec![Seen::default(); labels.len()];
+        Scorer {
+            labels,
+            seen,
+            by_ends,
+            by_addresses,
+            next: HashMap::new(),
+            others: HashMap::new(),
+            settings,
+            totals: Totals::default(),
+        }
+    }
+
+    /// Reads all alerts of a log. Lines that are none are counted, and the first few told.
+    pub fn read(&mut self, reader: &mut alerts::Reader<impl BufRead>) -> Read {
+        let mut read = Read::default();
+        for alert in reader.by_ref() {
+            match alert {
+                Ok(alert) => {
+                    read.alerts = read.alerts.saturating_add(alert.count);
+                    self.alert(&alert);
+                }
+                Err(error) => {
+                    read.bad += 1;
+                    if read.errors.len() < TOLD {
+                        read.errors.push(error);
+                    }
+                }
+            }
+        }
+        read.lines = reader.lines();
+        read.skipped = reader.skipped();
+        read.format = reader.format();
+        read
+    }
+
+    pub fn alert(&mut self, alert: &Alert) {
+        self.totals.alerts = self.totals.alerts.saturating_add(alert.count);
+        let at = alert.at.and_then(|at| at.0.checked_add_signed(self.settings.shift_ns)).map(Nanos);
+        let ends = [(alert.source, alert.source_port), (alert.destination, alert.destination_port)];
+        let list = self.by_ends.get(&key(alert.protocol, ends)).or_else(|| {
+            let portless = alert.source_port == 0 || alert.destination_port == 0 || alert.protocol.is_none();
+            self.by_addresses.get(&ordered(alert.source, alert.destination)).filter(|_| portless)
+        });
+        let Some(list) = list else {
+            self.totals.outside = self.totals.outside.saturating_add(alert.count);
+            let other = other(&mut self.others, alert);
+            other.outside = other.outside.saturating_add(alert.count);
+            return;
+        };
+        let at = at.filter(|&at| is_epoch(at) == is_epoch(self.labels[list[0] as usize].begin));
+        if let Some(at) = at {
+            let behind =
+                list.partition_point(|&i| self.labels[i as usize].begin <= Nanos(at.0.saturating_add(ROUNDED)));
+            let i = list[behind.saturating_sub(1)] as usize;
+            let (labels, seen) = (&self.labels, &mut self.seen[i]);
+            credit(&labels[i], seen, alert, alert.count, Some(at), &mut self.others);
+            return;
+        }
+        // In their order, each as many as it is owed, and the last what is left.
+        let next = self.next.entry((list[0], alert.sid)).or_default();
+        let mut left = alert.count;
+        while left > 0 {
+            let i = list[*next] as usize;
+            let (label, seen) = (&self.labels[i], &mut self.seen[i]);
+            let last = *next + 1 == list.len();
+            let owed = if is_own(label, alert) { u64::from(label.alerts).saturating_sub(seen.own) } else { 0 };
+            let taken = if last { left } else { owed.min(left) };
+            if taken > 0 {
+                credit(label, seen, alert, taken, None, &mut self.others);
+                left -= taken;
+            }
+            if !last && left > 0 {
+                *next += 1;
+            }
+        }
+    }
+
+    /// What became of each conversation so far, in the order of the labels.
+    pub fn verdicts(&self) -> impl Iterator<Item = Verdict<'_>> {
+        self.labels.iter().zip(&self.seen).map(|(label, seen)| Verdict {
+            label,
+            own: seen.own,
+            first: seen.first,
+            also: seen.also,
+            collateral: seen.collateral,
+        })
+    }
+
+    /// An alert in an earlier conversation of an attack is the attack's: where it counts, an engine may count otherwise.
+    fn gather(&mut self) {
+        let of_rule = |label: &Label| label.kind == Kind::Attack && label.sid != 0;
+        let owing = self.labels.iter().enumerate().filter(|(_, label)| of_rule(label) && label.alerts > 0);
+        let owing: HashMap<u64, usize> = owing.map(|(i, label)| (label.attack, i)).collect();
+        for i in 0..self.labels.len() {
+            let label = &self.labels[i];
+            if !of_rule(label) || label.alerts > 0 || self.seen[i].own == 0 {
+                continue;
+            }
+            if let Some(&to) = owing.get(&label.attack) {
+                let Seen { own, first, .. } = std::mem::take(&mut self.seen[i]);
+                let seen = &mut self.seen[to];
+                seen.own = seen.own.saturating_add(own);
+                seen.first = [seen.first, first].into_iter().flatten().min();
+            }
+        }
+    }
+
+    pub fn finish(mut self) -> Score {
+        self.gather();
+        let mut all = Tally::default();
+        let mut rules: HashMap<(u32, u32), (usize, Tally)> = HashMap::new();
+        let mut scenarios: HashMap<&str, (OfScenario, Option<Nanos>, Option<Nanos>)> = HashMap::new();
+        for (i, (label, seen)) in self.labels.iter().zip(&self.seen).enumerate() {
+            if label.kind == Kind::Attack && label.sid == 0 {
+                let (scenario, begin, first) = scenarios.entry(&label.name).or_default();
+                scenario.conversations += 1;
+                scenario.alerted += u64::from(seen.own > 0);
+                scenario.alerts = scenario.alerts.saturating_add(seen.own);
+                *begin = [*begin, Some(label.begin)].into_iter().flatten().min();
+                *first = [*first, seen.first].into_iter().flatten().min();
+                continue;
+            }
+            all.add(label, seen);
+            if label.kind != Kind::Benign {
+                rules.entry((label.gid, label.sid)).or_insert_with(|| (i, Tally::default())).1.add(label, seen);
+            }
+        }
+        let mut rules: Vec<OfRule> = rules
+            .into_iter()
+            .map(|((gid, sid), (i, tally))| OfRule {
+                gid,
+                sid,
+                rev: self.labels[i].rev,
+                msg: self.labels[i].msg.clone(),
+                rates: tally.confusion().rates(&tally.counts),
+                counts: tally.counts,
+                latency_from_begin: latency(tally.from_begin),
+                latency_from_end: latency(tally.from_end),
+                missed_attacks: tally.missed,
+                alerted_near_misses: tally.alerted,
+            })
+            .collect();
+        rules.sort_by_key(|rule| (rule.sid, rule.gid));
+        let mut scenarios: Vec<OfScenario> = scenarios
+            .into_iter()
+            .map(|(name, (scenario, begin, first))| OfScenario {
+                name: name.to_string(),
+                first_alert_ns: first.zip(begin).map(|(first, begin)| difference(first, begin)),
+                ..scenario
+            })
+            .collect();
+        scenarios.sort_by(|a, b| a.name.cmp(&b.name));
+        let mut others: Vec<Other> = self.others.into_values().collect();
+        let sum = |o: &Other| {
+            [o.in_attacks, o.in_near_misses, o.in_benign, o.outside].iter().map(|&n| u128::from(n)).sum::<u128>()
+        };
+        others.sort_by_key(|o| (std::cmp::Reverse(sum(o)), o.sid, o.gid));
+        let confusion = all.confusion();
+        Score {
+            labels: self.labels.len() as u64,
+            alerts: self.totals.alerts,
+            outside: self.totals.outside,
+            rates: confusion.rates(&all.counts),
+            confusion,
+            counts: all.counts,
+            latency_from_begin: latency(all.from_begin),
+            latency_from_end: latency(all.from_end),
+            rules,
+            scenarios,
+            others,
+        }
+    }
+}
+
+/// Errors of a log that are kept.
+const TOLD: usize = 10;
+
+/// Engines write microseconds: an alert may seem to come that much before its conversation.
+const ROUNDED: u64 = 1_000;
+
+/// What a log was.
+#[derive(Debug, Default)]
+pub struct Read {
+    /// `None`: nothing was in it that is known.
+    pub format: Option<alerts::Format>,
+    pub lines: u64,
+    pub alerts: u64,
+    /// Events that are no alerts.
+    pub skipped: u64,
+    /// Lines that are none of both.
+    pub bad: u64,
+    /// The first of those.
+    pub errors: Vec<Error>,
+}
+
+impl Score {
+    /// A line for each rule, with a header; nothing stands where there was nothing to divide by, or no time.
+    pub fn write_csv(&self, to: &mut impl Write) -> io::Result<()> {
+        const HEADER: [&str; 22] = [
+            "gid",
+            "sid",
+            "rev",
+            "msg",
+            "attacks",
+            "hit",
+            "missed",
+            "short",
+            "detection",
+            "alerts_owed",
+            "alerts_own",
+            "duplicates",
+            "near_misses",
+            "near_misses_alerted",
+            "false_positive",
+            "collateral",
+            "precision",
+            "f1",
+            "latency_min_ns",
+            "latency_median_ns",
+            "latency_p99_ns",
+            "latency_max_ns",
+        ];
+        csv::write(to, &HEADER)?;
+        for rule in &self.rules {
+            let c = &rule.counts;
+            let rate = |rate: Option<f64>| rate.map(|r| format!("{r:.6}")).unwrap_or_default();
+            let time = |of: fn(&Latency) -> i64| {
+                rule.latency_from_begin.as_ref().map(|l| of(l).to_string()).unwrap_or_default()
+            };
+            let fields = [
+                rule.gid.to_string(),
+                rule.sid.to_string(),
+                rule.rev.to_string(),
+                rule.msg.clone(),
+                c.attacks.to_string(),
+                c.hit.to_string(),
+                c.missed.to_string(),
+                c.short.to_string(),
+                rate(rule.rates.detection),
+                c.alerts_owed.to_string(),
+                c.alerts_own.to_string(),
+                c.duplicates.to_string(),
+                c.near_misses.to_string(),
+                c.near_misses_alerted.to_string(),
+                rate(rule.rates.false_positive),
+                c.collateral.to_string(),
+                rate(rule.rates.precision),
+                rate(rule.rates.f1),
+                time(|l| l.min_ns),
+                time(|l| l.median_ns),
+                time(|l| l.p99_ns),
+                time(|l| l.max_ns),
+            ];
+            let fields: [&str; 22] = std::array::from_fn(|i| fields[i].as_str());
+            csv::write(to, &fields)?;
+        }
+        Ok(())
+    }
+}
+
+/// Counts on their way to a score.
+#[derive(Default)]
+struct Tally {
+    counts: Counts,
+    from_begin: Vec<i64>,
+    from_end: Vec<i64>,
+    missed: Vec<u64>,
+    alerted: Vec<u64>,
+}
+
+impl Tally {
+    fn add(&mut self, label: &Label, seen: &Seen) {
+        let c = &mut self.counts;
+        let any = u64::from(seen.own > 0);
+        match label.kind {
+            // An attack that owes nothing, of a rule that is silent: only what else it raises counts.
+            Kind::Attack if label.alerts == 0 => {}
+            Kind::Attack => {
+                let owed = u64::from(label.alerts);
+                c.attacks += 1;
+                c.hit += any;
+                c.missed += 1 - any;
+                c.short += u64::from(seen.own > 0 && seen.own < owed);
+                c.alerts_owed += owed;
+                c.alerts_own = c.alerts_own.saturating_add(seen.own);
+                c.duplicates = c.duplicates.saturating_add(seen.own.saturating_sub(owed));
+                if seen.own == 0 && self.missed.len() < TOLD {
+                    self.missed.push(label.attack);
+                }
+                if let Some(first) = seen.first {
+                    self.from_begin.push(difference(first, label.begin));
+                    self.from_end.push(difference(first, label.end));
+                }
+            }
+            Kind::NearMiss => {
+                c.near_misses += 1;
+                c.near_misses_alerted += any;
+                c.near_miss_alerts = c.near_miss_alerts.saturating_add(seen.own);
+                if seen.own > 0 && self.alerted.len() < TOLD {
+                    self.alerted.push(label.attack);
+                }
+            }
+            Kind::Benign => {
+                c.benign += 1;
+                c.benign_alerted += any;
+                c.benign_alerts = c.benign_alerts.saturating_add(seen.own);
+            }
+        }
+        c.alerts_also = c.alerts_also.saturating_add(seen.also);
+        c.collateral = c.collateral.saturating_add(seen.collateral);
+        c.collateral_conversations += u64::from(seen.collateral > 0);
+    }
+
+    fn confusion(&self) -> Confusion {
+        let c = &self.counts;
+        let false_positives = c.near_misses_alerted + c.benign_alerted;
+        Confusion {
+            true_positives: c.hit,
+            false_positives,
+            true_negatives: c.near_misses + c.benign - false_positives,
+            false_negatives: c.missed,
+        }
+    }
+}
+
+impl Confusion {
+    fn rates(&self, counts: &Counts) -> Rates {
+        let rate = |part: u64, of: u64| (of > 0).then(|| part as f64 / of as f64);
+        let Confusion { true_positives: tp, false_positives: fp, true_negatives: tn, false_negatives: fn_ } = *self;
+        Rates {
+            detection: rate(tp, tp + fn_),
+            false_positive: rate(fp, fp + tn),
+            benign_false_positive: rate(counts.benign_alerted, counts.benign),
+            precision: rate(tp, tp + fp),
+            f1: rate(2 * tp, 2 * tp + fp + fn_),
+            accuracy: rate(tp + tn, tp + fp + tn + fn_),
+        }
+    }
+}
+
+/// Whether the alert is the one that the conversation is about.
+fn is_own(label: &Label, alert: &Alert) -> bool {
+    match label.kind {
+        Kind::Benign => true,
+        Kind::Attack if label.sid == 0 => true,
+        // A log may not say the generator.
+        _ => label.sid == alert.sid && (alert.gid == 0 || label.gid == 0 || label.gid == alert.gid),
+    }
+}
+
+fn credit(
+    label: &Label,
+    seen: &mut Seen,
+    alert: &Alert,
+    count: u64,
+    at: Option<Nanos>,
+    others: &mut HashMap<(u32, u32), Other>,
+) {
+    if is_own(label, alert) {
+        seen.own = seen.own.saturating_add(count);
+        seen.first = [seen.first, at].into_iter().flatten().min();
+        if label.kind == Kind::Benign {
+            let other = other(others, alert);
+            other.in_benign = other.in_benign.saturating_add(count);
+        }
+    } else if label.also.contains(&alert.sid) {
+        seen.also = seen.also.saturating_add(count);
+    } else {
+        seen.collateral = seen.collateral.saturating_add(count);
+        let other = other(others, alert);
+        let at = if label.kind == Kind::Attack { &mut other.in_attacks } else { &mut other.in_near_misses };
+        *at = at.saturating_add(count);
+    }
+}
+
+fn other<'a>(others: &'a mut HashMap<(u32, u32), Other>, alert: &Alert) -> &'a mut Other {
+    others.entry((alert.gid, alert.sid)).or_insert_with(|| Other {
+        gid: alert.gid,
+        sid: alert.sid,
+        msg: alert.msg.clone(),
+        ..Other::default()
+    })
+}
+
+/// The same for both directions; protocols without ports are one.
+fn key(protocol: Option<u8>, ends: [End; 2]) -> (u8, End, End) {
+    let (protocol, mut ends) = match protocol {
+        Some(protocol @ (6 | 17 | 132)) => (protocol, ends),
+        _ => (0, ends.map(|(address, _)| (address, 0))),
+    };
+    ends.sort();
+    (protocol, ends[0], ends[1])
+}
+
+fn ordered(one: IpAddr, other: IpAddr) -> (IpAddr, IpAddr) {
+    (one.min(other), one.max(other))
+}
+
+/// Whether it counts from 1970, and not from the beginning of a run: no run takes a year.
+fn is_epoch(at: Nanos) -> bool {
+    at.0 >= 365 * 86_400 * Nanos::SECOND.0
+}
+
+fn difference(to: Nanos, from: Nanos) -> i64 {
+    i64::try_from(i128::from(to.0) - i128::from(from.0)).unwrap_or(if to > from { i64::MAX } else { i64::MIN })
+}
+
+fn latency(mut times: Vec<i64>) -> Option<Latency> {
+    times.sort_unstable();
+    let (min_ns, max_ns) = (*times.first()?, *times.last()?);
+    let sum: i128 = times.iter().map(|&t| i128::from(t)).sum();
+    let rank = |percent: usize| times[(times.len() * percent).div_ceil(100).max(1) - 1];
+    Some(Latency {
+        count: times.len() as u64,
+        min_ns,
+        mean_ns: (sum / times.len() as i128) as i64,
+        median_ns: rank(50),
+        p99_ns: rank(99),
+        max_ns,
+    })
+}
+
+#[cfg(test)]
+mod tests;

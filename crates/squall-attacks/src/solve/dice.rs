@@ -1,0 +1,38 @@
+//! Chance that is a function of a seed.
+
+use squall_program::mix;
+
+/// Numbers in a row, all a function of a seed.
+#[derive(Clone, Debug)]
+pub(super) struct Dice {
+    seed: u64,
+    thrown: u64,
+}
+
+impl Dice {
+    pub(super) fn new(seed: u64) -> Self {
+        Dice { seed, thrown: 0 }
+    }
+
+    pub(super) fn next(&mut self) -> u64 {
+        self.thrown += 1;
+        mix(self.seed, self.thrown)
+    }
+
+    /// Below `count`; 0 of nothing.
+    pub(super) fn below(&mut self, count: usize) -> usize {
+        match count {
+            0 => 0,
+            _ => (self.next() % count as u64) as usize,
+        }
+    }
+
+    pub(super) fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
+        &from[self.below(from.len())]
+    }
+
+    /// Small letters.
+    pub(super) fn letters(&mut self, count: usize) -> Vec<u8> {
+        (0..count).map(|_| b'a' + self.below(26) as u8).collect()
+    }
+}

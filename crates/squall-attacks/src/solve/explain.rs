@@ -1,0 +1,170 @@
+//! How a rule was solved, told: each octet with where it comes from.
+
+use std::fmt::{self, Display, Formatter};
+
+use serde::Serialize;
+use squall_rules::{End, RuleSet};
+
+use super::Solution;
+use crate::{Exchange, Origin};
+
+/// A solution, told.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Explanation {
+    pub gid: u32,
+    pub sid: u32,
+    pub msg: String,
+    pub strategy: String,
+    /// Ways that were tried.
+    pub attempts: u32,
+    /// Sids of the rules that are played before, in their order.
+    pub setters: Vec<u32>,
+    pub flows: Vec<FlowTold>,
+}
+
+/// A flow, told.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FlowTold {
+    pub transport: String,
+    pub client_port: u16,
+    pub server_port: u16,
+    pub turns: Vec<TurnTold>,
+}
+
+/// What one end sends at once, told.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TurnTold {
+    /// `client` or `server`.
+    pub from: &'static str,
+    pub octets: usize,
+    /// What its headers have that is not usual.
+    pub headers: Vec<String>,
+    /// Neighbours of one origin.
+    pub runs: Vec<Run>,
+}
+
+/// Octets of one origin.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Run {
+    /// From the turn's first octet.
+    pub at: usize,
+    /// As a rule would write them: what is no plain text in hexadecimal between bars.
+    pub octets: String,
+    pub origin: String,
+}
+
+/// Tells how `solution` came to be.
+pub fn explain(rules: &RuleSet, solution: &Solution) -> Explanation {
+    let rule = &rules.rules[solution.rule];
+    Explanation {
+        gid: rule.gid,
+        sid: rule.sid,
+        msg: rule.msg.clone(),
+        strategy: solution.strategy.clone(),
+        attempts: solution.attempts,
+        setters: solution.setters.iter().filter_map(|&setter| rules.rules.get(setter)).map(|rule| rule.sid).collect(),
+        flows: solution.exchanges.iter().map(|exchange| flow(rules, solution.rule, exchange)).collect(),
+    }
+}
+
+fn flow(rules: &RuleSet, rule: usize, exchange: &Exchange) -> FlowTold {
+    FlowTold {
+        transport: format!("{:?}", exchange.transport),
+        client_port: exchange.client_port,
+        server_port: exchange.server_port,
+        turns: exchange.turns.iter().map(|turn| turn_told(rules, rule, turn)).collect(),
+    }
+}
+
+fn turn_told(rules: &RuleSet, rule: usize, turn: &crate::Turn) -> TurnTold {
+    let (bytes, origins) = (turn.octets.bytes(), turn.octets.origins());
+    let mut runs = vec![];
+    let mut at = 0;
+    for run in origins.chunk_by(|one, other| one == other) {
+        runs.push(Run { at, octets: as_content(&bytes[at..at + run.len()]), origin: origin(rules, rule, run[0]) });
+        at += run.len();
+    }
+    let shape = &turn.shape;
+    let headers = [
+        shape.ttl.map(|ttl| format!("ttl {ttl}")),
+        shape.tos.map(|tos| format!("tos {tos}")),
+        shape.id.map(|id| format!("id {id}")),
+        (!shape.ip_options.is_empty()).then(|| format!("IP options {:02x?}", shape.ip_options)),
+        shape.fragment_bits.map(|bits| format!("fragment bits {bits}")),
+        shape.fragment_offset.map(|offset| format!("fragment offset {offset}")),
+        shape.flags.map(|flags| format!("flags {flags:#04x}")),
+        shape.sequence.map(|sequence| format!("sequence {sequence}")),
+        shape.acknowledgment.map(|acknowledgment| format!("acknowledgment {acknowledgment}")),
+        shape.window.map(|window| format!("window {window}")),
+        shape.icmp_type.map(|kind| format!("ICMP type {kind}")),
+        shape.icmp_code.map(|code| format!("ICMP code {code}")),
+        shape.icmp_id.map(|id| format!("ICMP id {id}")),
+        shape.icmp_sequence.map(|sequence| format!("ICMP sequence {sequence}")),
+        shape.whole.then(|| "in one packet".to_string()),
+    ];
+    let from = match turn.from {
+        End::Client => "client",
+        End::Server => "server",
+    };
+    TurnTold { from, octets: bytes.len(), headers: headers.into_iter().flatten().collect(), runs }
+}
+
+fn origin(rules: &RuleSet, rule: usize, origin: Origin) -> String {
+    match origin {
+        Origin::Free => "free".into(),
+        Origin::Framing => "protocol".into(),
+        Origin::Option(option) => {
+            let rule = &rules.rules[rule];
+            let text = rule.options.get(usize::from(option)).and_then(|range| rule.text.get(range.clone()));
+            text.unwrap_or("an option").trim().to_string()
+        }
+        Origin::Setter(setter) => match rules.rules.get(setter as usize) {
+            Some(setter) => format!("rule {}, played before", setter.sid),
+            None => "a rule that is played before".into(),
+        },
+    }
+}
+
+fn as_content(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    let plain = |byte: &u8| (byte.is_ascii_graphic() || *byte == b' ') && *byte != b'|';
+    for run in bytes.chunk_by(|one, other| plain(one) == plain(other)) {
+        if plain(&run[0]) {
+            text.extend(run.iter().map(|&byte| byte as char));
+        } else {
+            let hex: Vec<String> = run.iter().map(|byte| format!("{byte:02X}")).collect();
+            text += &format!("|{}|", hex.join(" "));
+        }
+    }
+    text
+}
+
+impl Display for Explanation {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}:{}  {}", self.gid, self.sid, self.msg)?;
+        writeln!(f, "  {}, found at attempt {}", self.strategy, self.attempts)?;
+        if !self.setters.is_empty() {
+            let sids: Vec<String> = self.setters.iter().map(u32::to_string).collect();
+            writeln!(f, "  played before: {}", sids.join(", "))?;
+        }
+        for (number, flow) in self.flows.iter().enumerate() {
+            writeln!(
+                f,
+                "  flow {}: {}, ports {} and {}",
+                number + 1,
+                flow.transport,
+                flow.client_port,
+                flow.server_port
+            )?;
+            for turn in &flow.turns {
+                let headers =
+                    if turn.headers.is_empty() { String::new() } else { format!(", {}", turn.headers.join(", ")) };
+                writeln!(f, "    {}: {} octets{headers}", turn.from, turn.octets)?;
+                for run in &turn.runs {
+                    writeln!(f, "      {:>5}  {}\n             from {}", run.at, run.octets, run.origin)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

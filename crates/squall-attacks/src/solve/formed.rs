@@ -1,0 +1,208 @@
+//! Payloads of protocols that have no buffers here: what a rule asks of octets is laid upon a message, and the message is
+//! closed around it, so that who reads it finds nothing malformed in it but what the rule itself asks for.
+
+use squall_rules::{End, Numbers, Rule};
+
+use super::ends;
+use crate::{Octets, Origin, Transport};
+
+mod binary;
+mod names;
+
+/// What is spoken on a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Spoken {
+    Dns,
+    /// The name service of NetBIOS (RFC 1002 §4.2).
+    Nbns,
+    Tftp,
+    Dhcp,
+    /// ISAKMP (RFC 2408 §3).
+    Isakmp,
+    /// Extended TACACS (RFC 1492 §2).
+    Xtacacs,
+    /// Unitronics' PCOM over TCP.
+    Pcom,
+    Pptp,
+    Wccp,
+}
+
+/// One way to begin a message.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Form {
+    /// What stands at the beginning.
+    pub canvas: Vec<Spot>,
+    /// Where the first content stands that may stand anywhere.
+    pub anchor: Option<usize>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Spot {
+    /// It is so.
+    Fixed(u8),
+    /// It is so where nobody asks for anything else.
+    Usual(u8),
+}
+
+impl Form {
+    fn usual(mut self, octets: &[u8]) -> Self {
+        self.canvas.extend(octets.iter().map(|&octet| Spot::Usual(octet)));
+        self
+    }
+
+    fn fixed(mut self, octets: &[u8]) -> Self {
+        self.canvas.extend(octets.iter().map(|&octet| Spot::Fixed(octet)));
+        self
+    }
+
+    fn anchored(mut self, anchor: usize) -> Self {
+        self.anchor = Some(anchor);
+        self
+    }
+
+    /// The canvas alone.
+    fn octets(&self) -> Octets {
+        let mut octets = Octets::new();
+        for spot in &self.canvas {
+            match *spot {
+                Spot::Fixed(octet) => octets.push(octet, Origin::Framing),
+                Spot::Usual(octet) => octets.push(octet, Origin::Free),
+            }
+        }
+        octets
+    }
+}
+
+/// What is spoken where the rule looks, where it is one of those that are known.
+pub(super) fn spoken(rule: &Rule, transport: Transport) -> Option<Spoken> {
+    let ports = &ends::sides(rule).1.ports;
+    let one = |port: u16| *ports == Numbers::one(port.into());
+    match transport {
+        Transport::Udp if one(53) => Some(Spoken::Dns),
+        Transport::Udp if one(137) => Some(Spoken::Nbns),
+        Transport::Udp if one(69) => Some(Spoken::Tftp),
+        Transport::Udp if one(67) || one(68) => Some(Spoken::Dhcp),
+        Transport::Udp if one(500) => Some(Spoken::Isakmp),
+        Transport::Udp if one(49) => Some(Spoken::Xtacacs),
+        Transport::Udp if one(2048) => Some(Spoken::Wccp),
+        Transport::Tcp if one(20_256) => Some(Spoken::Pcom),
+        Transport::Tcp if one(1723) => Some(Spoken::Pptp),
+        _ => None,
+    }
+}
+
+impl Spoken {
+    /// Ways to begin a message, the likeliest first.
+    pub(super) fn forms(self, from: End) -> Vec<Form> {
+        match self {
+            Spoken::Dns => names::dns(from),
+            Spoken::Nbns => names::nbns(),
+            Spoken::Tftp => vec![Form::default().usual(&[0, 1]), Form::default()],
+            Spoken::Dhcp => binary::dhcp(from),
+            Spoken::Isakmp => binary::isakmp(),
+            Spoken::Xtacacs => binary::xtacacs(from),
+            Spoken::Pcom => binary::pcom(from),
+            Spoken::Pptp => binary::pptp(from),
+            Spoken::Wccp => vec![Form::default().usual(&[0, 0, 0, 8, 0, 0, 0, 4, 0, 0, 0, 1, 0, 0, 0, 1])],
+        }
+    }
+
+    /// The message that begins so, complete; `None`: it is none.
+    pub(super) fn close(self, from: End, octets: Octets) -> Option<Octets> {
+        match self {
+            Spoken::Dns => names::close(octets, false),
+            Spoken::Nbns => names::close(octets, true),
+            Spoken::Tftp => binary::close_tftp(octets),
+            Spoken::Dhcp => binary::close_dhcp(octets),
+            Spoken::Isakmp => binary::close_isakmp(octets),
+            Spoken::Xtacacs => binary::close_xtacacs(octets),
+            Spoken::Pcom => binary::close_pcom(octets, from),
+            Spoken::Pptp => Some(octets),
+            Spoken::Wccp => binary::close_wccp(octets),
+        }
+    }
+
+    /// Nothing is missing in the message and nothing in it is wrong.
+    pub(super) fn is_whole(self, from: End, octets: &Octets) -> bool {
+        self.close(from, octets.clone()).is_some_and(|closed| closed.bytes() == octets.bytes())
+    }
+
+    /// A message of no meaning of its own.
+    pub(super) fn hello(self, from: End) -> Option<Octets> {
+        self.forms(from).into_iter().find_map(|form| self.close(from, form.octets()))
+    }
+}
+
+/// A message that is read from its beginning; what is not there yet is put there, and what is free may be changed.
+struct Closer {
+    octets: Octets,
+    at: usize,
+}
+
+impl Closer {
+    fn new(octets: Octets) -> Self {
+        Closer { octets, at: 0 }
+    }
+
+    fn left(&self) -> usize {
+        self.octets.len().saturating_sub(self.at)
+    }
+
+    /// Nobody asks for anything of the next `count` octets.
+    fn is_free(&self, count: usize) -> bool {
+        (self.at..self.at + count).all(|at| self.octets.origins().get(at).is_none_or(|origin| *origin == Origin::Free))
+    }
+
+    fn is_missing(&self) -> bool {
+        self.at >= self.octets.len()
+    }
+
+    fn byte(&self, at: usize) -> u8 {
+        self.octets.bytes().get(at).copied().unwrap_or(0)
+    }
+
+    fn word(&self, at: usize) -> u16 {
+        u16::from_be_bytes([self.byte(at), self.byte(at + 1)])
+    }
+
+    /// The next octets, `usual` where they are free, or as much of them as is.
+    fn take(&mut self, usual: &[u8]) -> usize {
+        let from = self.at;
+        for &octet in usual {
+            if self.is_missing() {
+                self.octets.push(octet, Origin::Free);
+            } else if self.octets.origins()[self.at] == Origin::Free {
+                self.octets.set(self.at, octet, Origin::Free);
+            }
+            self.at += 1;
+        }
+        from
+    }
+
+    /// As many octets as that, as they are, and `filler` where there are none.
+    fn pass(&mut self, count: usize, filler: u8) -> Option<()> {
+        const MOST: usize = 8_192;
+        let end = self.at.checked_add(count).filter(|&end| end <= MOST.max(self.octets.len()))?;
+        while self.octets.len() < end {
+            self.octets.push(filler, Origin::Free);
+        }
+        self.at = end;
+        Some(())
+    }
+
+    /// A number of the message itself, whatever stands there.
+    fn put(&mut self, at: usize, octets: &[u8]) {
+        for (place, &octet) in (at..).zip(octets) {
+            if self.byte(place) != octet {
+                self.octets.set(place, octet, Origin::Framing);
+            }
+        }
+    }
+
+    fn done(self) -> Octets {
+        self.octets
+    }
+}
+
+#[cfg(test)]
+mod tests;

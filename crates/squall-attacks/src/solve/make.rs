@@ -1,0 +1,559 @@
+//! One rule, one way: its buffers laid out, put into messages, with the headers that it asks for.
+
+use squall_rules::{Application, Buffer, End, Inspection, Numbers, Operation, Rule};
+
+use super::dice::Dice;
+use super::expression::Expressions;
+use super::formed::{self, Form, Spoken};
+use super::layout::{self, Failed, Layout, Wish, lay_out};
+use super::packet::{self, Headers};
+use super::{Reason, mixed, plan, transform};
+use crate::assemble::{Parts, assemble};
+use crate::{Octets, Origin, Transport, Turn};
+
+/// What was made of one rule.
+#[derive(Clone, Debug)]
+pub(super) struct Made {
+    pub transport: Transport,
+    pub application: Option<Application>,
+    pub turns: Vec<Turn>,
+    pub same_address: bool,
+    pub ip_version: Option<u8>,
+    pub strategy: String,
+}
+
+/// Why nothing was made, in this way.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct NotMade {
+    pub reason: Reason,
+    pub option: Option<u16>,
+    pub text: String,
+}
+
+/// How it is tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Way {
+    /// What is spoken; `None`: octets alone.
+    pub application: Option<Application>,
+    /// Where in messages contents of a payload go.
+    pub place: mixed::Place,
+    /// Of the layout.
+    pub attempt: u32,
+    /// The form of what is [`formed::spoken`] that octets alone are laid upon.
+    pub form: Option<usize>,
+}
+
+/// Ways to try, in their order.
+pub(super) fn ways(rule: &Rule) -> Vec<Way> {
+    let applications = plan::applications(rule);
+    let payload = rule.inspections.iter().any(|inspection| plan::is_payload(inspection.buffer));
+    let mut ways = vec![];
+    if applications.is_empty() {
+        ways.push(Way { application: None, place: mixed::Place::Verbatim, attempt: 0, form: None });
+    }
+    for &application in &applications {
+        for &place in mixed::places(application, payload, plan::sender(rule)) {
+            ways.push(Way { application: Some(application), place, attempt: 0, form: None });
+        }
+    }
+    ways
+}
+
+/// Ways to say octets alone as a message of what is spoken on the rule's port.
+pub(super) fn formed_ways(rule: &Rule, sample: u32) -> Vec<Way> {
+    if !plan::applications(rule).is_empty() || !rule.inspections.iter().any(|i| plan::is_payload(i.buffer)) {
+        return vec![];
+    }
+    let mut dice = Dice::new(0);
+    let Ok(headers) = packet::headers(rule, &mut dice, 0) else { return vec![] };
+    let Some(spoken) = formed::spoken(rule, packet::transport(rule, &headers)) else { return vec![] };
+    let forms = spoken.forms(plan::sender(rule)).len();
+    // The places that the layout prefers first; samples differ in what is free.
+    let way = |form| Way { application: None, place: mixed::Place::Verbatim, attempt: sample, form: Some(form) };
+    (0..forms).map(way).collect()
+}
+
+pub(super) struct Maker<'m> {
+    pub rule: &'m Rule,
+    pub expressions: &'m Expressions,
+    pub dice: Dice,
+    pub sample: u32,
+    pub budget: &'m mut u64,
+}
+
+impl Maker<'_> {
+    pub(super) fn make(&mut self, way: Way) -> Result<Made, NotMade> {
+        let headers = packet::headers(self.rule, &mut self.dice, self.sample).map_err(|(option, text)| NotMade {
+            reason: Reason::Contradiction,
+            option: Some(option),
+            text,
+        })?;
+        let transport = packet::transport(self.rule, &headers);
+        let turns = match way.application {
+            None => self.verbatim(&headers, transport, way)?,
+            Some(application) => self.messages(application, transport, way)?,
+        };
+        let mut made = Made {
+            transport,
+            application: way.application,
+            turns,
+            same_address: headers.same_address,
+            ip_version: headers.ip_version,
+            strategy: match way.application {
+                Some(application) => format!("{application:?}, {:?}", way.place),
+                None if way.form.is_some() => "octets in a message".into(),
+                None => "octets alone".into(),
+            },
+        };
+        if transport == Transport::Udp && matches!(self.rule.header.protocol, squall_rules::Protocol::Tcp) {
+            made.transport = Transport::Tcp;
+        }
+        let sender = plan::sender(self.rule);
+        self.shape(&mut made, &headers, sender);
+        Ok(made)
+    }
+
+    /// The payload as it is.
+    fn verbatim(&mut self, headers: &Headers, transport: Transport, way: Way) -> Result<Vec<Turn>, NotMade> {
+        let rule = self.rule;
+        let spoken = formed::spoken(rule, transport);
+        let form: Option<Form> = match (way.form, spoken) {
+            (Some(form), Some(spoken)) => {
+                let forms = spoken.forms(plan::sender(rule));
+                Some(forms.into_iter().nth(form).ok_or_else(|| not_formed(spoken))?)
+            }
+            _ => None,
+        };
+        let mut octets = Octets::new();
+        let mut of_headers = vec![];
+        let mut variables = vec![];
+        let mut wanted = false;
+        for (index, inspection) in rule.inspections.iter().enumerate() {
+            if plan::is_header(inspection.buffer) {
+                let layout = self.lay_out(index, inspection, Numbers::any(), Octets::new(), &variables, way.attempt)?;
+                variables = layout.variables;
+                of_headers.push((inspection.buffer, layout.octets));
+            }
+        }
+        let mut size = headers.size.clone();
+        for (buffer, octets) in &of_headers {
+            // The length of UDP's header counts its own eight octets.
+            if *buffer == Buffer::UdpHeader
+                && octets.len() >= 6
+                && octets.origins()[4..6].iter().any(|origin| *origin != Origin::Free)
+            {
+                let length = u16::from_be_bytes([octets.bytes()[4], octets.bytes()[5]]);
+                let payload = Numbers::one(length.saturating_sub(8).into());
+                size = Some(size.map_or(payload.clone(), |size| size.intersection(&payload)));
+            }
+        }
+        for (index, inspection) in rule.inspections.iter().enumerate() {
+            if plan::is_payload(inspection.buffer) {
+                wanted = true;
+                let size = size.clone().unwrap_or_else(Numbers::any);
+                // Snort's raw and cooked payload are one here: the second goes on behind the first.
+                let form = form.as_ref().filter(|_| octets.is_empty());
+                let layout = self.lay_upon(index, inspection, size, octets.clone(), form, &variables, way.attempt)?;
+                variables = layout.variables;
+                octets = layout.octets;
+            } else if plan::is_header(inspection.buffer) {
+                continue;
+            } else if inspection.buffer != Buffer::Base64Data {
+                return Err(NotMade {
+                    reason: Reason::UnsupportedBuffer,
+                    option: inspection.steps.first().map(|step| step.option),
+                    text: format!("no message is made that has the buffer {}", inspection.buffer.name()),
+                });
+            }
+        }
+        if !wanted && let Some(sizes) = &size {
+            let size = sizes.first().filter(|&size| size <= 65_000).ok_or(NotMade {
+                reason: Reason::Contradiction,
+                option: None,
+                text: "no payload is of that size".into(),
+            })?;
+            octets = Octets::of(self.dice.letters(size as usize), Origin::Free);
+        }
+        if let Some(spoken) = spoken.filter(|_| form.is_some()) {
+            octets = spoken
+                .close(plan::sender(rule), octets)
+                .filter(|octets| size.as_ref().is_none_or(|size| size.contains(octets.len() as u64)))
+                .ok_or_else(|| not_formed(spoken))?;
+        }
+        let mut shape_from_headers = crate::Shape::default();
+        for (buffer, octets) in &of_headers {
+            from_header(&mut shape_from_headers, *buffer, octets);
+        }
+        if let Some(call) = headers.rpc {
+            let tcp = matches!(transport, Transport::Tcp);
+            let option = rule.packet.iter().find(|test| matches!(test.is, squall_rules::PacketTest::Rpc { .. }));
+            let origin = option.map_or(Origin::Framing, |test| Origin::Option(test.option));
+            octets = self.rpc(call, tcp, octets, origin);
+        }
+        if octets.is_empty() && headers.size.is_none() {
+            match transport {
+                // A rule that asks nothing of octets is met by any.
+                Transport::Tcp | Transport::Udp => octets = Octets::of(self.dice.letters(16), Origin::Free),
+                Transport::Icmp => octets = Octets::of(self.dice.letters(32), Origin::Free),
+                Transport::Ip(_) => octets = Octets::of(self.dice.letters(24), Origin::Free),
+                Transport::Segments => {}
+            }
+        }
+        let mut turn = Turn::new(plan::sender(rule), octets);
+        turn.shape = shape_from_headers;
+        Ok(vec![turn])
+    }
+
+    /// A call of ONC RPC with the octets that contents ask for, where those do not make a call of themselves.
+    fn rpc(&mut self, call: (u32, u32, u32), tcp: bool, octets: Octets, origin: Origin) -> Octets {
+        let made = packet::rpc_call(call, &mut self.dice, tcp, &[]);
+        let mut all = Octets::of(made, origin);
+        // What contents put there stays; the rest of the call is laid under it.
+        for at in 0..octets.len() {
+            let (byte, of) = (octets.bytes()[at], octets.origins()[at]);
+            if at < all.len() {
+                if of != Origin::Free {
+                    all.set(at, byte, of);
+                }
+            } else {
+                all.push(byte, of);
+            }
+        }
+        all
+    }
+
+    /// Messages of a protocol.
+    fn messages(&mut self, application: Application, transport: Transport, way: Way) -> Result<Vec<Turn>, NotMade> {
+        let rule = self.rule;
+        let sender = plan::sender(rule);
+        let over_tcp = transport == Transport::Tcp;
+        let mut parts = Parts {
+            tests: rule.application.iter().map(|test| test.is.clone()).collect(),
+            style: crate::assemble::Style { over_tcp, ..crate::assemble::Style::nth(way.attempt) },
+            ..Parts::default()
+        };
+        let mut payload: Vec<(usize, &Inspection)> = vec![];
+        let mut variables: Vec<Option<u64>> = vec![];
+        let leads = match way.place {
+            mixed::Place::Lead => {
+                let of_payload = rule.inspections.iter().filter(|inspection| plan::is_payload(inspection.buffer));
+                mixed::Split::of(self, of_payload, sender)
+            }
+            _ => mixed::Split::default(),
+        };
+        for (index, inspection) in rule.inspections.iter().enumerate() {
+            let buffer = inspection.buffer;
+            if buffer == Buffer::Base64Data || plan::is_header(buffer) {
+                continue;
+            }
+            let end = plan::sender_of(rule, inspection);
+            self.keep_out(inspection, end, &mut parts);
+            if plan::is_payload(buffer) {
+                payload.push((index, inspection));
+                continue;
+            }
+            if asks_nothing(inspection) {
+                continue;
+            }
+            if inspection.steps.iter().any(|step| matches!(step.operation, Operation::Absent { .. })) {
+                parts.without.push((buffer, end, vec![]));
+                continue;
+            }
+            // Another way a URI's contents stand in its query.
+            let lead = match buffer {
+                Buffer::HttpHeader | Buffer::HttpRawHeader => leads.header.clone(),
+                Buffer::HttpUri | Buffer::HttpRawUri if !leads.uri.is_empty() => leads.uri.clone(),
+                Buffer::HttpUri if way.attempt % 4 == 3 => Octets::of(*b"/?", Origin::Free),
+                _ => Octets::new(),
+            };
+            let layout = self.lay_out(index, inspection, Numbers::any(), lead, &variables, way.attempt)?;
+            variables = layout.variables;
+            let mut octets = layout.octets;
+            if buffer == Buffer::HttpUri && octets.origins().first() == Some(&Origin::Free) {
+                octets.set(0, b'/', Origin::Free);
+            }
+            if way.attempt == 0 {
+                end_open(buffer, &mut octets);
+            }
+            parts.buffers.push((buffer, end, octets));
+        }
+        if payload.is_empty() {
+            return assembled(application, &parts);
+        }
+        let mut mixing = mixed::Mixing { application, sender, parts, place: way.place };
+        mixing.make(self, &payload, &variables, way.attempt)
+    }
+
+    /// What a buffer must not hold.
+    fn keep_out(&self, inspection: &Inspection, end: End, parts: &mut Parts) {
+        for step in &inspection.steps {
+            if let Operation::Content(content) = &step.operation
+                && content.negated
+            {
+                parts.without.push((inspection.buffer, end, content.pattern.clone()));
+            }
+        }
+    }
+
+    /// The octets of one inspection, before its transforms.
+    pub(super) fn lay_out(
+        &mut self,
+        index: usize,
+        inspection: &Inspection,
+        size: Numbers,
+        lead: Octets,
+        variables: &[Option<u64>],
+        attempt: u32,
+    ) -> Result<Layout, NotMade> {
+        self.lay_upon(index, inspection, size, lead, None, variables, attempt)
+    }
+
+    /// As [`Maker::lay_out`], upon a message.
+    #[expect(clippy::too_many_arguments, reason = "all of a layout's wish, and which inspection")]
+    fn lay_upon(
+        &mut self,
+        index: usize,
+        inspection: &Inspection,
+        size: Numbers,
+        lead: Octets,
+        form: Option<&Form>,
+        variables: &[Option<u64>],
+        attempt: u32,
+    ) -> Result<Layout, NotMade> {
+        let decoded = self.decoded(index, inspection, attempt)?;
+        let dotted = inspection.transforms.last().is_some_and(|last| last.is == squall_rules::Transform::DotPrefix);
+        let wish = Wish {
+            steps: &inspection.steps,
+            size,
+            style: style(inspection.buffer),
+            decoded,
+            lead: if dotted { Octets::framing(*b".") } else { lead },
+            form,
+            variables: self.rule.variables.len(),
+        };
+        let mut layout = lay_out(&wish, self.expressions, variables, attempt, &mut self.dice, self.budget)
+            .map_err(|failed| self.told(failed))?;
+        layout.octets = transform::before(&inspection.transforms, layout.octets).map_err(|text| NotMade {
+            reason: Reason::UnsupportedOption,
+            option: inspection.transforms.first().map(|transform| transform.option),
+            text,
+        })?;
+        Ok(layout)
+    }
+
+    /// What `base64_decode` of this inspection is to make: the inspection behind it.
+    fn decoded(&mut self, index: usize, inspection: &Inspection, attempt: u32) -> Result<Option<Octets>, NotMade> {
+        if !inspection.steps.iter().any(|step| matches!(step.operation, Operation::Base64Decode(_))) {
+            return Ok(None);
+        }
+        let rule = self.rule;
+        let Some((behind, of)) = rule
+            .inspections
+            .iter()
+            .enumerate()
+            .find(|(behind, of)| *behind != index && of.buffer == Buffer::Base64Data)
+        else {
+            return Ok(None);
+        };
+        Ok(Some(self.lay_out(behind, of, Numbers::any(), Octets::new(), &[], attempt)?.octets))
+    }
+
+    pub(super) fn told(&self, failed: Failed) -> NotMade {
+        let text_of = |option: u16| {
+            let range = self.rule.options.get(usize::from(option)).cloned().unwrap_or(0..0);
+            self.rule.text.get(range).unwrap_or("").chars().take(120).collect::<String>()
+        };
+        match failed {
+            Failed::NoRoom { option } => NotMade {
+                reason: Reason::Contradiction,
+                option: Some(option),
+                text: format!("no place was found for {}", text_of(option)),
+            },
+            Failed::TooLong => NotMade {
+                reason: Reason::TooLong,
+                option: None,
+                text: "too many places were tried; give the rule more steps".into(),
+            },
+            Failed::Expression { option, text } => NotMade {
+                reason: Reason::Expression,
+                option: Some(option),
+                text: format!("no text was found for {}: {text}", text_of(option)),
+            },
+        }
+    }
+
+    /// Puts what is asked of headers upon the turn that matters, and before it what must have been said.
+    fn shape(&mut self, made: &mut Made, headers: &Headers, sender: End) {
+        let last = made.turns.iter().rposition(|turn| turn.from == sender);
+        if let Some(last) = last {
+            let of_buffers = made.turns[last].shape.clone();
+            let mut shape = headers.shape.clone();
+            shape.ttl = shape.ttl.or(of_buffers.ttl);
+            shape.tos = shape.tos.or(of_buffers.tos);
+            shape.id = shape.id.or(of_buffers.id);
+            shape.flags = shape.flags.or(of_buffers.flags);
+            shape.window = shape.window.or(of_buffers.window);
+            shape.sequence = shape.sequence.or(of_buffers.sequence);
+            shape.acknowledgment = shape.acknowledgment.or(of_buffers.acknowledgment);
+            shape.icmp_type = shape.icmp_type.or(of_buffers.icmp_type);
+            shape.icmp_code = shape.icmp_code.or(of_buffers.icmp_code);
+            shape.icmp_id = shape.icmp_id.or(of_buffers.icmp_id);
+            shape.icmp_sequence = shape.icmp_sequence.or(of_buffers.icmp_sequence);
+            shape.whole |= of_buffers.whole;
+            if made.transport == Transport::Icmp {
+                let is_v6 = self.rule.header.protocol == squall_rules::Protocol::Icmp6;
+                shape.icmp_type = shape.icmp_type.or(Some(if is_v6 { 128 } else { 8 }));
+            }
+            made.turns[last].shape = shape;
+        }
+        let mut before = vec![];
+        for (end, sent) in [(End::Client, headers.sent[0]), (End::Server, headers.sent[1])] {
+            if sent > 0 {
+                before.push(Turn::new(end, Octets::of(self.dice.letters(sent as usize), Origin::Free)));
+            }
+        }
+        for (end, packets) in [(End::Client, headers.packets[0]), (End::Server, headers.packets[1])] {
+            for _ in 0..packets {
+                before.push(Turn::new(end, Octets::of(self.dice.letters(8), Origin::Free)));
+            }
+        }
+        if made.application.is_none() {
+            // Of a flow without a connection who speaks first is the client.
+            let datagrams = matches!(made.transport, Transport::Udp | Transport::Icmp);
+            let answered = self.rule.flow.established == Some(true);
+            if datagrams && (sender == End::Server || answered) {
+                before.push(self.hello(End::Client, &made.turns));
+                if answered && sender == End::Client {
+                    before.push(self.hello(End::Server, &made.turns));
+                }
+            }
+        }
+        made.turns.splice(0..0, before);
+    }
+
+    /// A datagram that says nothing.
+    fn hello(&mut self, from: End, turns: &[Turn]) -> Turn {
+        let transport = match turns.last() {
+            Some(turn) if turn.shape.icmp_type.is_some() => Transport::Icmp,
+            _ => Transport::Udp,
+        };
+        let message = formed::spoken(self.rule, transport).and_then(|spoken| spoken.hello(from));
+        let octets = message.unwrap_or_else(|| Octets::of(self.dice.letters(12), Origin::Free));
+        let mut turn = Turn::new(from, octets);
+        if let Some(shape) = turns.last().map(|turn| &turn.shape)
+            && shape.icmp_type.is_some()
+        {
+            // An answer is to a question of the same kind.
+            let (question, answer) = match shape.icmp_type {
+                Some(129) | Some(128) => (128, 129),
+                _ => (8, 0),
+            };
+            turn.shape.icmp_type = Some(if from == End::Client { question } else { answer });
+            turn.shape.icmp_id = shape.icmp_id;
+            turn.shape.icmp_sequence = shape.icmp_sequence;
+        }
+        turn
+    }
+}
+
+/// Ends what a buffer has begun: an escape of a form, the fields of a call.
+fn end_open(buffer: Buffer, octets: &mut Octets) {
+    match buffer {
+        Buffer::HttpRequestBody if octets.bytes().ends_with(b"%") => octets.extend(b"20", Origin::Free),
+        // Pointers to nothing, sizes of nothing.
+        Buffer::DceStubData => octets.extend(&[0; 64], Origin::Free),
+        _ => {}
+    }
+}
+
+fn not_formed(spoken: Spoken) -> NotMade {
+    NotMade {
+        reason: Reason::NotVerified,
+        option: None,
+        text: format!("no well-formed message of {spoken:?} was found for it"),
+    }
+}
+
+pub(super) fn assembled(application: Application, parts: &Parts) -> Result<Vec<Turn>, NotMade> {
+    assemble(application, parts).map_err(|impossible| NotMade {
+        reason: Reason::UnsupportedBuffer,
+        option: None,
+        text: impossible.0,
+    })
+}
+
+/// Only of what must not be there: a usual message will do.
+fn asks_nothing(inspection: &Inspection) -> bool {
+    inspection.steps.iter().all(|step| match &step.operation {
+        Operation::Content(content) => content.negated,
+        Operation::Pcre(pcre) => pcre.negated,
+        Operation::IsDataAt(at) => at.negated,
+        Operation::Dataset { is_set, .. } => !is_set,
+        _ => false,
+    })
+}
+
+fn style(buffer: Buffer) -> layout::Style {
+    use Buffer::*;
+    match buffer {
+        HttpHeader | HttpRawHeader | HttpStart | HttpTrailer | SipHeader => layout::Style::Lines,
+        Payload | RawPayload | FileData | HttpRequestBody | HttpResponseBody | Base64Data | DceStubData => {
+            layout::Style::Plain
+        }
+        _ => layout::Style::Text,
+    }
+}
+
+/// Fields of headers that buffers such as `tcp.hdr` ask for.
+fn from_header(shape: &mut crate::Shape, buffer: Buffer, octets: &Octets) {
+    let asked = |at: usize| octets.origins().get(at).is_some_and(|origin| *origin != Origin::Free);
+    let byte = |at: usize| octets.bytes().get(at).copied().unwrap_or(0);
+    let word = |at: usize| u16::from_be_bytes([byte(at), byte(at + 1)]);
+    let long = |at: usize| u32::from(word(at)) << 16 | u32::from(word(at + 2));
+    match buffer {
+        Buffer::Ipv4Header => {
+            if asked(1) {
+                shape.tos = Some(byte(1));
+            }
+            if asked(4) || asked(5) {
+                shape.id = Some(word(4));
+            }
+            if asked(8) {
+                shape.ttl = Some(byte(8));
+            }
+            if asked(6) {
+                shape.fragment_bits = Some(byte(6) >> 5);
+            }
+        }
+        Buffer::Ipv6Header if asked(7) => shape.ttl = Some(byte(7)),
+        Buffer::TcpHeader => {
+            if asked(4) || asked(7) {
+                shape.sequence = Some(long(4));
+            }
+            if asked(8) || asked(11) {
+                shape.acknowledgment = Some(long(8));
+            }
+            if asked(13) {
+                shape.flags = Some(byte(13));
+            }
+            if asked(14) || asked(15) {
+                shape.window = Some(word(14));
+            }
+        }
+        Buffer::Icmp4Header | Buffer::Icmp6Header => {
+            if asked(0) {
+                shape.icmp_type = Some(byte(0));
+            }
+            if asked(1) {
+                shape.icmp_code = Some(byte(1));
+            }
+            if asked(4) || asked(5) {
+                shape.icmp_id = Some(word(4));
+            }
+            if asked(6) || asked(7) {
+                shape.icmp_sequence = Some(word(6));
+            }
+        }
+        _ => {}
+    }
+}

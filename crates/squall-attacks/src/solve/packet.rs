@@ -1,0 +1,242 @@
+//! Headers of packets as rules want them.
+
+use squall_rules::{End, Numbers, PacketTest, Protocol, Rule, Which};
+
+use super::dice::Dice;
+use crate::{Shape, Transport};
+
+/// What a rule asks of headers, put into one shape.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Headers {
+    pub shape: Shape,
+    /// Octets of the payload.
+    pub size: Option<Numbers>,
+    pub same_address: bool,
+    pub ip_protocol: Option<u8>,
+    pub rpc: Option<(u32, u32, u32)>,
+    /// It is about single segments, as a handshake's.
+    pub flags: bool,
+    pub ip_version: Option<u8>,
+    pub icmp: bool,
+    /// Octets that the client, the server must have sent before.
+    pub sent: [u64; 2],
+    /// Packets with data that they must have sent before.
+    pub packets: [u64; 2],
+}
+
+/// What headers must be so that the rule's packet tests hold; `Err` tells which one leaves nothing.
+pub(super) fn headers(rule: &Rule, dice: &mut Dice, sample: u32) -> Result<Headers, (u16, String)> {
+    let mut headers = Headers::default();
+    let mut sizes: Option<Numbers> = None;
+    let mut taken: Vec<(usize, Numbers)> = vec![];
+    for test in &rule.packet {
+        let option = test.option;
+        let nothing = || (option, "no number is left by what the rule says of it".to_string());
+        // Two tests of one field are met together.
+        let mut choose = |field: usize, numbers: &Numbers, usual: u64, most: u64| -> Result<u64, (u16, String)> {
+            let mut set = numbers.intersection(&Numbers::range(0..=most));
+            if let Some((_, before)) = taken.iter().find(|(of, _)| *of == field) {
+                set = set.intersection(before);
+            }
+            taken.retain(|(of, _)| *of != field);
+            taken.push((field, set.clone()));
+            if set.contains(usual) && sample == 0 {
+                return Ok(usual);
+            }
+            let first = set.first().ok_or_else(nothing)?;
+            let usual = if sample == 0 { usual } else { dice.next() % (most + 1) };
+            Ok(set.at_least(usual).or(set.last()).unwrap_or(first))
+        };
+        let shape = &mut headers.shape;
+        match &test.is {
+            PacketTest::Flags { bits, ignored, which } => {
+                headers.flags = true;
+                let bits = bits & !ignored;
+                shape.flags = Some(match which {
+                    Which::Exactly | Which::All => shape.flags.unwrap_or(0) | bits,
+                    Which::Any => shape.flags.unwrap_or(0) | bits & bits.wrapping_neg(),
+                    Which::None => shape.flags.unwrap_or(0x18) & !bits,
+                });
+            }
+            PacketTest::Size(numbers) => {
+                let set = match &sizes {
+                    Some(before) => before.intersection(numbers),
+                    None => numbers.clone(),
+                };
+                if set.is_empty() {
+                    return Err(nothing());
+                }
+                sizes = Some(set);
+            }
+            PacketTest::Ttl(numbers) => shape.ttl = Some(choose(0, numbers, 64, 255)? as u8),
+            PacketTest::Tos(numbers) => shape.tos = Some(choose(1, numbers, 0, 255)? as u8),
+            PacketTest::Id(numbers) => shape.id = Some(choose(2, numbers, 0x1234, 65_535)? as u16),
+            PacketTest::IpOption { kind, negated: false } => shape.ip_options = ip_option(*kind),
+            PacketTest::IpOption { negated: true, .. } => {}
+            PacketTest::FragmentBits { bits, which } => {
+                shape.fragment_bits = Some(match which {
+                    Which::Exactly | Which::All => *bits,
+                    Which::Any => bits & bits.wrapping_neg(),
+                    Which::None => !bits & 2,
+                });
+            }
+            PacketTest::FragmentOffset(numbers) => shape.fragment_offset = Some(choose(3, numbers, 0, 8_191)? as u16),
+            PacketTest::IpProtocol(numbers) => {
+                headers.ip_protocol = Some(choose(4, numbers, 17, 255)? as u8);
+            }
+            PacketTest::Sequence(numbers) => {
+                shape.sequence = Some(choose(5, numbers, 1_000_000, u32::MAX.into())? as u32)
+            }
+            PacketTest::Acknowledgment(numbers) => {
+                shape.acknowledgment = Some(choose(6, numbers, 1_000_000, u32::MAX.into())? as u32);
+            }
+            PacketTest::Window(numbers) => shape.window = Some(choose(7, numbers, 64_240, 65_535)? as u16),
+            PacketTest::Mss(numbers) => shape.mss = Some(choose(8, numbers, 1_460, 65_535)? as u16),
+            PacketTest::WindowScale(numbers) => shape.window_scale = Some(choose(9, numbers, 7, 14)? as u8),
+            PacketTest::IcmpType(numbers) => {
+                headers.icmp = true;
+                let usual = if rule.header.protocol == Protocol::Icmp6 { 128 } else { 8 };
+                shape.icmp_type = Some(choose(10, numbers, usual, 255)? as u8);
+            }
+            PacketTest::IcmpCode(numbers) => {
+                headers.icmp = true;
+                shape.icmp_code = Some(choose(11, numbers, 0, 255)? as u8);
+            }
+            PacketTest::IcmpId(numbers) => {
+                headers.icmp = true;
+                shape.icmp_id = Some(choose(12, numbers, 1, 65_535)? as u16);
+            }
+            PacketTest::IcmpSequence(numbers) => {
+                headers.icmp = true;
+                shape.icmp_sequence = Some(choose(13, numbers, 1, 65_535)? as u16);
+            }
+            PacketTest::Icmp6Mtu(numbers) => {
+                headers.icmp = true;
+                shape.icmp_type = Some(2);
+                let mtu = choose(14, numbers, 1_280, u32::MAX.into())?;
+                shape.icmp_id = Some((mtu >> 16) as u16);
+                shape.icmp_sequence = Some(mtu as u16);
+            }
+            PacketTest::SameAddress => headers.same_address = true,
+            PacketTest::Rpc { program, version, procedure } => {
+                headers.rpc = Some((*program, version.unwrap_or(2), procedure.unwrap_or(3)));
+            }
+            PacketTest::StreamSize { of, size } => {
+                use squall_rules::StreamSizeOf::*;
+                let least = size.first().ok_or_else(nothing)?.min(1 << 20);
+                match of {
+                    Client | Either => headers.sent[0] = least,
+                    Server => headers.sent[1] = least,
+                    Both => headers.sent = [least; 2],
+                }
+            }
+            PacketTest::FlowAge(numbers) => {
+                shape.pause_ns = numbers.first().ok_or_else(nothing)?.min(86_400).saturating_mul(1_000_000_000);
+            }
+            PacketTest::IpVersion(version) => headers.ip_version = Some(*version),
+            // The examiner says whether what was made is so by chance.
+            PacketTest::FlowPackets { of, count } => {
+                let least = count.first().ok_or_else(nothing)?.min(2_000);
+                headers.packets[of.unwrap_or(End::Client) as usize] = least;
+            }
+            PacketTest::FlowOctets { of, count } => {
+                let least = count.first().ok_or_else(nothing)?.min(1 << 18);
+                headers.sent[of.unwrap_or(End::Client) as usize] = least;
+            }
+            PacketTest::Other { .. } => {}
+        }
+    }
+    if let Some(sizes) = sizes {
+        headers.shape.whole = true;
+        headers.size = Some(sizes);
+    }
+    if headers.icmp {
+        // Only echoes and their like have identifiers.
+        let asked = headers.shape.icmp_id.is_some() || headers.shape.icmp_sequence.is_some();
+        let usual = if rule.header.protocol == Protocol::Icmp6 { 128 } else { 8 };
+        if headers.shape.icmp_type.is_none() || asked && headers.shape.icmp_type.is_none() {
+            headers.shape.icmp_type = Some(usual);
+        }
+    }
+    Ok(headers)
+}
+
+/// What carries the rule's octets.
+pub(super) fn transport(rule: &Rule, headers: &Headers) -> Transport {
+    use squall_rules::Application::*;
+    let of_protocol = |number| match number {
+        6 => Transport::Tcp,
+        17 => Transport::Udp,
+        1 | 58 => Transport::Icmp,
+        other => Transport::Ip(other),
+    };
+    match rule.header.protocol {
+        Protocol::Tcp | Protocol::TcpSegments | Protocol::TcpReassembled => {
+            let single = rule.flow.established != Some(true)
+                && (headers.flags
+                    || headers.shape.sequence.is_some()
+                    || headers.shape.acknowledgment.is_some()
+                    || headers.shape.window.is_some()
+                    || rule.flow.established == Some(false)
+                    || headers.same_address
+                    || headers.shape.mss.is_some()
+                    || headers.shape.window_scale.is_some());
+            let bare = rule.inspections.is_empty()
+                && rule.flow.established != Some(true)
+                && rule.flow.to.is_none()
+                && rule.application.is_empty();
+            if single || bare { Transport::Segments } else { Transport::Tcp }
+        }
+        Protocol::Udp => Transport::Udp,
+        Protocol::Icmp | Protocol::Icmp6 => Transport::Icmp,
+        Protocol::Sctp => Transport::Ip(132),
+        Protocol::Ip | Protocol::Ip4 | Protocol::Ip6 => match headers.ip_protocol {
+            Some(number) => of_protocol(number),
+            None if headers.icmp => Transport::Icmp,
+            None if headers.flags => Transport::Segments,
+            None if rule.flow.established == Some(true) || rule.flow.stream == Some(true) => Transport::Tcp,
+            None => Transport::Udp,
+        },
+        Protocol::Application(application) => match application {
+            Dns | Mdns | Sip | Sdp | Snmp | Tftp | Ike | Ntp | Dhcp | Quic | BitTorrentDht => Transport::Udp,
+            _ => Transport::Tcp,
+        },
+    }
+}
+
+/// Octets of an option of IPv4, filled up to a multiple of four.
+fn ip_option(kind: Option<u8>) -> Vec<u8> {
+    match kind.unwrap_or(7) {
+        0 => vec![0; 4],
+        1 => vec![1; 4],
+        // Of a route nothing is written yet: length, pointer, room for one address (RFC 791 §3.1).
+        kind @ (7 | 131 | 137) => vec![kind, 7, 4, 0, 0, 0, 0, 0],
+        // A time stamp: length, pointer, overflow and flag, room for one.
+        68 => vec![68, 8, 5, 0, 0, 0, 0, 0],
+        // A satellite's identifier.
+        136 => vec![136, 4, 0, 1],
+        // Security: RFC 1108 has 3 octets at least, RFC 791 11.
+        130 => vec![130, 11, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        133 => vec![133, 3, 0, 0],
+        kind => vec![kind, 4, 0, 0],
+    }
+}
+
+/// The call of ONC RPC (RFC 5531 §9) that `rpc:` looks for; over TCP with a record mark (§11).
+pub(super) fn rpc_call(
+    (program, version, procedure): (u32, u32, u32),
+    dice: &mut Dice,
+    tcp: bool,
+    rest: &[u8],
+) -> Vec<u8> {
+    let mut call = vec![];
+    for word in [dice.next() as u32, 0, 2, program, version, procedure, 0, 0, 0, 0] {
+        call.extend(word.to_be_bytes());
+    }
+    call.extend(rest);
+    if tcp {
+        let mark = 0x8000_0000 | call.len() as u32;
+        call.splice(0..0, mark.to_be_bytes());
+    }
+    call
+}

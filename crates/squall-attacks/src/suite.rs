@@ -1,0 +1,316 @@
+//! Which rules are played, how often, when and by whom: from solutions to conversations that have addresses and times.
+
+use std::sync::Arc;
+
+use regex::Regex;
+use squall_program::mix;
+use squall_rules::{Numbers, Rule, RuleSet};
+use squall_units::Nanos;
+
+use crate::{
+    Exchange, Label, NearMiss, Solution, Solver, Unsolved,
+    assemble::variants::{Variant, applied},
+    labels::Kind,
+    near_miss,
+    solve::{Hosts, endpoints_of},
+    wire::{self, Endpoints, Frame},
+};
+
+/// Which rules; nothing said: all.
+#[derive(Clone, Debug, Default)]
+pub struct Choice {
+    pub sids: Option<Numbers>,
+    /// One of them.
+    pub classtypes: Vec<String>,
+    /// What the message matches.
+    pub msg: Option<Regex>,
+}
+
+impl Choice {
+    pub fn takes(&self, rule: &Rule) -> bool {
+        let sid = self.sids.as_ref().is_none_or(|sids| sids.contains(rule.sid.into()));
+        let class = self.classtypes.is_empty()
+            || rule.classtype.as_ref().is_some_and(|class| self.classtypes.iter().any(|of| of == class));
+        sid && class && self.msg.as_ref().is_none_or(|msg| msg.is_match(&rule.msg))
+    }
+}
+
+/// Whether twins that are one octet off are played.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NearMisses {
+    #[default]
+    No,
+    /// Each attack is followed by its twin.
+    Also,
+    /// In place of attacks.
+    Only,
+}
+
+/// How often rules are played, in which order, and when.
+#[derive(Clone, Debug)]
+pub struct Order {
+    /// Solutions of each rule that differ.
+    pub samples: u32,
+    /// A sample for each branch of a rule's expressions, if there are more than `samples`.
+    pub every_branch: bool,
+    pub near_misses: NearMisses,
+    /// Otherwise in the order of the rules.
+    pub shuffle: bool,
+    pub seed: u64,
+    /// All of them so many times, each time from other addresses.
+    pub repeat: u64,
+    /// When the first begins.
+    pub begin: Nanos,
+    pub pace: Pace,
+    pub hosts: Hosts,
+    /// Other ways to say messages of HTTP, one after the other, where the rule still matches.
+    pub variants: Vec<Variant>,
+}
+
+/// `attacks` begin in each `seconds`, evenly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    pub attacks: u64,
+    pub seconds: u64,
+}
+
+impl Pace {
+    /// When the `n`th begins, from 0.
+    pub fn begin(self, n: u64) -> Nanos {
+        let nanos = u128::from(n) * u128::from(self.seconds) * 1_000_000_000 / u128::from(self.attacks.max(1));
+        Nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+}
+
+impl Pace {
+    /// As many a second, as exactly as a millionth.
+    pub fn of(per_second: f64) -> Self {
+        match per_second {
+            whole if whole.fract() == 0.0 && whole < 1e15 => Pace { attacks: whole as u64, seconds: 1 },
+            part => Pace { attacks: (part * 1e6).round().clamp(1.0, 1e18) as u64, seconds: 1_000_000 },
+        }
+    }
+}
+
+impl Default for Order {
+    fn default() -> Self {
+        Order {
+            samples: 1,
+            every_branch: false,
+            near_misses: NearMisses::No,
+            shuffle: false,
+            seed: 1,
+            repeat: 1,
+            begin: Nanos::ZERO,
+            pace: Pace { attacks: 100, seconds: 1 },
+            hosts: Hosts::default(),
+            variants: Vec::new(),
+        }
+    }
+}
+
+/// What became of a rule.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Index in [`RuleSet::rules`].
+    pub rule: usize,
+    /// Of each sample that was solved.
+    pub solved: Vec<Solved>,
+    /// Of the first sample that was not.
+    pub unsolved: Option<Unsolved>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Solved {
+    pub solution: Arc<Solution>,
+    /// If twins are wanted, and one was found.
+    pub twin: Option<Arc<NearMiss>>,
+    /// It is said otherwise, as [`Order::variants`] asks for.
+    pub varied: bool,
+}
+
+/// Solves one rule in as many ways as `order` wants.
+///
+/// A sample that says the same as one before is left out: some rules leave nothing free.
+pub fn solve(rules: &RuleSet, solver: &Solver<'_>, rule: usize, order: &Order) -> Outcome {
+    let branches = if order.every_branch { solver.branches(rule) } else { 1 };
+    let samples = order.samples.max(branches);
+    let mut outcome = Outcome { rule, solved: Vec::with_capacity(samples as usize), unsolved: None };
+    for sample in 0..samples {
+        match solver.solve(rule, sample) {
+            Ok(solution) if outcome.solved.iter().any(|before| before.solution.exchanges == solution.exchanges) => {}
+            Ok(mut solution) => {
+                let varied = vary(&mut solution, solver, &order.variants);
+                let twin = match order.near_misses {
+                    NearMisses::No => None,
+                    NearMisses::Also | NearMisses::Only => near_miss(&solution, rules, solver).map(Arc::new),
+                };
+                outcome.solved.push(Solved { solution: Arc::new(solution), twin, varied });
+            }
+            Err(unsolved) => {
+                outcome.unsolved.get_or_insert(unsolved);
+                // What cannot be at all, cannot be otherwise.
+                if outcome.solved.is_empty() {
+                    break;
+                }
+            }
+        }
+    }
+    outcome
+}
+
+/// Says it otherwise as far as the examiner still sees the rule match; whether anything was.
+fn vary(solution: &mut Solution, solver: &Solver<'_>, variants: &[Variant]) -> bool {
+    let mut varied = false;
+    for &variant in variants {
+        let mut exchanges = solution.exchanges.clone();
+        for exchange in &mut exchanges {
+            exchange.turns = applied(variant, std::mem::take(&mut exchange.turns));
+        }
+        if exchanges != solution.exchanges && solver.matches(solution, &exchanges) == Ok(true) {
+            solution.exchanges = exchanges;
+            varied = true;
+        }
+    }
+    varied
+}
+
+/// A rule's attack, or its twin, with addresses and a beginning.
+#[derive(Clone, Debug)]
+pub struct Attack {
+    /// From 0, in the order of their beginnings.
+    pub number: u64,
+    pub begin: Nanos,
+    /// Index in [`RuleSet::rules`].
+    pub rule: usize,
+    pub kind: Kind,
+    /// What is said, one conversation after the other.
+    pub exchanges: Arc<Vec<Exchange>>,
+    pub ends: Endpoints,
+    /// Rules that are played before it in the same flow.
+    pub setters: Arc<Vec<usize>>,
+    /// Of a near miss, what was changed.
+    pub note: String,
+}
+
+/// Attacks in the order of their beginnings.
+#[derive(Clone, Debug, Default)]
+pub struct Suite {
+    pub attacks: Vec<Attack>,
+    /// Attacks for which the rule's addresses leave no room.
+    pub without_address: u64,
+}
+
+/// Gives each solution its turn and its own addresses.
+pub fn arrange(rules: &RuleSet, outcomes: &[Outcome], order: &Order) -> Suite {
+    let mut suite = Suite::default();
+    let mut played: Vec<Played> = Vec::new();
+    for outcome in outcomes {
+        for Solved { solution, twin, .. } in &outcome.solved {
+            let of = |kind, exchanges: &[Exchange], note: &str| Played {
+                rule: outcome.rule,
+                kind,
+                exchanges: Arc::new(exchanges.to_vec()),
+                setters: Arc::new(solution.setters.clone()),
+                note: note.to_owned(),
+            };
+            if order.near_misses != NearMisses::Only {
+                played.push(of(Kind::Attack, &solution.exchanges, ""));
+            }
+            played.extend(twin.iter().map(|twin| of(Kind::NearMiss, &twin.exchanges, &twin.note)));
+        }
+    }
+    for round in 0..order.repeat.max(1) {
+        let mut turn: Vec<&Played> = played.iter().collect();
+        if order.shuffle {
+            shuffle(&mut turn, mix(order.seed, round));
+        }
+        for Played { rule, kind, exchanges, setters, note } in turn {
+            let number = suite.attacks.len() as u64;
+            let together: Vec<&Rule> = setters.iter().chain([rule]).map(|&rule| &rules.rules[rule]).collect();
+            let version = exchanges.iter().find_map(|exchange| exchange.ip_version);
+            let hosts = Hosts { family: version.or(order.hosts.family), ..order.hosts.clone() };
+            let Some(ends) = endpoints_of(&together, number, &hosts) else {
+                suite.without_address += 1;
+                continue;
+            };
+            suite.attacks.push(Attack {
+                number,
+                begin: Nanos(order.begin.0.saturating_add(order.pace.begin(number).0)),
+                rule: *rule,
+                kind: *kind,
+                exchanges: exchanges.clone(),
+                ends,
+                setters: setters.clone(),
+                note: note.clone(),
+            });
+        }
+    }
+    suite
+}
+
+/// A solution or its twin, before it has addresses.
+struct Played {
+    rule: usize,
+    kind: Kind,
+    exchanges: Arc<Vec<Exchange>>,
+    setters: Arc<Vec<usize>>,
+    note: String,
+}
+
+/// Fisher and Yates.
+fn shuffle<T>(all: &mut [T], seed: u64) {
+    for i in (1..all.len()).rev() {
+        all.swap(i, (mix(seed, i as u64) % (i as u64 + 1)) as usize);
+    }
+}
+
+impl Attack {
+    /// Its frames from its beginning on, and a label for each of its conversations with times of the run.
+    ///
+    /// # Errors
+    /// What cannot be written as packets.
+    pub fn frames(&self, rules: &RuleSet, settings: &wire::Settings) -> Result<(Vec<Frame>, Vec<Label>), wire::Error> {
+        let settings = wire::Settings { seed: mix(settings.seed, self.number), ..settings.clone() };
+        let (mut all, mut labels): (Vec<Frame>, Vec<Label>) = Default::default();
+        for (nth, exchange) in self.exchanges.iter().enumerate() {
+            let from = all.last().map_or(0, |last| last.at.0 + settings.gap.0);
+            let mut frames = wire::frames(exchange, &self.ends, &settings)?;
+            frames.iter_mut().for_each(|frame| frame.at.0 += from);
+            labels.push(self.label(rules, exchange, &frames, nth + 1 == self.exchanges.len()));
+            all.extend(frames);
+        }
+        Ok((all, labels))
+    }
+
+    /// Of the conversations of one attack the last is the one that alerts: those before it count, or set bits.
+    fn label(&self, rules: &RuleSet, exchange: &Exchange, frames: &[Frame], last: bool) -> Label {
+        let rule = &rules.rules[self.rule];
+        let alerting = self.setters.iter().map(|&setter| &rules.rules[setter]).filter(|setter| !setter.silent);
+        let (source, destination) = match exchange.same_address {
+            true => (self.ends.client, self.ends.client),
+            false => (self.ends.client, self.ends.server),
+        };
+        let at = |frame: Option<&Frame>| Nanos(self.begin.0.saturating_add(frame.map_or(0, |frame| frame.at.0)));
+        Label {
+            attack: self.number,
+            begin: at(frames.first()),
+            end: at(frames.last()),
+            protocol: exchange.transport.ip_protocol(source),
+            source,
+            source_port: exchange.client_port,
+            destination,
+            destination_port: exchange.server_port,
+            kind: self.kind,
+            gid: rule.gid,
+            sid: rule.sid,
+            rev: rule.rev,
+            msg: rule.msg.clone(),
+            also: alerting.map(|setter| setter.sid).collect(),
+            alerts: u32::from(last && self.kind == Kind::Attack),
+            frames: frames.len() as u32,
+            name: String::new(),
+            note: self.note.clone(),
+        }
+    }
+}

@@ -1,0 +1,757 @@
+//! Scans, floods, brute force and beacons as values: parameters in, conversations at their times out.
+//!
+//! They are made from no rule: their labels have sid 0 and the template's name. What a flood is made of is also told as the
+//! text of one packet, for streams whose rates need more than conversations one by one; both come from one exchange.
+//!
+//! ```
+//! use squall_attacks::templates::{Parameters, named};
+//! use squall_units::Nanos;
+//!
+//! let scan = named("syn-scan").unwrap();
+//! let parameters = Parameters {
+//!     clients: vec!["198.18.0.9".parse().unwrap()],
+//!     servers: vec!["10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap()],
+//!     ports: vec![22, 80],
+//!     ..scan.usual()
+//! };
+//! let events: Vec<_> = scan.events(&parameters).unwrap().collect();
+//! assert_eq!(events.len(), 4);
+//! assert_eq!(events[1].at, Nanos(10_000_000));
+//! ```
+
+use std::net::IpAddr;
+
+use squall_program::{below, mix};
+use squall_rules::End;
+use squall_units::Nanos;
+use squall_wire::{
+    Frame,
+    tcp_flags::{ACK, FIN, PSH, RST, SYN, URG},
+};
+
+use crate::{
+    Exchange, Label, Octets, Origin, Shape, Transport, Turn,
+    labels::Kind,
+    solve::transform::base64,
+    wire::{self, Endpoints, Settings},
+};
+
+/// What kind of thing a template is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    Scan,
+    Flood,
+    BruteForce,
+    Beacon,
+}
+
+/// One of [`TEMPLATES`].
+#[derive(Clone, Copy, Debug)]
+pub struct Template {
+    pub name: &'static str,
+    pub class: Class,
+    pub does: &'static str,
+    /// The ports that it goes to, unless it is told others; none where it has no ports.
+    pub ports: &'static [u16],
+    /// From one conversation to the next, unless it is told another time.
+    pub gap: Nanos,
+    make: fn(&Parameters, u64) -> Vec<Turn>,
+    transport: Transport,
+}
+
+/// Who does it to whom, how often.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parameters {
+    /// Who does it, in turn. Of `dns-amplification` the victims.
+    pub clients: Vec<IpAddr>,
+    /// To whom, in turn. Of `dns-amplification` the servers that answer.
+    pub servers: Vec<IpAddr>,
+    pub ports: Vec<u16>,
+    /// From one conversation to the next.
+    pub gap: Nanos,
+    /// By how much of the gap, in percent, a conversation comes earlier or later, drawn.
+    pub jitter: u8,
+    /// Conversations; `None`: of scans each port of each server once, of others 100.
+    pub count: Option<u64>,
+    /// Octets of a flood's payload, at most 1400.
+    pub payload: u16,
+    /// Of client ports, names, payloads, jitter.
+    pub seed: u64,
+}
+
+/// A conversation that is due.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    /// From the beginning of all.
+    pub at: Nanos,
+    pub ends: Endpoints,
+    pub exchange: Exchange,
+    pub name: &'static str,
+}
+
+/// Parameters that cannot be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Error(String);
+
+const MS: u64 = 1_000_000;
+
+/// All templates, in the order of their documentation.
+pub static TEMPLATES: [Template; 15] = [
+    scan("syn-scan", "a SYN to each port of each server; a RST comes back", syn_scan),
+    scan("fin-scan", "a FIN to each port of each server; a RST comes back", |_, _| probe(FIN)),
+    scan("null-scan", "a segment without flags to each port of each server; a RST comes back", |_, _| probe(0)),
+    scan("xmas-scan", "FIN, PSH and URG to each port of each server; a RST comes back", |_, _| probe(FIN | PSH | URG)),
+    Template {
+        name: "udp-scan",
+        class: Class::Scan,
+        does: "an empty datagram to each port of each server; nothing comes back",
+        ports: &[53, 69, 123, 137, 161, 500, 514, 1434, 1900, 5353],
+        gap: Nanos(10 * MS),
+        make: |_, _| vec![Turn::new(End::Client, Octets::new())],
+        transport: Transport::Udp,
+    },
+    Template {
+        name: "ping-sweep",
+        class: Class::Scan,
+        does: "an echo request to each server, which is answered",
+        ports: &[],
+        gap: Nanos(10 * MS),
+        make: |_, n| {
+            let payload: Vec<u8> = (b'a'..=b'w').chain(b'a'..=b'i').collect();
+            let echo = |from| {
+                let shape = Shape { icmp_sequence: Some((n as u16).wrapping_add(1)), ..Shape::default() };
+                Turn { shape, ..turn(from, &payload) }
+            };
+            vec![echo(End::Client), echo(End::Server)]
+        },
+        transport: Transport::Icmp,
+    },
+    flood("syn-flood", "SYNs of ever other client ports, unanswered", &[80], Transport::Segments, |p, n| {
+        vec![segment(End::Client, SYN, p.seed, n)]
+    }),
+    flood("ack-flood", "ACKs of no connection, of ever other client ports", &[80], Transport::Segments, |p, n| {
+        vec![segment(End::Client, ACK, p.seed, n)]
+    }),
+    flood("udp-flood", "datagrams of ever other client ports, unanswered", &[9], Transport::Udp, |p, n| {
+        vec![turn(End::Client, &noise(p, n))]
+    }),
+    flood("icmp-flood", "echo requests, unanswered", &[], Transport::Icmp, |p, n| {
+        let shape = Shape { icmp_sequence: Some(n as u16), ..Shape::default() };
+        vec![Turn { shape, ..turn(End::Client, &noise(p, n)) }]
+    }),
+    flood(
+        "dns-amplification",
+        "long answers of DNS servers to questions that the client has not asked",
+        &[53],
+        Transport::Udp,
+        |p, n| vec![turn(End::Server, &dns_answer(mix(p.seed, n)))],
+    ),
+    Template {
+        name: "ssh-brute-force",
+        class: Class::BruteForce,
+        does: "connections of SSH that exchange versions and key methods, and end: a password is not seen",
+        ports: &[22],
+        gap: Nanos(500 * MS),
+        make: ssh,
+        transport: Transport::Tcp,
+    },
+    Template {
+        name: "ftp-brute-force",
+        class: Class::BruteForce,
+        does: "FTP sessions, each with another password, which is refused",
+        ports: &[21],
+        gap: Nanos(500 * MS),
+        make: |p, n| {
+            let (user, password) = credentials(p, n);
+            dialogue(&[
+                (End::Server, "220 FTP server ready.\r\n".into()),
+                (End::Client, format!("USER {user}\r\n")),
+                (End::Server, format!("331 Password required for {user}.\r\n")),
+                (End::Client, format!("PASS {password}\r\n")),
+                (End::Server, "530 Login incorrect.\r\n".into()),
+                (End::Client, "QUIT\r\n".into()),
+                (End::Server, "221 Goodbye.\r\n".into()),
+            ])
+        },
+        transport: Transport::Tcp,
+    },
+    Template {
+        name: "http-brute-force",
+        class: Class::BruteForce,
+        does: "HTTP requests with basic authentication, each with another password, answered by 401",
+        ports: &[80],
+        gap: Nanos(200 * MS),
+        make: |p, n| {
+            let (user, password) = credentials(p, n);
+            let encoded = base64(format!("{user}:{password}").as_bytes());
+            let encoded = String::from_utf8_lossy(&encoded);
+            dialogue(&[
+                (
+                    End::Client,
+                    format!(
+                        "GET /admin/ HTTP/1.1\r\nHost: www.example.com\r\nUser-Agent: Mozilla/5.0\r\n\
+                         Authorization: Basic {encoded}\r\nAccept: */*\r\n\r\n"
+                    ),
+                ),
+                (
+                    End::Server,
+                    "HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Basic realm=\"admin\"\r\nContent-Type: text/plain\r\n\
+                     Content-Length: 13\r\n\r\nUnauthorized\n"
+                        .into(),
+                ),
+            ])
+        },
+        transport: Transport::Tcp,
+    },
+    Template {
+        name: "telnet-brute-force",
+        class: Class::BruteForce,
+        does: "telnet sessions, each with another password, which is refused",
+        ports: &[23],
+        gap: Nanos(500 * MS),
+        make: |p, n| {
+            let (user, password) = credentials(p, n);
+            let mut turns = vec![
+                // Will echo, will suppress go ahead; do both (RFC 857, RFC 858).
+                turn(End::Server, b"\xff\xfb\x01\xff\xfb\x03"),
+                turn(End::Client, b"\xff\xfd\x01\xff\xfd\x03"),
+            ];
+            turns.extend(dialogue(&[
+                (End::Server, "login: ".into()),
+                (End::Client, format!("{user}\r\n")),
+                (End::Server, "Password: ".into()),
+                (End::Client, format!("{password}\r\n")),
+                (End::Server, "\r\nLogin incorrect\r\n".into()),
+            ]));
+            turns
+        },
+        transport: Transport::Tcp,
+    },
+];
+
+/// Those that call home. Apart, since their gaps are long.
+pub static BEACONS: [Template; 2] = [
+    Template {
+        name: "http-beacon",
+        class: Class::Beacon,
+        does: "short HTTP requests of one client at intervals, which are answered with next to nothing",
+        ports: &[80],
+        gap: Nanos(60_000 * MS),
+        make: |p, n| {
+            // It is one and the same that calls; what it says of itself counts up.
+            let id = mix(p.seed, 1) as u32;
+            dialogue(&[
+                (
+                    End::Client,
+                    format!(
+                        "GET /api/poll?id={id:08x}&n={n} HTTP/1.1\r\nHost: cdn.example.net\r\nUser-Agent: Mozilla/5.0\r\n\
+                         Accept: */*\r\nConnection: close\r\n\r\n"
+                    ),
+                ),
+                (
+                    End::Server,
+                    "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 3\r\nConnection: close\r\n\r\nok\n"
+                        .into(),
+                ),
+            ])
+        },
+        transport: Transport::Tcp,
+    },
+    Template {
+        name: "dns-tunnel",
+        class: Class::Beacon,
+        does: "questions for long random names of one domain, with answers of type TXT",
+        ports: &[53],
+        gap: Nanos(1_000 * MS),
+        make: |p, n| {
+            let seed = mix(p.seed, n);
+            let labels: Vec<String> = (0..3).map(|i| word(mix(seed, i), 50)).collect();
+            let name = [labels[0].as_str(), &labels[1], &labels[2], "t", "example", "org"];
+            let answer = word(mix(seed, 3), 120);
+            let id = seed as u16;
+            vec![
+                turn(End::Client, &dns(id, 0x0100, &name, 16, &[])),
+                turn(End::Server, &dns(id, 0x8180, &name, 16, &[answer.as_bytes()])),
+            ]
+        },
+        transport: Transport::Udp,
+    },
+];
+
+/// All of them.
+pub fn templates() -> impl Iterator<Item = &'static Template> {
+    TEMPLATES.iter().chain(&BEACONS)
+}
+
+/// # Errors
+/// If none has this name; the message lists all.
+pub fn named(name: &str) -> Result<&'static Template, Error> {
+    templates().find(|template| template.name == name).ok_or_else(|| {
+        let names: Vec<&str> = templates().map(|template| template.name).collect();
+        Error(format!("found the template {name:?}, expected one of {}", names.join(", ")))
+    })
+}
+
+impl Template {
+    /// Parameters without hosts.
+    pub fn usual(&self) -> Parameters {
+        Parameters {
+            clients: vec![],
+            servers: vec![],
+            ports: self.ports.to_vec(),
+            gap: self.gap,
+            jitter: if self.class == Class::Beacon { 10 } else { 0 },
+            count: None,
+            payload: 64,
+            seed: 0,
+        }
+    }
+
+    /// The conversations in the order in which they are made; with jitter two may be due the other way round.
+    ///
+    /// # Errors
+    /// Where hosts or ports are missing, or there is no pair of hosts of one family.
+    pub fn events<'a>(&self, parameters: &'a Parameters) -> Result<Events<'a>, Error> {
+        let p = parameters;
+        let lacks = |what: &str| Err(Error(format!("{}: no {what}, expected one at least", self.name)));
+        if p.clients.is_empty() || p.servers.is_empty() {
+            return lacks(if p.clients.is_empty() { "clients" } else { "servers" });
+        }
+        if p.ports.is_empty() && !self.ports.is_empty() {
+            return lacks("ports");
+        }
+        let first = p.clients[0].is_ipv4();
+        if let Some(other) = p.clients.iter().chain(&p.servers).find(|address| address.is_ipv4() != first) {
+            let text = format!("{}: {} and {other} are of different families, expected one", self.name, p.clients[0]);
+            return Err(Error(text));
+        }
+        if p.payload > MOST_PAYLOAD || p.jitter > 100 {
+            let text = format!(
+                "{}: a payload of {} octets and a jitter of {} %, expected at most {MOST_PAYLOAD} and 100",
+                self.name, p.payload, p.jitter
+            );
+            return Err(Error(text));
+        }
+        let all = p.servers.len() as u64 * p.ports.len().max(1) as u64;
+        let count = p.count.unwrap_or(if self.class == Class::Scan { all } else { 100 });
+        Ok(Events { template: *self, parameters, next: 0, count })
+    }
+
+    /// The text of a flood's packet, as streams have it ([`squall_wire::Packet::parse`]): the first event's, octet for octet
+    /// but for the padding. `None` of what is no flood.
+    ///
+    /// # Errors
+    /// As [`events`](Self::events).
+    pub fn packet(&self, parameters: &Parameters) -> Result<Option<String>, Error> {
+        if self.class != Class::Flood {
+            return Ok(None);
+        }
+        let parameters = Parameters { count: Some(1), ..parameters.clone() };
+        let Some(event) = self.events(&parameters)?.next() else { return Ok(None) };
+        let frames = event.frames(&Settings { seed: parameters.seed, ..Settings::default() });
+        let frames = frames.map_err(|e| Error(e.to_string()))?;
+        Ok(frames.first().map(|frame| text(&Frame::dissect(frame.octets.clone()))))
+    }
+}
+
+/// Of one template.
+#[derive(Clone, Debug)]
+pub struct Events<'a> {
+    template: Template,
+    parameters: &'a Parameters,
+    next: u64,
+    count: u64,
+}
+
+impl Iterator for Events<'_> {
+    type Item = Event;
+
+    fn next(&mut self) -> Option<Event> {
+        let n = self.next;
+        if n >= self.count {
+            return None;
+        }
+        self.next += 1;
+        let p = self.parameters;
+        let of = |list: &[IpAddr], n: u64| list[(n % list.len() as u64) as usize];
+        // A scan goes through the servers for one port before the next port.
+        let (client, server) = (of(&p.clients, n), of(&p.servers, n));
+        let round = n / p.servers.len() as u64;
+        let server_port = match p.ports.len() as u64 {
+            0 => 0,
+            ports => p.ports[(round % ports) as usize],
+        };
+        let has_ports = !self.template.ports.is_empty();
+        let exchange = Exchange {
+            transport: self.template.transport,
+            client_port: if has_ports { client_port(p.seed, n) } else { 0 },
+            server_port: if has_ports { server_port } else { 0 },
+            turns: (self.template.make)(p, n),
+            same_address: false,
+            ip_version: None,
+        };
+        let mac = |kind: u8, address: IpAddr| {
+            let tail: [u8; 3] = match address {
+                IpAddr::V4(a) => [a.octets()[1], a.octets()[2], a.octets()[3]],
+                IpAddr::V6(a) => [a.octets()[13], a.octets()[14], a.octets()[15]],
+            };
+            // Locally administered.
+            [0x02, 0x51, kind, tail[0], tail[1], tail[2]]
+        };
+        let ends = Endpoints { client, server, client_mac: mac(0x0c, client), server_mac: mac(0x0d, server) };
+        Some(Event { at: p.due(n), ends, exchange, name: self.template.name })
+    }
+
+    /// Any of them at once: each is a function of its number.
+    fn nth(&mut self, n: usize) -> Option<Event> {
+        self.next = self.next.saturating_add(n as u64).min(self.count);
+        self.next()
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = usize::try_from(self.count - self.next).ok();
+        (left.unwrap_or(usize::MAX), left)
+    }
+}
+
+impl Parameters {
+    /// When conversation `n` begins.
+    fn due(&self, n: u64) -> Nanos {
+        let gap = self.gap.0;
+        let on_time = gap.saturating_mul(n);
+        let most = (u128::from(gap) * u128::from(self.jitter.min(100)) / 100) as u64;
+        if most == 0 || n == 0 {
+            return Nanos(on_time);
+        }
+        let late = below(mix(mix(self.seed, 2), n), 2 * u64::min(most, u64::MAX / 2));
+        Nanos(on_time.saturating_sub(most).saturating_add(late))
+    }
+}
+
+impl Event {
+    /// Its frames, from its beginning on.
+    ///
+    /// # Errors
+    /// As [`wire::frames`].
+    pub fn frames(&self, settings: &Settings) -> Result<Vec<wire::Frame>, wire::Error> {
+        let seed = mix(settings.seed, u64::from(self.exchange.client_port) ^ self.at.0);
+        wire::frames(&self.exchange, &self.ends, &Settings { seed, ..settings.clone() })
+    }
+
+    /// The ground truth of it: an attack of no rule, which owes no alert of one.
+    pub fn label(&self, attack: u64, begin: Nanos, frames: &[wire::Frame]) -> Label {
+        let at = |frame: Option<&wire::Frame>| Nanos(begin.0.saturating_add(frame.map_or(0, |frame| frame.at.0)));
+        Label {
+            attack,
+            begin: at(frames.first()),
+            end: at(frames.last()),
+            protocol: self.exchange.transport.ip_protocol(self.ends.client),
+            source: self.ends.client,
+            source_port: self.exchange.client_port,
+            destination: self.ends.server,
+            destination_port: self.exchange.server_port,
+            kind: Kind::Attack,
+            gid: 0,
+            sid: 0,
+            rev: 0,
+            msg: String::new(),
+            also: vec![],
+            alerts: 0,
+            frames: frames.len() as u32,
+            name: self.name.into(),
+            note: String::new(),
+        }
+    }
+}
+
+/// What fits an Ethernet frame with all headers.
+const MOST_PAYLOAD: u16 = 1400;
+
+const fn scan(name: &'static str, does: &'static str, make: fn(&Parameters, u64) -> Vec<Turn>) -> Template {
+    const PORTS: &[u16] =
+        &[21, 22, 23, 25, 53, 80, 110, 111, 135, 139, 143, 443, 445, 993, 995, 1433, 3306, 3389, 5900, 8080];
+    Template { name, class: Class::Scan, does, ports: PORTS, gap: Nanos(10 * MS), make, transport: Transport::Segments }
+}
+
+const fn flood(
+    name: &'static str,
+    does: &'static str,
+    ports: &'static [u16],
+    transport: Transport,
+    make: fn(&Parameters, u64) -> Vec<Turn>,
+) -> Template {
+    Template { name, class: Class::Flood, does, ports, gap: Nanos(MS), make, transport }
+}
+
+/// From the range of IANA's dynamic ports (RFC 6335 §6), each once before any comes again.
+fn client_port(seed: u64, n: u64) -> u16 {
+    const PORTS: u64 = 16_384;
+    (49_152 + (mix(seed, 3).wrapping_add(n)) % PORTS) as u16
+}
+
+fn turn(from: End, octets: &[u8]) -> Turn {
+    Turn::new(from, Octets::of(octets, Origin::Free))
+}
+
+fn dialogue(lines: &[(End, String)]) -> Vec<Turn> {
+    lines.iter().map(|(from, line)| turn(*from, line.as_bytes())).collect()
+}
+
+fn syn_scan(p: &Parameters, n: u64) -> Vec<Turn> {
+    vec![segment(End::Client, SYN, p.seed, n), refused()]
+}
+
+fn probe(flags: u8) -> Vec<Turn> {
+    let shape = Shape { flags: Some(flags), window: Some(1024), ..Shape::default() };
+    vec![Turn { shape, ..Turn::new(End::Client, Octets::new()) }, refused()]
+}
+
+/// What a closed port says (RFC 9293 §3.10.7.1).
+fn refused() -> Turn {
+    let shape = Shape { flags: Some(RST | ACK), sequence: Some(0), window: Some(0), ..Shape::default() };
+    Turn { shape, ..Turn::new(End::Server, Octets::new()) }
+}
+
+fn segment(from: End, flags: u8, seed: u64, n: u64) -> Turn {
+    let draw = mix(mix(seed, 4), n);
+    let shape = Shape {
+        flags: Some(flags),
+        sequence: Some(draw as u32),
+        acknowledgment: (flags & ACK != 0).then_some((draw >> 32) as u32),
+        ..Shape::default()
+    };
+    Turn { shape, ..Turn::new(from, Octets::new()) }
+}
+
+fn noise(p: &Parameters, n: u64) -> Vec<u8> {
+    let seed = mix(mix(p.seed, 5), n);
+    (0..u64::from(p.payload.min(MOST_PAYLOAD))).map(|i| mix(seed, i) as u8).collect()
+}
+
+/// Letters and digits of base 32.
+fn word(seed: u64, len: u64) -> String {
+    (0..len).map(|i| char::from(b"abcdefghijklmnopqrstuvwxyz234567"[(mix(seed, i) & 31) as usize])).collect()
+}
+
+fn credentials(p: &Parameters, n: u64) -> (&'static str, String) {
+    const USERS: [&str; 5] = ["root", "admin", "user", "test", "guest"];
+    const PASSWORDS: [&str; 10] =
+        ["123456", "password", "admin", "12345678", "qwerty", "root", "letmein", "toor", "1q2w3e4r", "changeme"];
+    let password = PASSWORDS[(n % 10) as usize];
+    // When the list is through it goes on with numbers.
+    let password = if n < 10 { password.to_string() } else { format!("{password}{}", n / 10) };
+    (USERS[(mix(p.seed, 6).wrapping_add(n / 10) % 5) as usize], password)
+}
+
+/// Versions and the first message of the key exchange (RFC 4253 §4.2, §7.1), both ways.
+fn ssh(p: &Parameters, n: u64) -> Vec<Turn> {
+    const LISTS: [&str; 10] = [
+        "curve25519-sha256,ecdh-sha2-nistp256,diffie-hellman-group14-sha256",
+        "ssh-ed25519,ecdsa-sha2-nistp256,rsa-sha2-512",
+        "aes128-ctr,aes256-ctr",
+        "aes128-ctr,aes256-ctr",
+        "hmac-sha2-256,hmac-sha1",
+        "hmac-sha2-256,hmac-sha1",
+        "none",
+        "none",
+        "",
+        "",
+    ];
+    let key_exchange = |seed: u64| {
+        let mut message = vec![20];
+        message.extend((0..16).map(|i| mix(seed, i) as u8));
+        for list in LISTS {
+            message.extend((list.len() as u32).to_be_bytes());
+            message.extend(list.as_bytes());
+        }
+        message.extend([0; 5]);
+        // Length and padding in front, a multiple of eight in all, at least four of padding.
+        let padding = 8 - (message.len() + 5) % 8;
+        let padding = if padding < 4 { padding + 8 } else { padding };
+        let mut packet = ((message.len() + 1 + padding) as u32).to_be_bytes().to_vec();
+        packet.push(padding as u8);
+        packet.extend(message);
+        packet.resize(packet.len() + padding, 0);
+        packet
+    };
+    let seed = mix(mix(p.seed, 7), n);
+    vec![
+        turn(End::Client, b"SSH-2.0-libssh2_1.11.0\r\n"),
+        turn(End::Server, b"SSH-2.0-OpenSSH_9.6\r\n"),
+        turn(End::Client, &key_exchange(seed)),
+        turn(End::Server, &key_exchange(mix(seed, 1))),
+    ]
+}
+
+/// A message of DNS with one question, and answers of type TXT, a text each (RFC 1035 §4).
+fn dns(id: u16, flags: u16, name: &[&str], kind: u16, texts: &[&[u8]]) -> Vec<u8> {
+    let mut message: Vec<u8> =
+        [id, flags, 1, texts.len() as u16, 0, 0].iter().flat_map(|word| word.to_be_bytes()).collect();
+    for label in name {
+        message.push(label.len() as u8);
+        message.extend(label.as_bytes());
+    }
+    message.push(0);
+    message.extend([kind, 1].iter().flat_map(|word| word.to_be_bytes()));
+    for text in texts {
+        // The question's name, type TXT, class IN, an hour.
+        message.extend([0xc0, 12, 0, 16, 0, 1, 0, 0, 14, 16]);
+        message.extend((text.len() as u16 + 1).to_be_bytes());
+        message.push(text.len() as u8);
+        message.extend(*text);
+    }
+    message
+}
+
+/// As long as fits, to a question of type ANY.
+fn dns_answer(seed: u64) -> Vec<u8> {
+    let texts: Vec<String> = (0..5).map(|i| word(mix(seed, i), 250)).collect();
+    let texts: Vec<&[u8]> = texts.iter().map(|text| text.as_bytes()).collect();
+    dns(seed as u16, 0x8180, &["example", "com"], 255, &texts)
+}
+
+/// The packet syntax for a frame of Ethernet, IP, and TCP, UDP or ICMP.
+fn text(frame: &Frame) -> String {
+    let number = |name: &str| frame.field(name).map_or(0, |field| frame.value(&field));
+    let written = |name: &str| frame.field(name).map_or(String::new(), |field| field.kind.format(frame.value(&field)));
+    let hex = |octets: &[u8]| octets.iter().map(|o| format!("{o:02x}")).collect::<String>();
+    let mut layers = vec![format!("eth(dst={},src={})", written("eth.dst"), written("eth.src"))];
+    for layer in &frame.layers[1..] {
+        layers.push(match layer.header.name {
+            "ipv4" => format!(
+                "ipv4(src={},dst={},id={},flags={:#x},ttl={})",
+                written("ipv4.src"),
+                written("ipv4.dst"),
+                number("ipv4.id"),
+                number("ipv4.flags"),
+                number("ipv4.ttl")
+            ),
+            "ipv6" => format!(
+                "ipv6(src={},dst={},hop_limit={})",
+                written("ipv6.src"),
+                written("ipv6.dst"),
+                number("ipv6.hop_limit")
+            ),
+            "udp" => format!("udp(sport={},dport={})", number("udp.sport"), number("udp.dport")),
+            "tcp" => {
+                let options = &frame.bytes[layer.offset + 20..layer.offset + layer.len];
+                let options =
+                    if options.is_empty() { String::new() } else { format!(",options=[hex({})]", hex(options)) };
+                format!(
+                    "tcp(sport={},dport={},seq={},ack={},flags={:#x},window={}{options})",
+                    number("tcp.sport"),
+                    number("tcp.dport"),
+                    number("tcp.seq"),
+                    number("tcp.ack"),
+                    number("tcp.flags"),
+                    number("tcp.window")
+                )
+            }
+            name => {
+                let of = |field: &str| number(&format!("{name}.{field}"));
+                format!("{name}(type={},code={},id={},seq={})", of("type"), of("code"), of("id"), of("seq"))
+            }
+        });
+    }
+    let payload = &frame.bytes[frame.payload..];
+    if !payload.is_empty() {
+        layers.push(format!("hex({})", hex(payload)));
+    }
+    layers.join("/")
+}
+
+#[cfg(test)]
+mod tests {
+    use squall_wire::Packet;
+
+    use super::*;
+
+    fn parameters(template: &Template, version: u8) -> Parameters {
+        let address = |n: u8| match version {
+            4 => IpAddr::from([198, 18, 0, n]),
+            _ => IpAddr::from([0x2001, 2, 0, 0, 0, 0, 0, u16::from(n)]),
+        };
+        let servers = vec![address(1), address(2), address(3)];
+        Parameters { clients: vec![address(100), address(101)], servers, seed: 5, ..template.usual() }
+    }
+
+    #[test]
+    fn every_template_makes_frames_whose_checksums_and_lengths_are_right() {
+        for (template, version) in templates().flat_map(|t| [(t, 4), (t, 6)]) {
+            let parameters = parameters(template, version);
+            let events: Vec<Event> = template.events(&parameters).unwrap().collect();
+            let expected = match template.class {
+                Class::Scan => 3 * template.ports.len().max(1),
+                _ => 100,
+            };
+            assert_eq!(events.len(), expected, "{}", template.name);
+            for (n, event) in events.iter().enumerate() {
+                let frames = event.frames(&Settings::default()).unwrap();
+                for frame in &frames {
+                    let frame = squall_wire::Frame::dissect(frame.octets.clone());
+                    // IPv4 and what it carries; of IPv6 the latter only. DNS and others are payload.
+                    let right = if version == 4 { 2 } else { 1 };
+                    assert_eq!(frame.checksums.len(), right, "{} {}", template.name, frame.summary());
+                    assert!(frame.bytes.len() <= 1514);
+                }
+                let label = event.label(n as u64, event.at, &frames);
+                assert_eq!((label.sid, label.name.as_str(), label.frames as usize), (0, template.name, frames.len()));
+            }
+        }
+    }
+
+    #[test]
+    fn a_flood_s_packet_is_the_frame_of_its_first_event() {
+        for (template, version) in templates().flat_map(|t| [(t, 4), (t, 6)]) {
+            let parameters = parameters(template, version);
+            let text = template.packet(&parameters).unwrap();
+            assert_eq!(text.is_some(), template.class == Class::Flood);
+            let Some(text) = text else { continue };
+            let packet = Packet::parse(&text).unwrap_or_else(|e| panic!("{text}: {e}"));
+            let built = packet.build(None, &|_| unreachable!(), 0).unwrap();
+            let event = template.events(&parameters).unwrap().next().unwrap();
+            let frame = event.frames(&Settings { seed: 5, ..Settings::default() }).unwrap().remove(0).octets;
+            assert_eq!(built.bytes[..built.bytes.len() - built.trailer], frame, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_scan_visits_each_port_of_each_server_once() {
+        let scan = named("syn-scan").unwrap();
+        let parameters = parameters(scan, 4);
+        let visited: std::collections::HashSet<_> =
+            scan.events(&parameters).unwrap().map(|e| (e.ends.server, e.exchange.server_port)).collect();
+        assert_eq!(visited.len(), 3 * scan.ports.len());
+    }
+
+    #[test]
+    fn a_beacon_keeps_its_interval_but_for_the_jitter() {
+        let beacon = named("http-beacon").unwrap();
+        let parameters = parameters(beacon, 4);
+        let gap = i128::from(beacon.gap.0);
+        let off: Vec<i128> = beacon
+            .events(&parameters)
+            .unwrap()
+            .enumerate()
+            .map(|(n, e)| i128::from(e.at.0) - n as i128 * gap)
+            .collect();
+        assert!(off.iter().all(|off| off.abs() <= gap / 10), "{off:?}");
+        assert!(off.iter().any(|&off| off > gap / 50) && off.iter().any(|&off| off < -gap / 50));
+        let other: Vec<Event> = beacon.events(&Parameters { seed: 6, ..parameters.clone() }).unwrap().collect();
+        assert_ne!(other, beacon.events(&parameters).unwrap().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn parameters_that_cannot_be_are_told() {
+        let scan = named("syn-scan").unwrap();
+        let good = parameters(scan, 4);
+        let error = |p: Parameters| scan.events(&p).unwrap_err().to_string();
+        assert_eq!(error(scan.usual()), "syn-scan: no clients, expected one at least");
+        assert_eq!(error(Parameters { ports: vec![], ..good.clone() }), "syn-scan: no ports, expected one at least");
+        let mixed = Parameters { clients: vec!["::1".parse().unwrap()], ..good.clone() };
+        assert!(error(mixed).contains("different families"));
+        assert!(error(Parameters { payload: 1401, ..good }).contains("at most 1400"));
+        assert!(named("scan").unwrap_err().to_string().contains("syn-scan, fin-scan"));
+    }
+}

@@ -1,0 +1,396 @@
+//! Near misses: what would match a rule, but for one octet or one field.
+//!
+//! An engine that alerts on one has matched what is not there. They are made of a [`Solution`] by changing what an option of the
+//! rule asked for, letters into letters, so that a message stays one of its protocol; the examiner has to say that the rule
+//! does not match any more.
+
+use squall_rules::{Content, Operation, PacketTest, Rule, RuleSet};
+
+use crate::{Exchange, Octets, Origin, Shape, Solution, Solver, Transport};
+
+/// What does not match, though little is missing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NearMiss {
+    pub exchanges: Vec<Exchange>,
+    /// Index in [`Rule::options`] of the one that is broken; `None`: the header's ports.
+    pub option: Option<u16>,
+    /// The option as it stands, and what was changed.
+    pub note: String,
+    /// Changes that were tried.
+    pub attempts: u32,
+}
+
+/// Changes that are tried of one rule at most.
+const MOST: u32 = 160;
+
+/// Octets of one option that are tried in a round.
+const EACH: usize = 4;
+
+/// One change of the solution that keeps its rule from matching, by the examiner's word; `None` where none was found.
+pub fn near_miss(solution: &Solution, rules: &RuleSet, solver: &Solver<'_>) -> Option<NearMiss> {
+    let rule = &rules.rules[solution.rule];
+    let mut exchanges = solution.exchanges.clone();
+    let mut spare = None;
+    let tries = octets(rule, &exchanges).into_iter().chain(fields(rule, &exchanges)).chain(others(&exchanges));
+    for (attempts, change) in (1..=MOST).zip(tries) {
+        let before = change.apply(&mut exchanges);
+        if solver.matches(solution, &exchanges) == Ok(false) {
+            let (option, note) = (change.option, change.note(rule));
+            // One that is malformed where the attack is not is only better than none.
+            let whole = solver.stays_whole(solution, &exchanges);
+            let miss = NearMiss { exchanges: exchanges.clone(), option, note, attempts };
+            if whole {
+                return Some(miss);
+            }
+            spare.get_or_insert(miss);
+        }
+        exchanges[change.exchange] = before;
+    }
+    spare
+}
+
+/// One change.
+struct Change {
+    exchange: usize,
+    turn: usize,
+    option: Option<u16>,
+    what: What,
+}
+
+enum What {
+    Octet {
+        at: usize,
+        from: u8,
+        to: u8,
+    },
+    /// An octet more, or the last one less.
+    Longer,
+    Shorter,
+    Shape {
+        field: &'static str,
+        shape: Box<Shape>,
+    },
+    Transport(Transport),
+    TwoAddresses,
+    ServerPort(u16),
+    ClientPort(u16),
+}
+
+impl Change {
+    /// Gives the exchange as it was.
+    fn apply(&self, exchanges: &mut [Exchange]) -> Exchange {
+        let exchange = &mut exchanges[self.exchange];
+        let before = exchange.clone();
+        match &self.what {
+            What::TwoAddresses => exchange.same_address = false,
+            What::ServerPort(port) => exchange.server_port = *port,
+            What::ClientPort(port) => exchange.client_port = *port,
+            What::Transport(transport) => exchange.transport = *transport,
+            other => {
+                let turn = &mut exchange.turns[self.turn];
+                match other {
+                    What::Octet { at, to, .. } => turn.octets.set(*at, *to, turn.octets.origins()[*at]),
+                    What::Longer => turn.octets.push(b'x', Origin::Free),
+                    What::Shorter => turn.octets = turn.octets.slice(0..turn.octets.len() - 1),
+                    What::Shape { shape, .. } => turn.shape = (**shape).clone(),
+                    _ => unreachable!("those of exchanges are above"),
+                }
+            }
+        }
+        before
+    }
+
+    fn note(&self, rule: &Rule) -> String {
+        let option = match self.option {
+            Some(option) => &rule.text[rule.options[usize::from(option)].clone()],
+            None => "header",
+        };
+        match &self.what {
+            What::Octet { at, from, to } => {
+                let show = |octet: &u8| match octet {
+                    b' '..=b'~' => format!("'{}'", char::from(*octet)),
+                    octet => format!("{octet:#04x}"),
+                };
+                format!("{option}: octet {at} of message {} is {}, not {}", self.turn + 1, show(to), show(from))
+            }
+            What::Longer => format!("{option}: message {} is one octet longer", self.turn + 1),
+            What::Shorter => format!("{option}: message {} is one octet shorter", self.turn + 1),
+            What::Shape { field, .. } => format!("{option}: another {field}"),
+            What::Transport(Transport::Ip(protocol)) => format!("{option}: protocol {protocol}"),
+            What::Transport(_) => format!("{option}: another protocol"),
+            What::TwoAddresses => format!("{option}: two addresses"),
+            What::ServerPort(port) => format!("{option}: the server's port is {port}"),
+            What::ClientPort(port) => format!("{option}: the client's port is {port}"),
+        }
+    }
+}
+
+/// Changes of octets that an option of the rule asked for: first a few of each option, those first that are the most likely
+/// to be seen, then others.
+fn octets(rule: &Rule, exchanges: &[Exchange]) -> Vec<Change> {
+    let mut options: Vec<(u16, &Operation)> =
+        rule.inspections.iter().flat_map(|i| &i.steps).map(|s| (s.option, &s.operation)).collect();
+    options.sort_by_key(|(option, operation)| (importance(operation), *option));
+    // What packets ask for may be octets as well (`rpc`).
+    let known: Vec<u16> = options.iter().map(|(option, _)| *option).collect();
+    let mut order = known;
+    for option in 0..u16::try_from(rule.options.len()).unwrap_or(u16::MAX) {
+        if !order.contains(&option) {
+            order.push(option);
+        }
+    }
+    // Where each option's octets stand, in the last place of all: of what is counted the last event must not come.
+    let mut places: Vec<Vec<(usize, usize, usize)>> = vec![vec![]; rule.options.len()];
+    for (e, exchange) in exchanges.iter().enumerate().rev().take(2) {
+        for (t, turn) in exchange.turns.iter().enumerate().rev() {
+            for (at, origin) in turn.octets.origins().iter().enumerate() {
+                if let Origin::Option(option) = origin
+                    && let Some(list) = places.get_mut(usize::from(*option))
+                    && list.len() < 4096
+                {
+                    list.push((e, t, at));
+                }
+            }
+        }
+    }
+    let mut rounds: [Vec<Change>; 3] = Default::default();
+    for option in order {
+        let list = &mut places[usize::from(option)];
+        list.sort_by_key(|&(e, t, at)| {
+            let octets = &exchanges[e].turns[t].octets;
+            (std::cmp::Reverse((e, t)), awkwardness(octets, at), from_the_middle(octets, at))
+        });
+        for (i, &(exchange, turn, at)) in list.iter().take(4 * EACH).enumerate() {
+            let from = exchanges[exchange].turns[turn].octets.bytes()[at];
+            for (k, to) in instead(from).into_iter().enumerate() {
+                let round = if i < 1 && k == 0 {
+                    0
+                } else if i < EACH && k == 0 {
+                    1
+                } else {
+                    2
+                };
+                let what = What::Octet { at, from, to };
+                rounds[round].push(Change { exchange, turn, option: Some(option), what });
+            }
+        }
+    }
+    rounds.into_iter().flatten().collect()
+}
+
+/// The lower, the more a rule is about it.
+fn importance(operation: &Operation) -> usize {
+    match operation {
+        Operation::Content(Content { negated: true, .. }) => 2000,
+        Operation::Content(content) => {
+            let letters = content.pattern.iter().filter(|o| o.is_ascii_alphabetic()).count();
+            let fast = if content.fast_pattern { 300 } else { 0 };
+            1000_usize.saturating_sub(letters.min(600) + fast)
+        }
+        Operation::Pcre(pcre) if !pcre.negated => 1100,
+        Operation::ByteTest(_) => 1200,
+        _ => 1500,
+    }
+}
+
+/// The lower, the less a message minds another octet there.
+fn awkwardness(octets: &Octets, at: usize) -> u8 {
+    let bytes = octets.bytes();
+    match bytes[at] {
+        b'a'..=b'z' | b'A'..=b'Z' if !is_framing(bytes, at) => 0,
+        b'0'..=b'9' if !is_framing(bytes, at) => 1,
+        0x80.. => 2,
+        b'.' | b'/' | b'_' | b'-' | b'=' | b'&' | b'?' | b'+' | b'!' | b'#' | b'$' | b'*' | b'|' | b'~' => 3,
+        0x01..=0x1f | 0x7f if !matches!(bytes[at], b'\r' | b'\n' | b'\t') => 4,
+        0 => 5,
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => 6,
+        _ => 7,
+    }
+}
+
+/// What says how long a message is and what is in it, or which protocol it is.
+fn is_framing(bytes: &[u8], at: usize) -> bool {
+    const NAMES: [&[u8]; 4] =
+        [b"content-length", b"transfer-encoding", b"content-encoding", b"content-type: multipart"];
+    // A header line is short.
+    let from = bytes[..at].iter().rev().take(128).position(|&o| o == b'\n').map_or(0, |back| at - back);
+    let line = &bytes[from.min(at)..bytes.len().min(from + 512)];
+    let begins = |name: &[u8]| line.len() >= name.len() && line[..name.len()].eq_ignore_ascii_case(name);
+    let version = |name: &[u8]| {
+        let near = &bytes[at.saturating_sub(8)..bytes.len().min(at + 8)];
+        near.windows(name.len()).any(|w| w.eq_ignore_ascii_case(name))
+    };
+    NAMES.iter().any(|name| begins(name)) || version(b"http/1.") || bytes[at.saturating_sub(2)..=at].contains(&b'%')
+}
+
+/// How far it is from the middle of the octets of its origin around it.
+fn from_the_middle(octets: &Octets, at: usize) -> usize {
+    let origins = octets.origins();
+    let same = |o: &&Origin| **o == origins[at];
+    let before = origins[..at].iter().rev().take(256).take_while(same).count();
+    let behind = origins[at..].iter().take(256).take_while(same).count();
+    before.abs_diff(behind)
+}
+
+/// Octets that may stand in the place of one, the most fitting first: a letter for a letter, of a hexadecimal number another
+/// digit.
+fn instead(octet: u8) -> Vec<u8> {
+    let next = |first: u8, last: u8| if octet == last { first } else { octet + 1 };
+    match octet {
+        b'a'..=b'f' => vec![next(b'a', b'f'), b'q', b'7'],
+        b'A'..=b'F' => vec![next(b'A', b'F'), b'Q', b'7'],
+        b'g'..=b'z' => vec![next(b'g', b'z'), b'a', b'7'],
+        b'G'..=b'Z' => vec![next(b'G', b'Z'), b'A', b'7'],
+        b'0'..=b'9' => vec![next(b'0', b'9'), if octet < b'5' { b'9' } else { b'0' }, b'q'],
+        // They hold messages together.
+        b'\r' | b'\n' | b' ' | b':' | b'%' => vec![],
+        b'!'..=b'~' => vec![b'x', b'7'],
+        octet => vec![octet.wrapping_add(1), octet.wrapping_sub(1), octet ^ 0x80, 0xff - octet],
+    }
+}
+
+/// Changes of fields and lengths, of the last exchange that has such.
+fn fields(rule: &Rule, exchanges: &[Exchange]) -> Vec<Change> {
+    let mut changes = vec![];
+    let Some(exchange) = exchanges.len().checked_sub(1) else { return changes };
+    let last = &exchanges[exchange];
+    let turns = (0..last.turns.len()).rev().take(8);
+    for turn in turns {
+        let shape = &last.turns[turn].shape;
+        for test in &rule.packet {
+            let option = Some(test.option);
+            let mut add = |what| changes.push(Change { exchange, turn, option, what });
+            for (field, shape) in other_shapes(&test.is, shape) {
+                add(What::Shape { field, shape: Box::new(shape) });
+            }
+            match (&test.is, last.transport) {
+                (PacketTest::Size(_), _) => {
+                    add(What::Longer);
+                    add_shorter(last, turn, &mut add);
+                }
+                (PacketTest::IpProtocol(_), Transport::Ip(protocol)) => {
+                    for protocol in [protocol.wrapping_add(1), protocol.wrapping_sub(1), 253] {
+                        add(What::Transport(Transport::Ip(protocol)));
+                    }
+                }
+                (PacketTest::SameAddress, _) => add(What::TwoAddresses),
+                _ => {}
+            }
+        }
+        for inspection in &rule.inspections {
+            for step in &inspection.steps {
+                let mut add = |what| changes.push(Change { exchange, turn, option: Some(step.option), what });
+                if let Operation::Size(_) | Operation::IsDataAt(_) = step.operation {
+                    add_shorter(last, turn, &mut add);
+                    add(What::Longer);
+                }
+            }
+        }
+    }
+    changes
+}
+
+fn add_shorter(exchange: &Exchange, turn: usize, add: &mut impl FnMut(What)) {
+    if !exchange.turns[turn].octets.is_empty() {
+        add(What::Shorter);
+    }
+}
+
+/// What is left: octets of rules that are played before, then those that no option asks for, and ports.
+fn others(exchanges: &[Exchange]) -> Vec<Change> {
+    let mut changes = vec![];
+    let Some(exchange) = exchanges.len().checked_sub(1) else { return changes };
+    let last = &exchanges[exchange];
+    for (kind, each) in [(0, 16), (1, 24), (2, 24)] {
+        for (turn, t) in last.turns.iter().enumerate().rev() {
+            let of_kind = |origin: &Origin| match origin {
+                Origin::Setter(_) => kind == 0,
+                Origin::Framing => kind == 1,
+                Origin::Free => kind == 2,
+                Origin::Option(_) => false,
+            };
+            let mut places: Vec<usize> =
+                (0..t.octets.len().min(4096)).filter(|&at| of_kind(&t.octets.origins()[at])).collect();
+            places.retain(|&at| awkwardness(&t.octets, at) <= 1);
+            let step = (places.len() / each).max(1);
+            for &at in places.iter().step_by(step).take(each) {
+                let from = t.octets.bytes()[at];
+                for to in instead(from).into_iter().take(1) {
+                    changes.push(Change { exchange, turn, option: None, what: What::Octet { at, from, to } });
+                }
+            }
+        }
+    }
+    let (server, client) = (last.server_port, last.client_port);
+    for port in [server.wrapping_add(1), server.wrapping_sub(1), 47_808, 9] {
+        changes.push(Change { exchange, turn: 0, option: None, what: What::ServerPort(port) });
+    }
+    for port in [client.wrapping_add(1), client.wrapping_sub(1), 47_808, 9] {
+        changes.push(Change { exchange, turn: 0, option: None, what: What::ClientPort(port) });
+    }
+    changes
+}
+
+/// The shape with the field that the test looks at one off, or otherwise.
+fn other_shapes(test: &PacketTest, shape: &Shape) -> Vec<(&'static str, Shape)> {
+    let s = || shape.clone();
+    let eight = |is: Option<u8>, usual: u8| {
+        let is = is.unwrap_or(usual);
+        [is.wrapping_add(1), is.wrapping_sub(1), is ^ 0x80, 0, 255].map(Some)
+    };
+    let sixteen = |is: Option<u16>, usual: u16| {
+        let is = is.unwrap_or(usual);
+        [is.wrapping_add(1), is.wrapping_sub(1), is ^ 0x8000, 0, 65_535].map(Some)
+    };
+    let thirtytwo = |is: Option<u32>| {
+        let is = is.unwrap_or(0);
+        [is.wrapping_add(1), is.wrapping_sub(1), is ^ 0x8000_0000].map(Some)
+    };
+    match test {
+        PacketTest::Flags { .. } => {
+            let is = shape.flags.unwrap_or(2);
+            [1, 8, 4, 16, 2, 32, 64, 128].map(|bit| ("flags", Shape { flags: Some(is ^ bit), ..s() })).to_vec()
+        }
+        PacketTest::Ttl(_) => eight(shape.ttl, 64).map(|ttl| ("TTL", Shape { ttl, ..s() })).to_vec(),
+        PacketTest::Tos(_) => eight(shape.tos, 0).map(|tos| ("TOS", Shape { tos, ..s() })).to_vec(),
+        PacketTest::Id(_) => sixteen(shape.id, 0).map(|id| ("IP identifier", Shape { id, ..s() })).to_vec(),
+        // No operation instead of the option, and none at all.
+        PacketTest::IpOption { .. } => {
+            let options = [vec![1; shape.ip_options.len().max(4)], vec![], vec![148, 4, 0, 0]];
+            options.map(|ip_options| ("IP option", Shape { ip_options, ..s() })).to_vec()
+        }
+        PacketTest::FragmentBits { .. } => {
+            let is = shape.fragment_bits.unwrap_or(0);
+            [2, 4, 1].map(|bit| ("fragment bit", Shape { fragment_bits: Some(is ^ bit), ..s() })).to_vec()
+        }
+        PacketTest::FragmentOffset(_) => sixteen(shape.fragment_offset, 0)
+            .map(|fragment_offset| {
+                ("fragment offset", Shape { fragment_offset: fragment_offset.map(|o| o & 0x1fff), ..s() })
+            })
+            .to_vec(),
+        PacketTest::Sequence(_) => {
+            thirtytwo(shape.sequence).map(|sequence| ("sequence number", Shape { sequence, ..s() })).to_vec()
+        }
+        PacketTest::Acknowledgment(_) => thirtytwo(shape.acknowledgment)
+            .map(|acknowledgment| ("acknowledgment number", Shape { acknowledgment, ..s() }))
+            .to_vec(),
+        PacketTest::Window(_) => sixteen(shape.window, 0).map(|window| ("window", Shape { window, ..s() })).to_vec(),
+        PacketTest::Mss(_) => sixteen(shape.mss, 1460).map(|mss| ("MSS", Shape { mss, ..s() })).to_vec(),
+        PacketTest::WindowScale(_) => {
+            eight(shape.window_scale, 7).map(|window_scale| ("window scale", Shape { window_scale, ..s() })).to_vec()
+        }
+        PacketTest::IcmpType(_) => {
+            eight(shape.icmp_type, 8).map(|icmp_type| ("ICMP type", Shape { icmp_type, ..s() })).to_vec()
+        }
+        PacketTest::IcmpCode(_) => {
+            eight(shape.icmp_code, 0).map(|icmp_code| ("ICMP code", Shape { icmp_code, ..s() })).to_vec()
+        }
+        PacketTest::IcmpId(_) => {
+            sixteen(shape.icmp_id, 0).map(|icmp_id| ("ICMP identifier", Shape { icmp_id, ..s() })).to_vec()
+        }
+        PacketTest::IcmpSequence(_) => sixteen(shape.icmp_sequence, 0)
+            .map(|icmp_sequence| ("ICMP sequence number", Shape { icmp_sequence, ..s() }))
+            .to_vec(),
+        _ => vec![],
+    }
+}

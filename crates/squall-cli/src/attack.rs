@@ -1,0 +1,275 @@
+//! `squall attack`: traffic that makes an intrusion detection raise the alerts of given rules. What is asked for becomes the
+//! profile that a file would hold, and runs as it does.
+
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::{Arc, Mutex},
+};
+
+use serde_json::{Map, Value, json};
+use squall::{Error, Profile, Session, attacking, render::attack, units::Nanos};
+
+use crate::{
+    args::{Clock, CpuList, Output, command_line, parse_cpus},
+    drive::{End, Signals, drive_until},
+    output,
+    progress::ProgressLine,
+};
+
+/// Makes traffic from rules of Snort and Suricata that raises exactly their alerts, with the ground truth of it
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  squall attack local.rules                                  # into attacks.pcap, labels beside it
+  squall attack community.rules -i pcap:out.pcap --labels out.csv --near-miss also
+  squall attack rules/ --list                                # what can be attacked with, and why what cannot
+  squall attack local.rules --explain 2019401                # how a rule was solved, and where each octet comes from
+  squall attack local.rules -i eth1 -I eth2 --rate 50        # both ends, a device between: passed or blocked, by sid
+  squall attack local.rules -i eth1 --sid 1000-1999 --rate 10 --shuffle --repeat 100
+  squall attack local.rules --background clean.pcap --share '1 %' --labels truth.jsonl
+  squall attack local.rules --var HOME_NET=10.0.0.0/8 --inside 10.1.0.1-10.1.0.9 --evasion segments=8
+  squall attack --template syn-scan -i pcap:scan.pcap --option ports=1-1024
+  squall score --labels out.csv --alerts eve.json            # what an engine found of it
+
+Payloads are octets that match the rules' patterns; they exploit nothing. Frames leave by the ports that are named and
+nowhere else; without a port they go into attacks.pcap. Addresses are RFC 1918 inside and 198.18.0.0/15 (RFC 2544)
+outside, unless the rules or you say otherwise.
+
+Exit status: 0 done, 1 failed by --fail-if, 2 wrong usage or input, 3 environment.")]
+pub struct Args {
+    /// Files of rules (Snort 2, Snort 3, Suricata), or folders of them
+    #[arg(value_name = "RULES", required_unless_present_any = ["template", "templates", "evasions"])]
+    rules: Vec<PathBuf>,
+    /// Where clients stand, and servers if there is no --port2: eth1, af_packet:eth1, pcap:FILE, loop:NAME, null:
+    #[arg(short = 'i', long, value_name = "ADDR", default_value = "pcap:attacks.pcap")]
+    port: String,
+    /// Where servers stand: a device, or an IDS, is between
+    #[arg(short = 'I', long, value_name = "ADDR")]
+    port2: Option<String>,
+    /// With --port2, sends prepared frames; else conversations are spoken by TCP and UDP of our own
+    #[arg(long, requires = "port2")]
+    frames: bool,
+    /// Writes the ground truth: as JSONL if FILE ends so, else as CSV [default, with pcap:NAME.pcap: NAME.labels.csv]
+    #[arg(long, value_name = "FILE")]
+    labels: Option<PathBuf>,
+
+    /// Only these: 1234, 1000-2000; repeatable
+    #[arg(long, value_name = "SID", help_heading = "Which rules")]
+    sid: Vec<String>,
+    /// Only of this class; repeatable
+    #[arg(long, value_name = "CLASS", help_heading = "Which rules")]
+    classtype: Vec<String>,
+    /// Only with messages that EXPR matches
+    #[arg(long, value_name = "EXPR", help_heading = "Which rules")]
+    msg: Option<String>,
+    /// A variable of the rules: HOME_NET=10.0.0.0/8; repeatable
+    #[arg(long, value_name = "NAME=VALUE", help_heading = "Which rules")]
+    var: Vec<String>,
+    /// A suricata.yaml or snort.conf, whose variables count
+    #[arg(long, value_name = "FILE", help_heading = "Which rules")]
+    config: Option<PathBuf>,
+    /// Lists the rules: solved, or why not; sends nothing
+    #[arg(long, help_heading = "Which rules")]
+    list: bool,
+    /// Tells how the rule was solved, and where each octet comes from; sends nothing
+    #[arg(long, value_name = "SID", help_heading = "Which rules")]
+    explain: Option<u32>,
+
+    /// A scan, a flood and the like in place of rules
+    #[arg(long, value_name = "NAME", conflicts_with = "rules", help_heading = "Templates")]
+    template: Option<String>,
+    /// An option of the template: ports=1-1024; repeatable
+    #[arg(long, value_name = "NAME=VALUE", requires = "template", help_heading = "Templates")]
+    option: Vec<String>,
+    /// Lists the templates and their options
+    #[arg(long, help_heading = "Templates")]
+    templates: bool,
+
+    /// So many attacks begin a second [default: 100]
+    #[arg(long, value_name = "N", help_heading = "How much")]
+    rate: Option<String>,
+    /// With --background, attacks are so much of all octets: '1 %'
+    #[arg(long, value_name = "PERCENT", conflicts_with = "rate", requires = "background", help_heading = "How much")]
+    share: Option<String>,
+    /// All of them so many times, each time from other addresses
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "How much")]
+    repeat: Option<u64>,
+    /// In an order that the seed says
+    #[arg(long, help_heading = "How much")]
+    shuffle: bool,
+    /// Of each rule so many that differ
+    #[arg(long, value_name = "N", help_heading = "How much")]
+    samples: Option<u32>,
+    /// Of each rule one for each branch of its expressions
+    #[arg(long, help_heading = "How much")]
+    every_branch: bool,
+    /// Twins that are one octet off and must not alert: also, only
+    #[arg(long, value_name = "no|also|only", help_heading = "How much")]
+    near_miss: Option<String>,
+    /// The first begins so late
+    #[arg(long, value_name = "TIME", help_heading = "How much")]
+    start: Option<String>,
+    /// Ends after so long
+    #[arg(short, long, value_name = "TIME", help_heading = "How much")]
+    duration: Option<Nanos>,
+
+    /// What makes attacks harder to see: segments=8; repeatable
+    #[arg(long, value_name = "HOW", help_heading = "How")]
+    evasion: Vec<String>,
+    /// Lists the evasions
+    #[arg(long, help_heading = "How")]
+    evasions: bool,
+    /// Hosts inside of the protected network: 10.0.0.1-10.0.0.9; repeatable
+    #[arg(long, value_name = "RANGE", help_heading = "How")]
+    inside: Vec<String>,
+    /// Hosts outside; repeatable
+    #[arg(long, value_name = "RANGE", help_heading = "How")]
+    outside: Vec<String>,
+    /// IPv6, where rules leave it open
+    #[arg(short = '6', long, help_heading = "How")]
+    ipv6: bool,
+    /// Around packets, from outside in: 'vlan 7', 'gre 192.0.2.1 192.0.2.2'; repeatable
+    #[arg(long, value_name = "WHAT", help_heading = "How")]
+    wrap: Vec<String>,
+    /// Between the frames of an attack [default: 100us]
+    #[arg(long, value_name = "TIME", help_heading = "How")]
+    gap: Option<String>,
+    /// A capture of what is no attack, mixed in until the attacks end
+    #[arg(long, value_name = "FILE", help_heading = "How")]
+    background: Option<PathBuf>,
+    /// Of conversations of our own: a router that clients hand all packets to; once for each of IPv4 and IPv6
+    #[arg(long, value_name = "IP", requires = "port2", help_heading = "How")]
+    gateway: Vec<String>,
+    /// ... and one for servers
+    #[arg(long, value_name = "IP", requires = "port2", help_heading = "How")]
+    gateway2: Vec<String>,
+
+    /// Prints the profile that does the same, and sends nothing
+    #[arg(long)]
+    print_profile: bool,
+    /// Feeds every random choice: same rules and seed, same octets
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// CPUs to bind the workers to
+    #[arg(long, value_name = "LIST", value_parser = parse_cpus)]
+    cpus: Option<CpuList>,
+    /// Time that passes (real), or that leaps from departure to departure (virtual) [default: virtual into files, else real]
+    #[arg(long, value_enum, value_name = "CLOCK", hide_possible_values = true)]
+    clock: Option<Clock>,
+    #[command(flatten)]
+    output: Output,
+}
+
+pub fn attack_command(args: &Args) -> Result<ExitCode, Error> {
+    if args.templates || args.evasions {
+        let list = if args.templates { attacking::list_templates() } else { attacking::list_evasions() };
+        output::print(&list);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let profile = args.profile()?;
+    if args.print_profile {
+        output::print(&profile.to_toml());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let prepared = prepare(&profile, args.output.quiet)?;
+    if args.list || args.explain.is_some() {
+        output::print(&if args.list { prepared.list() } else { prepared.explain() });
+        return Ok(ExitCode::SUCCESS);
+    }
+    let session = Session {
+        cpus: args.cpus.as_ref().map(|list| list.0.clone()),
+        virtual_time: args.clock.map(|clock| clock == Clock::Virtual),
+        receive: args.port2.is_some(),
+        attacks: Some(Arc::new(prepared)),
+        labels: args.labels(),
+        command: command_line(),
+        ..Session::new(profile)
+    };
+    let title = format!("squall attack on {}", args.port);
+    let labels = session.labels.clone();
+    let extra = move |report: &_| {
+        attack(report) + &labels.as_ref().map_or_else(String::new, |path| format!("Labels: {}\n", path.display()))
+    };
+    drive_until(session, &args.output, &title, End::default(), |_| {}, extra)
+}
+
+/// Solves the attacks of `profile`; on a terminal it is seen how far that is, and Ctrl-C ends it.
+pub fn prepare(profile: &Profile, quiet: bool) -> Result<attacking::Prepared, Error> {
+    let signals = Signals::catch()?;
+    let line = Mutex::new(ProgressLine::new(quiet));
+    let progress = |done: usize, all: usize| {
+        if let Ok(mut line) = line.lock() {
+            line.update(|| format!("solving rules: {done} of {all}"));
+        }
+        !signals.came()
+    };
+    let prepared = attacking::prepare(profile, &progress)?;
+    line.into_inner().into_iter().for_each(|mut line| line.clear());
+    prepared.ok_or_else(|| Error::Usage("there is no attack\n  try squall attack local.rules".into()))
+}
+
+impl Args {
+    fn profile(&self) -> Result<Profile, Error> {
+        let mut one = Map::new();
+        let mut set = |key: &str, value: Option<Value>| one.extend(value.map(|value| (key.to_owned(), value)));
+        let texts = |texts: &[String]| (!texts.is_empty()).then(|| json!(texts));
+        let path = |path: &Path| json!(path.to_string_lossy());
+        set("name", Some(json!("attack")));
+        match &self.template {
+            Some(template) => {
+                set("template", Some(json!(template)));
+                let options = crate::flows::pairs("--option", &self.option)?;
+                set("options", (!options.is_empty()).then_some(Value::Object(options)));
+            }
+            None => {
+                set("rules", Some(self.rules.iter().map(|file| path(file)).collect()));
+                let variables = crate::flows::pairs("--var", &self.var)?;
+                set("variables", (!variables.is_empty()).then_some(Value::Object(variables)));
+                set("config", self.config.as_deref().map(path));
+                let explained = self.explain.map(|sid| vec![sid.to_string()]);
+                set("sid", texts(explained.as_ref().unwrap_or(&self.sid)));
+                set("classtype", texts(&self.classtype));
+                set("msg", self.msg.as_ref().map(|msg| json!(msg)));
+            }
+        }
+        set("port", Some(json!("A")));
+        set("port2", self.port2.as_ref().map(|_| json!("B")));
+        set("live", self.frames.then_some(json!(false)));
+        set("rate", self.rate.as_ref().map(|rate| json!(rate)));
+        set("share", self.share.as_ref().map(|share| json!(share)));
+        set("start", self.start.as_ref().map(|start| json!(start)));
+        set("repeat", self.repeat.map(|repeat| json!(repeat)));
+        set("shuffle", self.shuffle.then_some(json!(true)));
+        set("samples", self.samples.map(|samples| json!(samples)));
+        set("every_branch", self.every_branch.then_some(json!(true)));
+        set("near_miss", self.near_miss.as_ref().map(|which| json!(which)));
+        set("evasion", texts(&self.evasion));
+        set("inside", texts(&self.inside));
+        set("outside", texts(&self.outside));
+        set("family", self.ipv6.then_some(json!(6)));
+        set("wrap", texts(&self.wrap));
+        set("gap", self.gap.as_ref().map(|gap| json!(gap)));
+        set("background", self.background.as_deref().map(path));
+        for (side, gateway) in [("client_network", &self.gateway), ("server_network", &self.gateway2)] {
+            set(side, (!gateway.is_empty()).then(|| json!({ "gateway": gateway })));
+        }
+        let mut ports = Map::new();
+        ports.insert("A".into(), json!(self.port));
+        ports.extend(self.port2.as_ref().map(|port| ("B".into(), json!(port))));
+        let mut profile = Profile::from_value(&json!({ "ports": ports, "attack": [one] }), "squall attack")?;
+        profile.stop.duration = self.duration;
+        profile.seed = self.seed.unwrap_or(profile.seed);
+        Ok(profile)
+    }
+
+    /// Where labels go: beside a capture, if nothing is said.
+    fn labels(&self) -> Option<PathBuf> {
+        let beside = || {
+            let path = self.port.strip_prefix("pcap:")?.split(',').next()?;
+            let stem = [".pcapng", ".pcap"].iter().find_map(|end| path.strip_suffix(end)).unwrap_or(path);
+            (path != "-").then(|| PathBuf::from(format!("{stem}.labels.csv")))
+        };
+        self.labels.clone().or_else(beside)
+    }
+}

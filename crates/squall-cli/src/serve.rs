@@ -1,0 +1,127 @@
+//! `squall serve`: the daemon.
+
+use std::{net::SocketAddr, path::PathBuf, process::ExitCode, time::Duration};
+
+use serde_json::json;
+use squall::{Error, units::Nanos};
+use squall_server::{Bound, Settings, Token};
+
+/// Runs traffic for many users: an HTTPS API, Open Traffic Generator (HTTPS and gRPC), and a web page
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  squall serve                                   # https://127.0.0.1:8443, for this machine only
+  squall serve --listen 0.0.0.0:8443 --grpc 0.0.0.0:40051 --name lab7.example   # for others, who need the token
+  squall serve --allow 'af_packet:eth1*' --allow 'eth2'        # these interfaces alone
+  squall serve --listen 127.0.0.1:0 --grpc off --json          # any free port, told as JSON
+  curl -k https://127.0.0.1:8443/squall/v1/info
+
+SIGTERM and SIGINT stop all traffic, write the history and end, within two seconds.
+The token is in DATA/token; it is printed when it is made, and never again.")]
+pub struct Args {
+    /// Where to listen for HTTPS; port 0 takes any that is free
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8443")]
+    listen: SocketAddr,
+    /// Where to listen for gRPC of Open Traffic Generator (no TLS); off: nowhere
+    #[arg(long, value_name = "ADDR:PORT|off", default_value = "127.0.0.1:40051", value_parser = grpc)]
+    grpc: Grpc,
+    /// HTTP instead of HTTPS: behind a proxy that has a certificate
+    #[arg(long)]
+    plain: bool,
+    /// Token, certificate, history and files [default: $XDG_STATE_HOME/squall, ~/.local/state/squall; of root
+    /// /var/lib/squall]
+    #[arg(long, value_name = "FOLDER")]
+    data: Option<PathBuf>,
+    /// Who needs the token: auto (everybody, unless only loopback is listened on), always, none, or FILE to read it from
+    #[arg(long, value_name = "auto|always|none|FILE", default_value = "auto")]
+    token: String,
+    /// How long a client that is gone keeps its ports, and its traffic
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = crate::args::parse_time)]
+    lease: Nanos,
+    /// Ports that may be used, * for any text: 'af_packet:eth1*', 'loop:*'; repeatable [default: all]
+    #[arg(long, value_name = "ADDR-PATTERN")]
+    allow: Vec<String>,
+    /// Certificate (PEM, with its chain) [default: one of its own, made on the first start]
+    #[arg(long, value_name = "FILE", requires = "key")]
+    cert: Option<PathBuf>,
+    /// Its key (PEM)
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
+    /// Name under which it is asked, besides localhost and its addresses; repeatable
+    #[arg(long, value_name = "HOST")]
+    name: Vec<String>,
+    /// Says where it listens as one line of JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Grpc(Option<SocketAddr>);
+
+fn grpc(text: &str) -> Result<Grpc, String> {
+    match text {
+        "off" => Ok(Grpc(None)),
+        address => address
+            .parse()
+            .map(|address| Grpc(Some(address)))
+            .map_err(|_| format!("{address:?} is no address\n  try 127.0.0.1:40051, or off")),
+    }
+}
+
+pub fn serve(args: &Args) -> Result<ExitCode, Error> {
+    let settings = Settings {
+        listen: args.listen,
+        grpc: args.grpc.0,
+        plain: args.plain,
+        data: args.data.clone().map_or_else(default_folder, Ok)?,
+        token: match args.token.as_str() {
+            "auto" => Token::Auto,
+            "always" => Token::Always,
+            "none" => Token::None,
+            file => Token::File(file.into()),
+        },
+        lease: Duration::from_nanos(args.lease.0),
+        allow: args.allow.clone(),
+        certificate: args.cert.clone().zip(args.key.clone()),
+        names: args.name.clone(),
+    };
+    squall_server::serve(settings, |bound| tell(args, bound))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn tell(args: &Args, bound: &Bound) {
+    let scheme = if args.plain { "http" } else { "https" };
+    let page = format!("{scheme}://{}", bound.https);
+    if args.json {
+        let line = json!({
+            "https": page,
+            "grpc": bound.grpc.map(|grpc| grpc.to_string()),
+            "token_file": bound.token_file,
+            "token_required": bound.token_required,
+            "new_token": bound.new_token,
+        });
+        return crate::output::print(&format!("{line}\n"));
+    }
+    let mut text = format!("squall serves {page}\n");
+    if let Some(grpc) = bound.grpc {
+        text += &format!("gRPC of Open Traffic Generator at {grpc}\n");
+    }
+    let needed = if bound.token_required { "needed" } else { "not needed from this machine" };
+    text += &match &bound.new_token {
+        Some(token) => format!("token ({needed}; told this once, kept in {}):\n{token}\n", bound.token_file.display()),
+        None => format!("token in {} ({needed})\n", bound.token_file.display()),
+    };
+    crate::output::print(&text);
+}
+
+fn default_folder() -> Result<PathBuf, Error> {
+    let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let home = variable("HOME");
+    let root = squall::Permissions::of_this_process();
+    if root.uid == 0 && !root.user_namespace && variable("XDG_STATE_HOME").is_none() {
+        return Ok("/var/lib/squall".into());
+    }
+    let state = variable("XDG_STATE_HOME").or(home.map(|home| home.join(".local/state")));
+    let state = state.ok_or_else(|| Error::Usage("there is no home folder\n  try --data FOLDER".into()))?;
+    Ok(state.join("squall"))
+}

@@ -1,0 +1,115 @@
+//! Expressions of rules for PCRE2, with the limits that Suricata sets.
+
+use pcre2::bytes::{Regex, RegexBuilder};
+use squall_rules::Pcre;
+
+/// Suricata's `pcre.match-limit` and `pcre.match-limit-recursion`.
+const LIMITS: &str = "(*LIMIT_MATCH=3500)(*LIMIT_DEPTH=1500)";
+
+/// # Errors
+/// A sentence, if PCRE2 refuses it.
+pub(crate) fn compile(pcre: &Pcre) -> Result<Regex, String> {
+    let body = if pcre.dollar_end_only && !pcre.multiline { end_only(&pcre.pattern) } else { pcre.pattern.clone() };
+    // Verbs stand before all else.
+    let verbs = leading_verbs(&body);
+    let (verbs, body) = body.split_at(verbs);
+    let ungreedy = if pcre.ungreedy { "(?U)" } else { "" };
+    // \G, not \A: a second try begins further on, and is anchored there. The line end stands before the parenthesis since
+    // an extended expression may end in a comment.
+    let pattern = match (pcre.anchored, pcre.extended) {
+        (true, true) => format!("{LIMITS}{verbs}{ungreedy}\\G(?:{body}\n)"),
+        (true, false) => format!("{LIMITS}{verbs}{ungreedy}\\G(?:{body})"),
+        (false, _) => format!("{LIMITS}{verbs}{ungreedy}{body}"),
+    };
+    RegexBuilder::new()
+        .caseless(pcre.caseless)
+        .dotall(pcre.dotall)
+        .multi_line(pcre.multiline)
+        .extended(pcre.extended)
+        .jit_if_available(true)
+        .build(&pattern)
+        .map_err(|error| format!("PCRE2 refuses /{}/: {error}", pcre.pattern))
+}
+
+/// How many octets of `pattern` are verbs, `(*UTF)`.
+fn leading_verbs(pattern: &str) -> usize {
+    let mut length = 0;
+    while let Some(verb) = pattern[length..].strip_prefix("(*")
+        && verb.starts_with(|c: char| c.is_ascii_uppercase())
+        && let Some(end) = verb.find(')')
+    {
+        length += 2 + end + 1;
+    }
+    length
+}
+
+/// Each `$` that is the end as `\z`: the crate has no option for PCRE2_DOLLAR_ENDONLY.
+fn end_only(pattern: &str) -> String {
+    let mut made = String::with_capacity(pattern.len() + 4);
+    let (mut in_class, mut chars) = (false, pattern.chars().peekable());
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => {
+                made.push(c);
+                if let Some(next) = chars.next() {
+                    made.push(next);
+                }
+            }
+            '[' if !in_class => {
+                in_class = true;
+                made.push(c);
+                // A bracket that comes first is a member.
+                if chars.next_if_eq(&'^').is_some() {
+                    made.push('^');
+                }
+                if chars.next_if_eq(&']').is_some() {
+                    made.push(']');
+                }
+            }
+            ']' if in_class => {
+                in_class = false;
+                made.push(c);
+            }
+            '$' if !in_class => made.push_str("\\z"),
+            _ => made.push(c),
+        }
+    }
+    made
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pcre(pattern: &str) -> Pcre {
+        Pcre { pattern: pattern.into(), ..Pcre::default() }
+    }
+
+    #[test]
+    fn an_expression_is_of_octets_not_of_characters() {
+        let regex = compile(&pcre(r"^\xff.\x80$")).unwrap();
+        assert!(regex.is_match(b"\xff\xfe\x80").unwrap());
+    }
+
+    #[test]
+    fn the_dollar_of_e_does_not_match_before_a_last_line_end() {
+        assert!(compile(&pcre("a$")).unwrap().is_match(b"a\n").unwrap());
+        let only = Pcre { dollar_end_only: true, ..pcre(r"[]$]\$a$") };
+        let regex = compile(&only).unwrap();
+        assert!(regex.is_match(b"$$a").unwrap() && !regex.is_match(b"$$a\n").unwrap());
+    }
+
+    #[test]
+    fn an_anchored_expression_is_anchored_where_it_is_tried() {
+        let regex = compile(&Pcre { anchored: true, extended: true, ..pcre("b | c # or") }).unwrap();
+        assert!(!regex.is_match(b"ab").unwrap());
+        assert_eq!(regex.find_at(b"ab", 1).unwrap().map(|found| found.start()), Some(1));
+    }
+
+    #[test]
+    fn an_expression_that_takes_too_long_is_an_error_and_what_is_not_understood_is_refused() {
+        let regex = compile(&pcre("(x+x+)+[yz]")).unwrap();
+        assert!(regex.is_match(&[b'x'; 100]).is_err());
+        assert!(compile(&pcre("a(b")).unwrap_err().contains("a(b"));
+    }
+}

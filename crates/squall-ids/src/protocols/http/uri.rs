@@ -1,0 +1,380 @@
+//! What a request's URI is after normalisation, as Suricata's default (personality IDS, not in lower case) has it.
+
+/// Parts of a URI that rules can see.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Uri {
+    /// In lower case, without dots at its end; of an absolute URI only.
+    pub host: Option<Vec<u8>>,
+    /// Path, query and fragment, decoded; empty where the URI has none of them.
+    pub normalised: Vec<u8>,
+    /// Of these the path.
+    pub path: Vec<u8>,
+}
+
+/// Takes `raw` apart. Nothing is refused.
+pub(super) fn parse(raw: &[u8]) -> Uri {
+    let mut rest = raw;
+    let mut host = None;
+    // What does not begin with a slash and has a colon anywhere has a scheme, even `a.php?u=http://b`.
+    if !raw.starts_with(b"/")
+        && let Some(colon) = memchr::memchr(b':', raw)
+    {
+        rest = &raw[colon + 1..];
+        if let Some(authority) = rest.strip_prefix(b"//")
+            && !authority.starts_with(b"/")
+            && let Some(at) = memchr::memchr(b'@', authority)
+        {
+            rest = &authority[at + 1..];
+        }
+        if let Some((name, behind)) = hostname(rest) {
+            host = Some(name.to_vec());
+            rest = behind;
+            if let Some(behind) = port(rest) {
+                rest = behind;
+            }
+        }
+    }
+    let end = rest.iter().position(|&octet| octet == b'#' || octet == b'?').unwrap_or(rest.len());
+    let (path, rest) = rest.split_at(end);
+    let (query, fragment) = match rest.strip_prefix(b"?") {
+        Some(rest) => {
+            let end = memchr::memchr(b'#', rest).unwrap_or(rest.len());
+            (Some(&rest[..end]), rest[end..].strip_prefix(b"#"))
+        }
+        None => (None, rest.strip_prefix(b"#")),
+    };
+    let path = normalise_path(path);
+    let mut normalised = path.clone();
+    if let Some(query) = query {
+        normalised.push(b'?');
+        normalised.extend(decode(query));
+    }
+    if let Some(fragment) = fragment {
+        normalised.push(b'#');
+        normalised.extend(decode(fragment));
+    }
+    Uri { host: host.map(|name| normalise_host(&decode(&name))), normalised, path }
+}
+
+/// `name` of `name:port`, in lower case; `None` where there is no name.
+pub(super) fn host_of(hostport: &[u8]) -> Option<Vec<u8>> {
+    hostname(hostport).map(|(name, _)| name.to_ascii_lowercase())
+}
+
+fn normalise_host(name: &[u8]) -> Vec<u8> {
+    let mut name = name.to_ascii_lowercase();
+    while name.last() == Some(&b'.') {
+        name.pop();
+    }
+    name
+}
+
+fn hostname(input: &[u8]) -> Option<(&[u8], &[u8])> {
+    let mut rest = input.strip_prefix(b"//").unwrap_or(input);
+    if rest.starts_with(b"/") {
+        return None;
+    }
+    while let Some(behind) = rest.strip_prefix(b" ") {
+        rest = behind;
+    }
+    let end = match rest.strip_prefix(b"[") {
+        Some(address) => {
+            let inside = address.iter().position(|octet| b"/?#]".contains(octet)).unwrap_or(address.len());
+            if inside == 0 {
+                // Not an address in brackets, so a name that begins with a bracket.
+                rest.iter().position(|octet| b"/?#:".contains(octet)).unwrap_or(rest.len())
+            } else {
+                1 + inside + usize::from(address.get(inside) == Some(&b']'))
+            }
+        }
+        None => rest.iter().position(|octet| b"/?#:".contains(octet)).unwrap_or(rest.len()),
+    };
+    if end == 0 {
+        return None;
+    }
+    let (name, rest) = rest.split_at(end);
+    Some((name.trim_suffix_blanks(), rest))
+}
+
+trait TrimBlanks {
+    fn trim_suffix_blanks(&self) -> &Self;
+}
+
+impl TrimBlanks for [u8] {
+    fn trim_suffix_blanks(&self) -> &[u8] {
+        let end = self.iter().rposition(|&octet| octet != b' ').map_or(0, |last| last + 1);
+        &self[..end]
+    }
+}
+
+/// What stands behind `:port`.
+fn port(input: &[u8]) -> Option<&[u8]> {
+    let rest = input.strip_prefix(b":")?;
+    let end = rest.iter().position(|octet| b"/?#".contains(octet)).unwrap_or(rest.len());
+    (end > 0).then(|| &rest[end..])
+}
+
+fn normalise_path(path: &[u8]) -> Vec<u8> {
+    remove_dots(&one_octet_characters(&decode_path(path)))
+}
+
+/// `%XX` and `%uXXXX` decoded, backslashes turned, runs of slashes made one. What is no hexadecimal number stays with its `%`.
+fn decode_path(path: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(path.len());
+    let mut at = 0;
+    while at < path.len() {
+        let (mut octet, taken) = escape(&path[at..]);
+        at += taken;
+        if octet == b'\\' {
+            octet = b'/';
+        }
+        if octet != b'/' || out.last() != Some(&b'/') {
+            out.push(octet);
+        }
+    }
+    out
+}
+
+/// The same without anything done to slashes. A plus stays one.
+fn decode(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut at = 0;
+    while at < text.len() {
+        let (octet, taken) = escape(&text[at..]);
+        at += taken;
+        out.push(octet);
+    }
+    out
+}
+
+/// The first octet of `text`, which is not empty, and how many it stood for.
+fn escape(text: &[u8]) -> (u8, usize) {
+    if text[0] != b'%' {
+        return (text[0], 1);
+    }
+    match text.get(1) {
+        Some(b'u' | b'U') => match text.get(2..6).and_then(hexadecimal) {
+            Some(point) => (best_fit(point), 6),
+            None => (b'%', 1),
+        },
+        _ => match text.get(1..3).and_then(hexadecimal) {
+            Some(value) => (value as u8, 3),
+            None => (b'%', 1),
+        },
+    }
+}
+
+fn hexadecimal(digits: &[u8]) -> Option<u32> {
+    digits.iter().try_fold(0, |value, &digit| Some(value << 4 | char::from(digit).to_digit(16)?))
+}
+
+/// UTF-8 to one octet a character, sequences longer than needed allowed; what is no UTF-8 becomes a question mark.
+fn one_octet_characters(path: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(path.len());
+    let mut at = 0;
+    while at < path.len() {
+        let first = path[at];
+        at += 1;
+        let (length, bits) = match first {
+            0..0x80 => {
+                out.push(first);
+                continue;
+            }
+            0xc0..0xe0 => (2, first & 0x1f),
+            0xe0..0xf0 => (3, first & 0x0f),
+            0xf0..0xf5 => (4, first & 0x07),
+            _ => {
+                out.push(b'?');
+                continue;
+            }
+        };
+        let mut point = u32::from(bits);
+        for index in 1..length {
+            match path.get(at) {
+                // No surrogates, nothing above U+10FFFF.
+                Some(&next)
+                    if next & 0xc0 == 0x80
+                        && !(index == 1 && first == 0xed && next >= 0xa0)
+                        && !(index == 1 && first == 0xf4 && next >= 0x90) =>
+                {
+                    point = point << 6 | u32::from(next & 0x3f);
+                    at += 1;
+                    if index + 1 == length {
+                        out.push(best_fit(point));
+                    }
+                }
+                Some(_) => {
+                    out.push(b'?');
+                    break;
+                }
+                None => {
+                    out.extend(std::iter::repeat_n(b'?', index - 1));
+                    break;
+                }
+            }
+        }
+    }
+    out
+}
+
+/// The octet that Windows' code page 1252 has for a character, or one that looks like it, or a question mark.
+fn best_fit(point: u32) -> u8 {
+    // U+0100 to U+017F; a question mark where nothing looks like it.
+    const LATIN: &[u8; 128] = b"AaAaAaCcCcCcCcDd?dEeEeEeEeEeGgGgGgGgHhHhIiIiIiIiIi??JjKk?LlLlLl??LlNnNnNn???OoOoOo??RrRrRrSsSsSs??TtTtTtUuUuUuUuUuUuWwYy?Z?Zz???";
+    match point {
+        0..0x100 => point as u8,
+        0x100..0x180 => LATIN[point as usize - 0x100],
+        0xff01..=0xff5e => (point - 0xff01) as u8 + b'!',
+        0x2000..=0x2006 | 0x3000 => b' ',
+        0x2010 | 0x2011 | 0x2212 => b'-',
+        0x2032 | 0x2b9 | 0x2bc | 0x2c8 => b'\'',
+        0x2035 | 0x2cb | 0x300 => b'`',
+        0x2044 | 0x2215 => b'/',
+        0x2216 => b'\\',
+        0x2217 => b'*',
+        0x2223 | 0x2758 | 0x1c0 => b'|',
+        0x2236 | 0x589 => b':',
+        0x223c | 0x303 => b'~',
+        0x2329 | 0x3008 => b'<',
+        0x232a | 0x3009 => b'>',
+        0x301a => b'[',
+        0x301b => b']',
+        0x2074..=0x2078 => (point - 0x2074) as u8 + b'4',
+        0x2080..=0x2089 => (point - 0x2080) as u8 + b'0',
+        0x66a => b'%',
+        _ => b'?',
+    }
+}
+
+/// `/./` and `/../` (RFC 3986 §5.2.4), but as libhtp does it: a last `/..` takes the slash before it along.
+fn remove_dots(path: &[u8]) -> Vec<u8> {
+    let mut out: Vec<u8> = Vec::with_capacity(path.len());
+    let mut rest = path;
+    // Dots at the very beginning: `./a` and `../a` are `a`.
+    loop {
+        if let Some(behind) = rest.strip_prefix(b"./").or_else(|| rest.strip_prefix(b"../")) {
+            rest = behind;
+        } else if rest == b"." || rest == b".." {
+            return out;
+        } else {
+            break;
+        }
+    }
+    // `slash`: one is due before what follows, unless nothing follows a segment of dots.
+    let (mut slash, mut after_dots) = (false, false);
+    while let Some(&first) = rest.first() {
+        if slash {
+            if rest == b"." {
+                return out;
+            }
+            if let Some(behind) = rest.strip_prefix(b"./") {
+                rest = behind;
+                after_dots = true;
+                continue;
+            }
+            if rest == b".." || rest.starts_with(b"../") {
+                out.truncate(out.iter().rposition(|&octet| octet == b'/').unwrap_or(0));
+                if rest == b".." {
+                    return out;
+                }
+                rest = &rest[3..];
+                after_dots = true;
+                continue;
+            }
+            out.extend([b'/', first]);
+            (slash, after_dots) = (false, false);
+        } else if first == b'/' {
+            slash = true;
+        } else {
+            out.push(first);
+        }
+        rest = &rest[1..];
+    }
+    if slash && !after_dots {
+        out.push(b'/');
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn normalised(raw: &[u8]) -> String {
+        String::from_utf8_lossy(&parse(raw).normalised).into_owned()
+    }
+
+    #[test]
+    fn the_path_is_decoded_and_its_slashes_and_dots_are_put_right() {
+        assert_eq!(normalised(b"/a//b///c"), "/a/b/c");
+        assert_eq!(normalised(b"/a/b/c/./../../g"), "/a/g");
+        assert_eq!(normalised(b"/../../../images.gif"), "/images.gif");
+        assert_eq!(normalised(b"/one%2ftwo%5c\\three"), "/one/two/three");
+        assert_eq!(normalised(b"/%41%zz%4"), "/A%zz%4");
+        assert_eq!(normalised(b"/%u0041%uff21%uZZZZ"), "/AA%uZZZZ");
+        assert_eq!(normalised(b"/a+b"), "/a+b");
+        assert_eq!(normalised(b"/a%252e"), "/a%2e");
+    }
+
+    #[test]
+    fn dots_at_the_ends_go_as_libhtp_lets_them_go() {
+        for (raw, expected) in [
+            ("mid/content=5/../6", "mid/6"),
+            ("./one", "one"),
+            ("../one", "one"),
+            (".", ""),
+            ("..", ""),
+            ("one/.", "one"),
+            ("one/..", ""),
+            ("/", "/"),
+            ("one/../", ""),
+            ("/a/b/", "/a/b/"),
+            ("/a/...", "/a/..."),
+            ("/a/.b", "/a/.b"),
+        ] {
+            assert_eq!(remove_dots(raw.as_bytes()), expected.as_bytes(), "{raw}");
+        }
+    }
+
+    #[test]
+    fn the_query_is_decoded_but_its_slashes_and_dots_stay() {
+        assert_eq!(normalised(b"/a?b=%2F..//c%20d+e\\"), "/a?b=/..//c d+e\\");
+        assert_eq!(normalised(b"/a?b#c%41"), "/a?b#cA");
+        assert_eq!(normalised(b"/a?"), "/a?");
+    }
+
+    #[test]
+    fn an_absolute_uri_loses_scheme_and_host() {
+        let uri = parse(b"http://user:p@WWW.Example.COM.:80/a/b?c");
+        assert_eq!(uri.normalised, b"/a/b?c");
+        assert_eq!(uri.host.as_deref(), Some(&b"www.example.com"[..]));
+        assert_eq!(normalised(b"http://a"), "");
+    }
+
+    #[test]
+    fn what_begins_with_no_slash_and_has_a_colon_has_a_scheme() {
+        assert_eq!(normalised(b"a.php?u=http://b/c"), "/c");
+        assert_eq!(normalised(b"a.php?u=b"), "a.php?u=b");
+    }
+
+    #[test]
+    fn characters_of_the_path_become_one_octet_each() {
+        assert_eq!(one_octet_characters(b"\xf1.\xf1\xef\xbd\x9dabcd"), b"?.?}abcd");
+        assert_eq!(one_octet_characters(b"\xf0\x90\x8d\xff"), b"??");
+        assert_eq!(one_octet_characters(b"\xe2\x82"), b"?");
+        assert_eq!(one_octet_characters(b"\xc2\xff\xf0"), b"??");
+        assert_eq!(one_octet_characters(b"\xf0\x90\x28\xbc"), b"?(?");
+        assert_eq!(one_octet_characters(b"\xc0\xaf"), b"/");
+        assert_eq!(one_octet_characters("é".as_bytes()), b"\xe9");
+    }
+
+    proptest! {
+        #[test]
+        fn any_octets_are_taken_apart(raw in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let uri = parse(&raw);
+            prop_assert!(uri.normalised.len() <= raw.len());
+        }
+    }
+}

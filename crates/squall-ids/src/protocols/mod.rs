@@ -1,0 +1,252 @@
+//! The application layer: a stream's octets to transactions, a transaction's parts to the buffers that rules name.
+//!
+//! One module a protocol. Detection (which protocol is it) stands in `recognise`; detection of rules knows of protocols only
+//! what stands here.
+//!
+//! Whoever follows a flow keeps one `Vec<Transaction>` for it and gives the same one to each call of its reader. The reader
+//! appends to it and completes what stands in it, and knows a transaction by its place: one that is done and was looked at
+//! may be emptied, never removed. A buffer appears when it is complete, or when it has reached the limit up to which
+//! Suricata looks into it, so a rule that wants something *not* to be there may be decided as soon as the buffer is there.
+
+mod ber;
+mod dce;
+mod dns;
+mod ftp;
+mod http;
+mod ike;
+mod industry;
+mod mime;
+mod mqtt;
+mod octets;
+mod recognise;
+mod rfb;
+mod sip;
+mod small;
+mod smb;
+mod smtp;
+mod ssh;
+mod text;
+mod tls;
+
+use squall_rules::{Application, Buffer, End};
+
+pub(crate) use recognise::{First, Transport, Verdict, recognise};
+
+/// What belongs together, such as a request with its response.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Transaction {
+    /// In the order in which they came to be; of a [`Buffer::is_multiple`] one several. Of whom: who sent it.
+    pub buffers: Vec<(Buffer, End, Vec<u8>)>,
+    /// What is no text: keywords' numbers, events' names.
+    pub facts: Vec<Fact>,
+    /// Nothing more will come from the client, from the server.
+    pub done: [bool; 2],
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Fact {
+    pub of: End,
+    pub is: FactIs,
+}
+
+/// `what` of a number, each the name of the keyword that asks for it: `dns.opcode` (with the answer bit taken off),
+/// `dns.rcode`, `dns.rrtype` (one a question and a record), `tls.version` (0x0303), `tls.cert_chain_len`, `dcerpc.opnum`,
+/// `dcerpc.little_endian` (0 or 1: of the header), `smb.version` (1 or 2), `file.size`, `http.stat_code`, `http.header_cnt`, `krb5_msg_type`, `krb5_err_code`, `snmp.version`,
+/// `snmp.pdu_type`, `ike.exchtype`, `rfb.sectype`, `mqtt.type` (and other keywords of MQTT), `modbus.function`,
+/// `modbus.unit`, `dnp3_func`, `enip_command`, `cip_service`, `nfs_procedure`, `nfs.version`, `websocket.opcode`,
+/// `websocket.mask`, `ldap.request.operation`, `ldap.responses.operation`, `sip.stat_code`, `ftp.address` (of PORT),
+/// `ssl_state` (client_hello 1, server_hello 2, client_keyx 3, server_keyx 4).
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum FactIs {
+    Event(&'static str),
+    Number { what: &'static str, value: u64 },
+    DceInterface { uuid: [u8; 16], version: u32 },
+}
+
+/// Another connection that will carry what was agreed on here: a file of FTP.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Expected {
+    pub application: Application,
+    /// Who of this flow's ends is connected to.
+    pub listener: End,
+    pub port: u16,
+    /// `RETR`, `STOR`.
+    pub command: Vec<u8>,
+    pub file: Vec<u8>,
+}
+
+/// A protocol's reader of both directions of one flow.
+pub(crate) trait Reader {
+    /// The next octets that `from` sent, in order; of datagrams, one.
+    fn receive(&mut self, from: End, octets: &[u8], transactions: &mut Vec<Transaction>);
+
+    /// Nothing more comes from `from`.
+    fn end(&mut self, from: End, transactions: &mut Vec<Transaction>);
+
+    /// From the next octets on something else is spoken (STARTTLS, CONNECT, Upgrade): what, or `None` for whatever is
+    /// recognised. Asked after each call of `receive`; it is said once.
+    fn switched(&mut self) -> Option<Option<Application>> {
+        None
+    }
+
+    /// What other connections will carry. Asked after each call of `receive`; each is said once.
+    fn expected(&mut self) -> Vec<Expected> {
+        vec![]
+    }
+}
+
+/// The transaction of a flow that is a single one: its place, as soon as somebody has said something.
+#[derive(Default)]
+struct Only(Option<usize>);
+
+impl Only {
+    fn begun<'a>(&mut self, transactions: &'a mut Vec<Transaction>) -> Option<&'a mut Transaction> {
+        let at = *self.0.get_or_insert_with(|| {
+            transactions.push(Transaction::default());
+            transactions.len() - 1
+        });
+        transactions.get_mut(at)
+    }
+
+    /// Nothing more comes from `from`. `None`: nobody has said anything.
+    fn end<'a>(&self, from: End, transactions: &'a mut [Transaction]) -> Option<&'a mut Transaction> {
+        let transaction = transactions.get_mut(self.0?)?;
+        transaction.done[usize::from(from == End::Server)] = true;
+        Some(transaction)
+    }
+}
+
+/// Makes the reader of a protocol; `None` where there is nothing to read. `body_limit`: octets of a body that are looked at.
+pub(crate) fn reader(
+    application: Application,
+    transport: Transport,
+    body_limit: usize,
+) -> Option<Box<dyn Reader + Send>> {
+    Some(match application {
+        Application::Http | Application::Http1 => Box::new(http::Http::new(body_limit)),
+        Application::Dns => Box::new(dns::Dns::new(transport, false)),
+        Application::Mdns => Box::new(dns::Dns::new(transport, true)),
+        Application::Smb => Box::new(smb::Smb::new(body_limit)),
+        Application::DceRpc => match transport {
+            Transport::Tcp => Box::new(dce::DceRpc::default()),
+            Transport::Udp => Box::new(dce::DceRpcDatagrams::default()),
+        },
+        Application::Tls => Box::new(tls::Tls::default()),
+        Application::Ssh => Box::new(ssh::Ssh::default()),
+        Application::Sip => Box::new(sip::Sip::new(transport)),
+        Application::Smtp => Box::new(smtp::Smtp::new(body_limit)),
+        Application::Ftp => Box::new(ftp::Ftp::default()),
+        Application::FtpData => Box::new(ftp::FtpData::new(None, body_limit)),
+        Application::Krb5 => Box::new(ber::Krb5::new(transport)),
+        Application::Snmp => Box::new(ber::Snmp::default()),
+        Application::Ldap => Box::new(ber::Ldap::new(transport)),
+        Application::Mqtt => Box::new(mqtt::Mqtt::default()),
+        Application::Rfb => Box::new(rfb::Rfb::default()),
+        Application::Ike => Box::new(ike::Ike::default()),
+        Application::Modbus => Box::new(industry::Industry::new(industry::Kind::Modbus, transport)),
+        Application::Dnp3 => Box::new(industry::Industry::new(industry::Kind::Dnp3, transport)),
+        Application::Enip => Box::new(industry::Industry::new(industry::Kind::Enip, transport)),
+        Application::Tftp => Box::new(small::Datagrams::new(small::tftp)),
+        Application::Ntp => Box::new(small::Datagrams::new(small::ntp)),
+        Application::Dhcp => Box::new(small::Datagrams::new(small::dhcp)),
+        Application::Nfs => small::nfs_reader(transport),
+        Application::WebSocket => Box::new(small::WebSocket::default()),
+        // Recognised and no more; Suricata has no buffers of most of them. HTTP/2, QUIC and PostgreSQL are not read.
+        Application::Http2
+        | Application::Doh2
+        | Application::Pop3
+        | Application::Imap
+        | Application::Sdp
+        | Application::Rdp
+        | Application::Telnet
+        | Application::Quic
+        | Application::BitTorrentDht
+        | Application::Pgsql
+        | Application::Nntp
+        | Application::Irc => return None,
+    })
+}
+
+/// All readers on octets of the fuzzer: first one of a protocol and a transport, then how long pieces are, then pieces of both
+/// sides in turn.
+///
+/// # Panics
+/// If a buffer is longer than its limit allows, or a reader takes transactions away.
+pub fn read_any_octets(data: &[u8]) {
+    const LIMIT: usize = 2048;
+    let [which, size, data @ ..] = data else { return };
+    let application = APPLICATIONS[usize::from(*which) % APPLICATIONS.len()];
+    let transport = if which & 0x80 == 0 { Transport::Tcp } else { Transport::Udp };
+    let first = First { transport, client_port: 50_000, server_port: u16::from(*size), client: data, server: data };
+    recognise(&first);
+    let Some(mut reader) = reader(application, transport, LIMIT) else { return };
+    let mut transactions = vec![];
+    for (index, piece) in data.chunks(1 + usize::from(*size)).enumerate() {
+        let from = if index % 2 == 0 { End::Client } else { End::Server };
+        let before = transactions.len();
+        reader.receive(from, piece, &mut transactions);
+        assert!(transactions.len() >= before, "transactions are only added");
+        reader.switched();
+        reader.expected();
+    }
+    for end in [End::Client, End::Server] {
+        reader.end(end, &mut transactions);
+    }
+    for (buffer, _, octets) in transactions.iter().flat_map(|transaction| &transaction.buffers) {
+        let is_body = matches!(buffer, Buffer::FileData | Buffer::HttpRequestBody | Buffer::HttpResponseBody);
+        assert!(!is_body || octets.len() <= LIMIT, "{buffer:?} has {} octets", octets.len());
+    }
+}
+
+/// Those that have a reader.
+const APPLICATIONS: [Application; 24] = [
+    Application::Http1,
+    Application::Dns,
+    Application::Mdns,
+    Application::Tls,
+    Application::Ssh,
+    Application::Ftp,
+    Application::FtpData,
+    Application::Smtp,
+    Application::Smb,
+    Application::DceRpc,
+    Application::Sip,
+    Application::Krb5,
+    Application::Snmp,
+    Application::Ldap,
+    Application::Mqtt,
+    Application::Rfb,
+    Application::Ike,
+    Application::Modbus,
+    Application::Dnp3,
+    Application::Enip,
+    Application::Tftp,
+    Application::Dhcp,
+    Application::Nfs,
+    Application::WebSocket,
+];
+
+/// Makes the reader of what was expected.
+pub(crate) fn reader_of_expected(expected: &Expected, body_limit: usize) -> Box<dyn Reader + Send> {
+    Box::new(ftp::FtpData::new(Some(expected.clone()), body_limit))
+}
+
+fn event(of: End, name: &'static str, transaction: &mut Transaction) {
+    transaction.facts.push(Fact { of, is: FactIs::Event(name) });
+}
+
+fn number(of: End, what: &'static str, value: u64, transaction: &mut Transaction) {
+    transaction.facts.push(Fact { of, is: FactIs::Number { what, value } });
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn no_reader_panics_or_exceeds_its_limits(which in any::<u8>(), size in any::<u8>(), data in proptest::collection::vec(any::<u8>(), 0..2000)) {
+            super::read_any_octets(&[&[which, size], &data[..]].concat());
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! What rules ask of packets, flows and transactions beside what is in buffers.
+
+use squall_rules::{Application, ApplicationTest, Buffer, End, Flow as Asked, PacketTest, StreamSizeOf, Which};
+
+use crate::compiled::speaks;
+use crate::detect::Seen;
+use crate::flow::{Flow, Spoken};
+use crate::packet::Packet;
+use crate::protocols::{FactIs, Transaction};
+
+/// `flow:`
+pub(crate) fn flow(asked: &Asked, packet: &Packet, seen: Seen) -> bool {
+    if asked.to.is_some_and(|to| seen.from != Some(to.other())) {
+        return false;
+    }
+    if asked.established.is_some_and(|asked| asked != seen.established) {
+        return false;
+    }
+    asked.fragments.is_none_or(|asked| asked == packet.reassembled)
+}
+
+/// `app-layer-protocol:`
+pub(crate) fn protocol(asked: Option<Application>, flow: Option<&Flow>) -> bool {
+    match (flow.map(|flow| flow.application), asked) {
+        (Some(Spoken::Is(spoken)), Some(asked)) => speaks(spoken, asked),
+        (Some(Spoken::Nothing), None) => true,
+        _ => false,
+    }
+}
+
+fn bits(found: u8, asked: u8, which: Which) -> bool {
+    match which {
+        Which::Exactly => found == asked,
+        Which::All => found & asked == asked,
+        Which::Any => found & asked != 0,
+        Which::None => found & asked == 0,
+    }
+}
+
+pub(crate) fn packet(test: &PacketTest, packet: &Packet, flow: Option<&Flow>, seen: Seen) -> bool {
+    use PacketTest::*;
+    let of_flow = |of: Option<End>, both: [u64; 2]| match of {
+        Some(end) => both[end as usize],
+        None => both[0].saturating_add(both[1]),
+    };
+    // The end of a flow has no headers.
+    if seen.last
+        && !matches!(
+            test,
+            StreamSize { .. } | SameAddress | FlowAge(_) | FlowPackets { .. } | FlowOctets { .. } | IpProtocol(_)
+        )
+    {
+        return false;
+    }
+    match test {
+        Flags { bits: asked, ignored, which } => {
+            packet.tcp.is_some_and(|tcp| bits(tcp.flags & !ignored, asked & !ignored, *which))
+        }
+        Size(sizes) => packet.has_upper && sizes.contains(packet.payload.len() as u64),
+        Ttl(numbers) => numbers.contains(packet.ttl.into()),
+        Tos(numbers) => packet.version == 4 && numbers.contains(packet.tos.into()),
+        Id(numbers) => packet.version == 4 && packet.id.is_some_and(|id| numbers.contains(id.into())),
+        IpOption { kind, negated } => {
+            let found = match kind {
+                Some(kind) => packet.ip_options.contains(kind),
+                None => !packet.ip_options.is_empty(),
+            };
+            packet.version == 4 && found != *negated
+        }
+        FragmentBits { bits: asked, which } => packet.version == 4 && bits(packet.fragment_bits, *asked, *which),
+        FragmentOffset(numbers) => {
+            (packet.version == 4 || packet.is_fragment) && numbers.contains(packet.fragment_offset.into())
+        }
+        IpProtocol(numbers) => numbers.contains(packet.protocol.into()),
+        Sequence(numbers) => packet.tcp.is_some_and(|tcp| numbers.contains(tcp.sequence.into())),
+        Acknowledgment(numbers) => packet.tcp.is_some_and(|tcp| numbers.contains(tcp.acknowledgment.into())),
+        Window(numbers) => packet.tcp.is_some_and(|tcp| numbers.contains(tcp.window.into())),
+        Mss(numbers) => packet.tcp.and_then(|tcp| tcp.mss).is_some_and(|mss| numbers.contains(mss.into())),
+        WindowScale(numbers) => {
+            packet.tcp.and_then(|tcp| tcp.window_scale).is_some_and(|scale| numbers.contains(scale.into()))
+        }
+        IcmpType(numbers) => packet.icmp.is_some_and(|icmp| numbers.contains(icmp.kind.into())),
+        IcmpCode(numbers) => packet.icmp.is_some_and(|icmp| numbers.contains(icmp.code.into())),
+        IcmpId(numbers) => packet.icmp.and_then(|icmp| icmp.id).is_some_and(|id| numbers.contains(id.into())),
+        IcmpSequence(numbers) => {
+            packet.icmp.and_then(|icmp| icmp.sequence).is_some_and(|sequence| numbers.contains(sequence.into()))
+        }
+        Icmp6Mtu(numbers) => packet.icmp.and_then(|icmp| icmp.mtu).is_some_and(|mtu| numbers.contains(mtu.into())),
+        IpVersion(version) => packet.version == *version,
+        Other { keyword, numbers } => match *keyword {
+            "vlan.id" => {
+                (packet.vlan_layers > 0 && numbers.contains((packet.vlan & 0xfff).into()))
+                    || (packet.vlan_layers > 1 && numbers.contains((packet.vlan >> 16 & 0xfff).into()))
+            }
+            "vlan.layers" => numbers.contains(packet.vlan_layers.into()),
+            // Packets with a wrong one are not looked at.
+            "ipv4-csum" | "tcpv4-csum" | "tcpv6-csum" | "udpv4-csum" | "udpv6-csum" | "icmpv4-csum" | "icmpv6-csum" => {
+                numbers.contains(1)
+            }
+            _ => false,
+        },
+        SameAddress => packet.source == packet.destination,
+        Rpc { program, version, procedure } => rpc(packet, *program, *version, *procedure),
+        StreamSize { of, size } => {
+            let Some(session) = flow.and_then(|flow| flow.session.as_ref()) else { return false };
+            let [client, server] = session.streams.each_ref().map(|stream| stream.next);
+            match of {
+                StreamSizeOf::Client => size.contains(client),
+                StreamSizeOf::Server => size.contains(server),
+                StreamSizeOf::Both => size.contains(client) && size.contains(server),
+                StreamSizeOf::Either => size.contains(client) || size.contains(server),
+            }
+        }
+        FlowAge(seconds) => {
+            flow.is_some_and(|flow| seconds.contains(flow.last.0.saturating_sub(flow.first.0) / 1_000_000_000))
+        }
+        FlowPackets { of, count } => flow.is_some_and(|flow| count.contains(of_flow(*of, flow.packets))),
+        FlowOctets { of, count } => flow.is_some_and(|flow| count.contains(of_flow(*of, flow.octets))),
+    }
+}
+
+/// A call of RFC 5531; over TCP its record mark stands before it.
+fn rpc(packet: &Packet, program: u32, version: Option<u32>, procedure: Option<u32>) -> bool {
+    let octets = if packet.tcp.is_some() { packet.payload.get(4..) } else { Some(&packet.payload[..]) };
+    let Some(words) = octets.and_then(|octets| octets.get(..24)) else { return false };
+    let word = |at: usize| u32::from_be_bytes([words[at], words[at + 1], words[at + 2], words[at + 3]]);
+    word(4) == 0
+        && word(8) == 2
+        && word(12) == program
+        && version.is_none_or(|version| word(16) == version)
+        && procedure.is_none_or(|procedure| word(20) == procedure)
+}
+
+pub(crate) fn application(test: &ApplicationTest, transaction: &Transaction, from: End, flow: &Flow) -> bool {
+    use ApplicationTest::*;
+    let numbers = |name: &'static str| {
+        transaction.facts.iter().filter(move |fact| fact.of == from).filter_map(move |fact| match fact.is {
+            FactIs::Number { what, value } if what == name => Some(value),
+            _ => None,
+        })
+    };
+    let any = |name: &'static str, asked: &squall_rules::Numbers| numbers(name).any(|value| asked.contains(value));
+    let texts = |wanted: Buffer| {
+        transaction
+            .buffers
+            .iter()
+            .filter(move |(buffer, of, _)| *buffer == wanted && *of == from)
+            .map(|(_, _, octets)| octets.as_slice())
+    };
+    let holds = |text: &[u8], part: &str| crate::inspect::find(text, part.as_bytes(), true).is_some();
+    match test {
+        Protocol { is, negated } => protocol(*is, Some(flow)) != *negated,
+        Event(name) => transaction.facts.iter().any(|fact| {
+            fact.of == from
+                && matches!(&fact.is, FactIs::Event(event) if event == name || name.ends_with(&format!(".{event}")))
+        }),
+        DnsOpcode { opcode } => any("dns.opcode", opcode),
+        DnsRcode(asked) => any("dns.rcode", asked),
+        DnsType(asked) => any("dns.rrtype", asked),
+        TlsVersion { any_of, negated } => {
+            let mut found = numbers("tls.version").peekable();
+            found.peek().is_some()
+                && found.any(|value| any_of.iter().any(|asked| u64::from(*asked) == value)) != *negated
+        }
+        SslState { any_of, negated } => {
+            let mut found = numbers("ssl_state").peekable();
+            let number = |name: &str| match name {
+                "client_hello" => 1,
+                "server_hello" => 2,
+                "client_keyx" => 3,
+                "server_keyx" => 4,
+                _ => 0,
+            };
+            found.peek().is_some() && found.any(|value| any_of.iter().any(|name| number(name) == value)) != *negated
+        }
+        TlsCertCount(asked) => any("tls.cert_chain_len", asked),
+        DceInterface { uuid, version, .. } => transaction.facts.iter().any(|fact| {
+            matches!(&fact.is, FactIs::DceInterface { uuid: found, version: number }
+                if found == uuid && version.contains((*number).into()))
+        }),
+        DceOpnum(asked) => any("dcerpc.opnum", asked),
+        SmbVersion(asked) => any("smb.version", asked),
+        FileExtension { is, negated } => {
+            let mut found = texts(Buffer::FileName).peekable();
+            found.peek().is_some()
+                && found.any(|name| {
+                    name.len() > is.len()
+                        && name[name.len() - is.len() - 1] == b'.'
+                        && name[name.len() - is.len()..].eq_ignore_ascii_case(is.as_bytes())
+                }) != *negated
+        }
+        FileName { holds: part, negated } => {
+            let mut found = texts(Buffer::FileName).peekable();
+            found.peek().is_some() && found.any(|name| holds(name, part)) != *negated
+        }
+        FileMagic { holds: part, negated } => {
+            let mut found = texts(Buffer::FileMagic).peekable();
+            found.peek().is_some() && found.any(|name| holds(name, part)) != *negated
+        }
+        FileSize(asked) => any("file.size", asked),
+        // Digests are not made here.
+        FileHash { .. } => false,
+        Krb5MessageType(asked) => any("krb5_msg_type", asked),
+        SnmpVersion(asked) => any("snmp.version", asked),
+        SnmpPduType(asked) => any("snmp.pdu_type", asked),
+        IkeExchangeType(asked) => any("ike.exchtype", asked),
+        RfbSecurityType(asked) => any("rfb.sectype", asked),
+        MqttType(asked) => any("mqtt.type", asked),
+        ModbusFunction(asked) => any("modbus.function", asked),
+        ModbusUnit(asked) => any("modbus.unit", asked),
+        Dnp3Function(asked) => any("dnp3_func", asked),
+        EnipCommand(asked) => any("enip_command", asked),
+        CipService(asked) => asked.iter().all(|asked| any("cip_service", asked)),
+        NfsProcedure(asked) => any("nfs_procedure", asked),
+        NfsVersion(asked) => any("nfs.version", asked),
+        WebSocketOpcode(asked) => any("websocket.opcode", asked),
+        WebSocketMask(asked) => numbers("websocket.mask").any(|value| (value != 0) == *asked),
+        LdapRequestOperation(asked) => any("ldap.request.operation", asked),
+        LdapResponseOperation(asked) => any("ldap.responses.operation", asked),
+        SipStatusCode(asked) => any("sip.stat_code", asked),
+        HttpStatusCode(asked) => any("http.stat_code", asked),
+        HttpHeaderCount { of, count } => *of == from && any("http.header_cnt", count),
+        SshVersion(asked) => texts(Buffer::SshProtocol).any(|version| version == asked.as_bytes()),
+        // PORT names another host than the one that sends it.
+        FtpBounce => numbers("ftp.address").any(|address| match flow.client {
+            std::net::IpAddr::V4(client) => u64::from(u32::from(client)) != address,
+            std::net::IpAddr::V6(_) => true,
+        }),
+        Other { keyword, numbers } => any(keyword, numbers),
+    }
+}

@@ -1,0 +1,40 @@
+//! Open Traffic Generator: what its clients say, as values of ours.
+//!
+//! In goes a configuration as JSON ([`Config`]); out comes a [`squall_profile::Profile`] with what OTG calls its parts
+//! ([`translate`]), or each thing that is wrong or not supported, with its path ([`Problems`]). [`replies`] are the other
+//! messages. Does not know how a configuration comes here, nor how it is run.
+//!
+//! ```
+//! use serde_json::json;
+//! use squall_otg::{Config, translate};
+//!
+//! let config = Config::from_json(&json!({
+//!     "ports": [{ "name": "tx", "location": "loop:0" }],
+//!     "flows": [{ "name": "web", "tx_rx": { "port": { "tx_name": "tx" } }, "rate": { "choice": "pps", "pps": 10 } }],
+//! }))?;
+//! let translated = translate(&config)?;
+//! assert_eq!((translated.profile.streams.len(), translated.flows[0].tx_port.as_str()), (1, "tx"));
+//! # Ok::<(), squall_otg::Problems>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod captures;
+mod config;
+mod devices;
+mod flows;
+mod headers;
+mod packet;
+mod patterns;
+mod problems;
+mod read;
+mod reference;
+pub mod replies;
+mod translate;
+
+pub use config::Config;
+pub use problems::{Problem, Problems};
+pub use reference::reference;
+pub use translate::{
+    CaptureInfo, Counting, DeviceInfo, FlowInfo, Ipv4Info, Ipv6Info, MetricsInfo, PortInfo, Resolved, StreamInfo,
+    TagValue, Translated, Unresolved, VlanInfo, translate, translate_with,
+};

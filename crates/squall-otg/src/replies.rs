@@ -1,0 +1,522 @@
+//! The other messages: requests that come beside a configuration, and replies.
+//!
+//! Replies hold nothing that the schema has not, since some clients refuse what they do not know. 64-bit counts travel as
+//! text, as protobuf's JSON has them; other numbers never in scientific notation, which Python's client reads as text.
+
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::{Number, Value};
+
+use crate::{
+    Problems,
+    read::{Node, Notes},
+};
+
+/// What `set_control_state` asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ControlState {
+    /// Names of flows; none: all.
+    Traffic { flows: Vec<String>, state: TransmitState },
+    /// Names of ports; none: all.
+    Link { ports: Vec<String>, up: bool },
+    /// Names of ports; none: all that a capture names.
+    Capture { ports: Vec<String>, start: bool },
+    /// All protocols of devices.
+    Protocols { start: bool },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TransmitState {
+    Start,
+    Stop,
+    Pause,
+    Resume,
+}
+
+/// What `get_metrics` asks for. No names: all; no columns: all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MetricsRequest {
+    Ports { names: Vec<String>, columns: Vec<String> },
+    Flows { names: Vec<String>, columns: Vec<String>, tagged: TaggedRequest },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaggedRequest {
+    pub include: bool,
+    /// Combinations of values of which nothing was sent or received, too.
+    pub include_empty: bool,
+    pub columns: Vec<String>,
+    /// Name of a tag, and the values wanted: hex digits, as they are told.
+    pub filters: Vec<(String, Vec<String>)>,
+}
+
+/// What `get_capture` asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CaptureRequest {
+    pub port: String,
+    /// The first frames only: number and count.
+    pub initial: Option<u64>,
+}
+
+/// What `get_states` asks for. No names: all interfaces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StatesRequest {
+    Ipv4Neighbors { ethernets: Vec<String> },
+    Ipv6Neighbors { ethernets: Vec<String> },
+}
+
+/// What `set_control_action` asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ControlAction {
+    /// Names of addresses of devices, and who to ping.
+    Ping { v6: bool, requests: Vec<(String, String)> },
+}
+
+impl ControlState {
+    /// # Errors
+    /// What is wrong with it or not supported.
+    pub fn from_json(value: &Value) -> Result<Self, Problems> {
+        let mut notes = Notes::default();
+        let state = Self::read(&Node::root(value), &mut notes);
+        notes.end(state)
+    }
+
+    fn read(node: &Node<'_>, notes: &mut Notes) -> Option<Self> {
+        node.known(&["choice", "port", "protocol", "traffic"], notes);
+        let (choice, inner) = node.member(&["traffic", "port", "protocol"], None, notes)?;
+        match choice {
+            "traffic" => {
+                let (_, inner) = inner.member(&["flow_transmit"], Some("flow_transmit"), notes)?;
+                inner.known(&["flow_names", "state"], notes);
+                let states = ["start", "stop", "pause", "resume"];
+                let state = match inner.word("state", &states, None, notes)? {
+                    "start" => TransmitState::Start,
+                    "stop" => TransmitState::Stop,
+                    "pause" => TransmitState::Pause,
+                    _ => TransmitState::Resume,
+                };
+                Some(Self::Traffic { flows: inner.texts("flow_names", notes), state })
+            }
+            "port" => {
+                let (choice, inner) = inner.member(&["link", "capture"], None, notes)?;
+                inner.known(&["port_names", "state"], notes);
+                let ports = inner.texts("port_names", notes);
+                Some(match choice {
+                    "link" => Self::Link { ports, up: inner.word("state", &["up", "down"], None, notes)? == "up" },
+                    _ => {
+                        Self::Capture { ports, start: inner.word("state", &["start", "stop"], None, notes)? == "start" }
+                    }
+                })
+            }
+            _ => {
+                let kinds = ["all", "route", "lacp", "bgp", "isis", "ospfv2", "ospfv3", "rocev2"];
+                let (choice, inner) = inner.member(&kinds, None, notes)?;
+                if choice != "all" {
+                    notes.unsupported(&inner, "devices speak ARP, neighbour discovery and echo only");
+                    return None;
+                }
+                Some(Self::Protocols { start: inner.word("state", &["start", "stop"], None, notes)? == "start" })
+            }
+        }
+    }
+}
+
+impl MetricsRequest {
+    /// # Errors
+    /// What is wrong with it or not supported.
+    pub fn from_json(value: &Value) -> Result<Self, Problems> {
+        const OTHERS: [&str; 21] = [
+            "bgpv4",
+            "bgpv6",
+            "isis",
+            "lag",
+            "lacp",
+            "lldp",
+            "rsvp",
+            "dhcpv4_client",
+            "dhcpv4_server",
+            "dhcpv6_client",
+            "dhcpv6_server",
+            "ospfv2",
+            "convergence",
+            "macsec",
+            "mka",
+            "ospfv3",
+            "rocev2_ipv4",
+            "rocev2_ipv6",
+            "rocev2_flow",
+            "egress_only_tracking",
+            "bmp_server",
+        ];
+        let mut notes = Notes::default();
+        let node = Node::root(value);
+        let choices: Vec<&'static str> = ["port", "flow"].into_iter().chain(OTHERS).collect();
+        node.known(&[&["choice"], choices.as_slice()].concat(), &mut notes);
+        let request = node.member(&choices, Some("port"), &mut notes).and_then(|(choice, inner)| match choice {
+            "port" => {
+                inner.known(&["port_names", "column_names"], &mut notes);
+                Some(Self::Ports {
+                    names: inner.texts("port_names", &mut notes),
+                    columns: inner.texts("column_names", &mut notes),
+                })
+            }
+            "flow" => {
+                inner.known(&["flow_names", "metric_names", "tagged_metrics"], &mut notes);
+                Some(Self::Flows {
+                    names: inner.texts("flow_names", &mut notes),
+                    columns: inner.texts("metric_names", &mut notes),
+                    tagged: TaggedRequest::read(&inner.at("tagged_metrics"), &mut notes),
+                })
+            }
+            _ => {
+                notes.unsupported(&inner, "there are metrics of ports and of flows");
+                None
+            }
+        });
+        notes.end(request)
+    }
+}
+
+impl TaggedRequest {
+    fn read(node: &Node<'_>, notes: &mut Notes) -> Self {
+        node.known(&["include", "include_empty_metrics", "metric_names", "filters"], notes);
+        let filters = node.list("filters", notes);
+        Self {
+            include: node.flag("include", true, notes),
+            include_empty: node.flag("include_empty_metrics", false, notes),
+            columns: node.texts("metric_names", notes),
+            filters: filters
+                .iter()
+                .map(|filter| {
+                    filter.known(&["name", "values"], notes);
+                    (filter.text("name", notes).unwrap_or_default().to_owned(), filter.texts("values", notes))
+                })
+                .collect(),
+        }
+    }
+}
+
+impl CaptureRequest {
+    /// # Errors
+    /// What is wrong with it or not supported.
+    pub fn from_json(value: &Value) -> Result<Self, Problems> {
+        let mut notes = Notes::default();
+        let node = Node::root(value);
+        node.known(&["port_name", "packets"], &mut notes);
+        let port = node.needed_text("port_name", &mut notes).map(str::to_owned);
+        let mut initial = None;
+        let packets = node.at("packets");
+        if let Some(("slice", slice)) = packets.member(&["all", "slice"], Some("all"), &mut notes)
+            && let Some((_, slice)) = slice.member(&["initial"], Some("initial"), &mut notes)
+        {
+            initial = slice.uint("count", u64::MAX, &mut notes).or(Some(10));
+        }
+        notes.end(port.map(|port| Self { port, initial }))
+    }
+}
+
+impl StatesRequest {
+    /// # Errors
+    /// What is wrong with it or not supported.
+    pub fn from_json(value: &Value) -> Result<Self, Problems> {
+        const OTHERS: [&str; 12] = [
+            "bgp_prefixes",
+            "isis_lsps",
+            "lldp_neighbors",
+            "rsvp_lsps",
+            "dhcpv4_interfaces",
+            "dhcpv4_leases",
+            "dhcpv6_interfaces",
+            "dhcpv6_leases",
+            "ospfv2_lsas",
+            "ospfv3_lsas",
+            "isis_adjacencies",
+            "bmp_servers",
+        ];
+        let mut notes = Notes::default();
+        let node = Node::root(value);
+        let choices: Vec<&'static str> = ["ipv4_neighbors", "ipv6_neighbors"].into_iter().chain(OTHERS).collect();
+        let request = node.member(&choices, Some("ipv4_neighbors"), &mut notes).and_then(|(choice, inner)| {
+            let ethernets = inner.texts("ethernet_names", &mut notes);
+            match choice {
+                "ipv4_neighbors" => Some(Self::Ipv4Neighbors { ethernets }),
+                "ipv6_neighbors" => Some(Self::Ipv6Neighbors { ethernets }),
+                _ => {
+                    notes.unsupported(&inner, "there are states of ipv4_neighbors and ipv6_neighbors");
+                    None
+                }
+            }
+        });
+        notes.end(request)
+    }
+}
+
+impl ControlAction {
+    /// # Errors
+    /// What is wrong with it or not supported.
+    pub fn from_json(value: &Value) -> Result<Self, Problems> {
+        let mut notes = Notes::default();
+        let action = Self::read(&Node::root(value), &mut notes);
+        notes.end(action)
+    }
+
+    fn read(node: &Node<'_>, notes: &mut Notes) -> Option<Self> {
+        let (choice, inner) = node.member(&["protocol", "port"], None, notes)?;
+        if choice == "port" {
+            notes.unsupported(&inner, "ports are not rebooted");
+            return None;
+        }
+        let (choice, inner) = inner.member(&["ipv4", "ipv6", "bgp", "isis"], None, notes)?;
+        if !matches!(choice, "ipv4" | "ipv6") {
+            notes.unsupported(&inner, "devices speak ARP, neighbour discovery and echo only");
+            return None;
+        }
+        let (_, inner) = inner.member(&["ping"], Some("ping"), notes)?;
+        let requests = inner.list("requests", notes);
+        let requests = requests.iter().filter_map(|request| {
+            let text = |key, notes: &mut Notes| request.needed_text(key, notes).map(str::to_owned);
+            Some((text("src_name", notes)?, text("dst_ip", notes)?))
+        });
+        let requests = requests.collect();
+        Some(Self::Ping { v6: choice == "ipv6", requests })
+    }
+}
+
+/// A 64-bit count: text in JSON.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Count(pub u64);
+
+impl Serialize for Count {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0)
+    }
+}
+
+/// A number that is printed as a plain decimal, of at most four places; what is no number is 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
+pub struct Decimal(pub f64);
+
+impl Serialize for Decimal {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        plain(self.0).serialize(serializer)
+    }
+}
+
+/// A JSON number without exponent (`1e-7` and `1.7e18` would be text to Python's YAML reader).
+fn plain(value: f64) -> Number {
+    // Whole numbers of 64 bits are printed digit by digit; beyond, nothing here counts.
+    let value = if value.is_finite() { value.clamp(-9e18, 9e18) } else { 0.0 };
+    let rounded = if value.abs() < 1e11 { (value * 1e4).round() / 1e4 } else { value.round() };
+    match Number::from_f64(rounded) {
+        Some(number) if rounded.fract() != 0.0 => number,
+        _ => Number::from(rounded as i64),
+    }
+}
+
+/// The reply of `get_metrics`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "choice", rename_all = "snake_case")]
+pub enum MetricsResponse {
+    PortMetrics { port_metrics: Vec<PortMetric> },
+    FlowMetrics { flow_metrics: Vec<FlowMetric> },
+}
+
+/// What was not asked for is `None`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct PortMetric {
+    pub name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub location: Option<String>,
+    /// `up` or `down`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub link: Option<&'static str>,
+    /// `started` or `stopped`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub capture: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frames_tx: Option<Count>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frames_rx: Option<Count>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes_tx: Option<Count>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes_rx: Option<Count>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frames_tx_rate: Option<Decimal>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frames_rx_rate: Option<Decimal>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes_tx_rate: Option<Decimal>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes_rx_rate: Option<Decimal>,
+    /// `started` or `stopped`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub transmit: Option<&'static str>,
+    /// Nanoseconds since 1970 of the link's last change.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_change: Option<Count>,
+    /// Mbit/s.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub speed: Option<Count>,
+}
+
+/// What is counted of a flow, or of its frames with certain tags.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct FlowCounts {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frames_tx: Option<Count>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frames_rx: Option<Count>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes_tx: Option<Count>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes_rx: Option<Count>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frames_tx_rate: Option<Decimal>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frames_rx_rate: Option<Decimal>,
+    /// Per cent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss: Option<Decimal>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timestamps: Option<Timestamps>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency: Option<Latency>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tx_l1_rate_bps: Option<Decimal>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rx_l1_rate_bps: Option<Decimal>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tx_rate_bytes: Option<Decimal>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rx_rate_bytes: Option<Decimal>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tx_rate_bps: Option<Decimal>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rx_rate_bps: Option<Decimal>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tx_rate_kbps: Option<Decimal>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rx_rate_kbps: Option<Decimal>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tx_rate_mbps: Option<Decimal>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rx_rate_mbps: Option<Decimal>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct FlowMetric {
+    pub name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub port_tx: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub port_rx: Option<String>,
+    /// `started`, `stopped` or `paused`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub transmit: Option<&'static str>,
+    #[serde(flatten)]
+    pub counts: FlowCounts,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tagged_metrics: Vec<TaggedMetric>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct TaggedMetric {
+    pub tags: Vec<Tag>,
+    #[serde(flatten)]
+    pub counts: FlowCounts,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Tag {
+    pub name: String,
+    pub value: TagText,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "choice", rename_all = "snake_case")]
+pub enum TagText {
+    Hex { hex: String },
+    Str { str: String },
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Timestamps {
+    pub first_timestamp_ns: Decimal,
+    pub last_timestamp_ns: Decimal,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Latency {
+    pub minimum_ns: Decimal,
+    pub maximum_ns: Decimal,
+    pub average_ns: Decimal,
+}
+
+/// The reply of `get_states`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "choice", rename_all = "snake_case")]
+pub enum StatesResponse {
+    Ipv4Neighbors { ipv4_neighbors: Vec<Ipv4Neighbor> },
+    Ipv6Neighbors { ipv6_neighbors: Vec<Ipv6Neighbor> },
+}
+
+/// Without an answer there is no MAC address.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Ipv4Neighbor {
+    pub ethernet_name: String,
+    pub ipv4_address: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub link_layer_address: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Ipv6Neighbor {
+    pub ethernet_name: String,
+    pub ipv6_address: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub link_layer_address: Option<String>,
+}
+
+/// The reply of `get_version`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Version {
+    pub api_spec_version: String,
+    pub sdk_version: String,
+    pub app_version: String,
+}
+
+impl Version {
+    /// Clients read the version of the API as a constraint for their own.
+    pub const API_SPEC: &'static str = "^1.0.0";
+
+    /// Of an application of this version.
+    pub fn of(app_version: &str) -> Self {
+        Self { api_spec_version: Self::API_SPEC.into(), sdk_version: String::new(), app_version: app_version.into() }
+    }
+}
+
+/// The reply of what changes something.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Warning {
+    pub warnings: Vec<String>,
+}
+
+/// What is said instead of a reply.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Error {
+    /// As HTTP has them: 400, 500.
+    pub code: i32,
+    /// `validation` or `internal`.
+    pub kind: String,
+    pub errors: Vec<String>,
+}
+
+impl Error {
+    pub fn validation(problems: &Problems) -> Self {
+        Self { code: 400, kind: "validation".into(), errors: problems.texts() }
+    }
+
+    pub fn internal(message: impl Into<String>) -> Self {
+        Self { code: 500, kind: "internal".into(), errors: vec![message.into()] }
+    }
+}

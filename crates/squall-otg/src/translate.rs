@@ -1,0 +1,323 @@
+//! A configuration as a profile.
+
+use std::{
+    collections::{HashMap, HashSet},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
+
+use serde_json::Value;
+use squall_profile::{At, Port, Profile, Stop};
+use squall_units::MacAddr;
+
+use crate::{
+    Config, Problems, captures,
+    devices::Devices,
+    flows::Flows,
+    read::{Node, Notes},
+};
+
+/// What became of a configuration.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Translated {
+    /// Its ports are named as OTG names them. Without flows it has no streams.
+    pub profile: Profile,
+    pub ports: Vec<PortInfo>,
+    /// In the configuration's order.
+    pub flows: Vec<FlowInfo>,
+    pub captures: Vec<CaptureInfo>,
+    pub devices: Vec<DeviceInfo>,
+    /// Gateways whose MAC address packets need: whoever runs this asks for them (ARP, neighbour discovery) and calls
+    /// [`translate_with`] with the answers. Until then the packets hold 00:00:00:00:00:00.
+    pub unresolved: Vec<Unresolved>,
+    /// What has no effect: for the reply of `set_config`.
+    pub warnings: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortInfo {
+    pub name: String,
+    /// As the configuration says it; may be empty.
+    pub location: String,
+    /// The address that the profile has: `af_packet:veth-a` for the location `veth-a`.
+    pub address: String,
+    /// Of layer1: bits a second, 0 for none.
+    pub speed_bps: u64,
+    pub mtu: Option<u32>,
+    pub promiscuous: bool,
+}
+
+/// One flow, and the streams that make it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FlowInfo {
+    pub name: String,
+    /// Name of the port, of the first sending device's for flows between devices.
+    pub tx_port: String,
+    /// Empty: wherever it arrives.
+    pub rx_ports: Vec<String>,
+    /// Indices into `profile.streams`. More than one where devices send to several, or where tags tell frames apart.
+    pub streams: Vec<StreamInfo>,
+    pub metrics: MetricsInfo,
+    /// Frames that it sends in all; `None`: no end, or one in time.
+    pub packets: Option<u64>,
+    /// Frame length with FCS, if all have the same.
+    pub size: Option<u32>,
+    /// The names of its tags, in order: `tagged_metrics` are of the streams with the same [`StreamInfo::tags`].
+    pub tag_names: Vec<String>,
+    /// So many frames are to be received for each that is sent (`rx_tx_ratio`): 1 unless said, or one a receiving port.
+    pub rx_copies: f64,
+}
+
+/// A stream of a flow.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StreamInfo {
+    /// Index into `profile.streams`.
+    pub stream: usize,
+    pub tx_port: String,
+    pub counting: Counting,
+    /// One for each of the flow's tags.
+    pub tags: Vec<TagValue>,
+}
+
+/// How its frames are known where they arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counting {
+    /// They carry a signature: counts, loss, delay of the stream.
+    Signature,
+    /// They have no room for one, or metrics are off: they are among the frames without a signature of the ports that
+    /// they go to.
+    Unsigned,
+}
+
+/// `name` is that of [`FlowInfo::tag_names`] at the same place.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum TagValue {
+    /// Digits without 0x, as many as the tag's bits need.
+    Hex(String),
+    /// `rx_name` of predefined tags: the port where it arrives.
+    RxName,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MetricsInfo {
+    /// Flows without are not listed.
+    pub enable: bool,
+    pub loss: bool,
+    pub timestamps: bool,
+    pub latency: bool,
+    /// `cut_through`: first bit in to first bit out; else store and forward.
+    pub cut_through: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CaptureInfo {
+    pub name: String,
+    pub port_names: Vec<String>,
+    /// pcapng, not pcap.
+    pub pcapng: bool,
+    /// The oldest frames make room for the newest; else the capture ends when it is full.
+    pub overwrite: bool,
+    /// Octets kept of each frame.
+    pub packet_size: Option<u32>,
+    /// In the language of tcpdump; `None`: every frame.
+    pub filter: Option<String>,
+}
+
+/// An Ethernet interface of an emulated device: it answers ARP, neighbour discovery and echo for its addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceInfo {
+    pub device: String,
+    /// `ethernet_name` of states.
+    pub ethernet: String,
+    pub port: String,
+    pub mac: MacAddr,
+    pub mtu: u32,
+    pub vlans: Vec<VlanInfo>,
+    pub ipv4: Vec<Ipv4Info>,
+    pub ipv6: Vec<Ipv6Info>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VlanInfo {
+    pub tpid: u16,
+    pub priority: u8,
+    pub id: u16,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ipv4Info {
+    pub name: String,
+    pub address: Ipv4Addr,
+    pub gateway: Ipv4Addr,
+    pub prefix: u8,
+    /// Given, so that nobody need ask.
+    pub gateway_mac: Option<MacAddr>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ipv6Info {
+    pub name: String,
+    pub address: Ipv6Addr,
+    pub gateway: Ipv6Addr,
+    pub prefix: u8,
+    pub gateway_mac: Option<MacAddr>,
+}
+
+/// A gateway whose MAC address is not known.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Unresolved {
+    /// Of the interface that asks: [`DeviceInfo::ethernet`].
+    pub ethernet: String,
+    pub port: String,
+    pub gateway: IpAddr,
+}
+
+/// MAC addresses of gateways, by the name of the interface that asked.
+pub type Resolved = HashMap<(String, IpAddr), MacAddr>;
+
+/// # Errors
+/// Everything that is wrong or not supported.
+pub fn translate(config: &Config) -> Result<Translated, Problems> {
+    translate_with(config, &Resolved::new())
+}
+
+/// As [`translate`], with the MAC addresses of gateways that were asked for.
+///
+/// # Errors
+/// As [`translate`].
+pub fn translate_with(config: &Config, resolved: &Resolved) -> Result<Translated, Problems> {
+    const KEYS: [&str; 11] = [
+        "ports",
+        "lags",
+        "layer1",
+        "captures",
+        "devices",
+        "flows",
+        "events",
+        "options",
+        "lldp",
+        "stateful_flows",
+        "egress_only_tracking",
+    ];
+    let mut notes = Notes::default();
+    let root = Node::root(&config.0);
+    root.known(&KEYS, &mut notes);
+    let mut ports = ports(&root, &mut notes);
+    layer1(&root, &mut ports, &mut notes);
+    let captures = captures::read(&root, &ports, &mut notes);
+    let devices = Devices::read(&root, &ports, &mut notes);
+    let mut flows = Flows::new(&ports, &devices, resolved);
+    flows.read(&root, &mut notes);
+    let Flows { streams, infos, unresolved, .. } = flows;
+    others(&root, &mut notes);
+    let profile = Profile {
+        origin: "<otg>".into(),
+        ports: ports
+            .iter()
+            .map(|port| Port { name: port.name.clone(), address: port.address.clone(), at: At::default() })
+            .collect(),
+        streams,
+        flows: None,
+        attacks: Vec::new(),
+        seed: 1,
+        stop: Stop::default(),
+    };
+    let warnings = std::mem::take(&mut notes.warnings);
+    let devices = devices.list;
+    notes.end(Some(Translated { profile, ports, flows: infos, captures, devices, unresolved, warnings }))
+}
+
+fn ports(root: &Node<'_>, notes: &mut Notes) -> Vec<PortInfo> {
+    let mut ports: Vec<PortInfo> = Vec::new();
+    let mut names = HashSet::new();
+    for node in root.list("ports", notes) {
+        node.known(&["name", "location"], notes);
+        let name = node.needed_text("name", notes).unwrap_or_default().to_owned();
+        if !names.insert(name.clone()) {
+            notes.problem(&node.at("name").path, format!("{name:?} is the name of another port, too"));
+        }
+        let location = node.text("location", notes).unwrap_or_default().to_owned();
+        if location.trim().is_empty() {
+            let message = "missing: expected the address of a port, as af_packet:eth1, or the name of an interface";
+            notes.problem(&node.at("location").path, message);
+        }
+        let address = location.trim().to_owned();
+        ports.push(PortInfo { name, location, address, speed_bps: 0, mtu: None, promiscuous: true });
+    }
+    ports
+}
+
+fn layer1(root: &Node<'_>, ports: &mut [PortInfo], notes: &mut Notes) {
+    const SPEEDS: [(&str, u64); 13] = [
+        ("speed_10_fd_mbps", 10),
+        ("speed_10_hd_mbps", 10),
+        ("speed_100_fd_mbps", 100),
+        ("speed_100_hd_mbps", 100),
+        ("speed_1_gbps", 1_000),
+        ("speed_10_gbps", 10_000),
+        ("speed_25_gbps", 25_000),
+        ("speed_40_gbps", 40_000),
+        ("speed_50_gbps", 50_000),
+        ("speed_100_gbps", 100_000),
+        ("speed_200_gbps", 200_000),
+        ("speed_400_gbps", 400_000),
+        ("speed_800_gbps", 800_000),
+    ];
+    // The link is as its driver made it.
+    const NO_EFFECT: [&str; 5] = ["media", "ieee_media_defaults", "auto_negotiate", "auto_negotiation", "flow_control"];
+    for node in root.list("layer1", notes) {
+        node.known(&[NO_EFFECT.as_slice(), &["name", "port_names", "speed", "promiscuous", "mtu"]].concat(), notes);
+        for key in NO_EFFECT {
+            if let Some(setting) = node.get(key) {
+                notes.warn(&setting.path, "has no effect: links are as their drivers made them");
+            }
+        }
+        let names: Vec<&'static str> = SPEEDS.iter().map(|speed| speed.0).collect();
+        let speed = node.get("speed").and_then(|_| node.word("speed", &names, Some("speed_10_gbps"), notes));
+        let mbps = speed.and_then(|speed| SPEEDS.iter().find(|s| s.0 == speed)).map_or(0, |speed| speed.1);
+        let mtu = node.uint("mtu", 14_000, notes).map(|mtu| mtu as u32);
+        let promiscuous = node.flag("promiscuous", true, notes);
+        for name in node.texts("port_names", notes) {
+            match ports.iter_mut().find(|port| port.name == name) {
+                Some(port) => (port.speed_bps, port.mtu, port.promiscuous) = (mbps * 1_000_000, mtu, promiscuous),
+                None => notes.problem(&node.at("port_names").path, format!("there is no port {name:?}")),
+            }
+        }
+    }
+}
+
+/// What has no effect, and what is not supported.
+fn others(root: &Node<'_>, notes: &mut Notes) {
+    const UNSUPPORTED: [(&str, &str); 4] = [
+        ("lags", "flows send on ports, and devices stand on ports"),
+        ("lldp", "ports do not speak LLDP"),
+        ("stateful_flows", "flows are of packets"),
+        ("egress_only_tracking", "frames of ours are told apart by flows and by metric_tags"),
+    ];
+    for (key, why) in UNSUPPORTED {
+        let node = root.at(key);
+        let empty = match node.value {
+            Value::Null => true,
+            Value::Array(list) => list.is_empty(),
+            Value::Object(object) => object.is_empty(),
+            _ => false,
+        };
+        if !empty {
+            notes.unsupported(&node, why);
+        }
+    }
+    if let Some(events) = root.get("events") {
+        notes.warn(&events.path, "has no effect: there are no metrics of convergence");
+    }
+    let options = root.at("options");
+    options.known(&["port_options", "protocol_options", "per_port_options", "flow_options"], notes);
+    for (group, key) in [("port_options", "data_integrity"), ("port_options", "location_preemption")] {
+        if options.at(group).flag(key, false, notes) {
+            notes.warn(&options.at(group).at(key).path, "has no effect");
+        }
+    }
+    for key in ["per_port_options", "flow_options"] {
+        if let Some(option) = options.get(key).filter(|o| o.value.as_array().is_none_or(|list| !list.is_empty())) {
+            notes.warn(&option.path, "has no effect");
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Files that a profile names: for who reads profiles of others and has to say which files they may read.
+
+use squall_wire::Packet;
+
+use crate::{AttackOf, Departures, PacketSource, Profile, Says};
+
+/// A file, as the profile names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NamedFile<'a> {
+    /// The key: `background of [[attack]]`.
+    pub what: &'static str,
+    /// Relative to the profile's folder (payload of packets), or to where Squall runs (all others).
+    pub path: &'a str,
+    /// It may name others itself, and so may be a folder of such.
+    pub includes: bool,
+}
+
+impl Profile {
+    /// All files that a run of the profile reads, besides those of port addresses. Values of fields have been read when the
+    /// profile was.
+    pub fn files(&self) -> Vec<NamedFile<'_>> {
+        let mut found = Vec::new();
+        let mut add = |what, path| found.push(NamedFile { what, path, includes: false });
+        for stream in &self.streams {
+            match &stream.packet {
+                PacketSource::Layers(packet) => {
+                    Packet::files(packet).for_each(|path| add("file(..) of a packet", path))
+                }
+                PacketSource::Capture { path, .. } => add("capture of [[stream]]", path),
+                PacketSource::Octets(_) => {}
+            }
+            if let Departures::File { path } = &stream.departures {
+                add("file of departures", path);
+            }
+        }
+        if let Some(flows) = &self.flows {
+            if let Some(replay) = &flows.replay {
+                add("capture of [flows.replay]", &replay.capture.text);
+            }
+            for template in &flows.templates {
+                if let Says::Capture { path, .. } = &template.says {
+                    add("capture of [[template]]", &path.text);
+                }
+                if let Some(tls) = &template.tls {
+                    let named =
+                        [("ca of tls", &tls.ca), ("certificate of tls", &tls.certificate), ("key of tls", &tls.key)];
+                    named.into_iter().for_each(|(what, said)| said.iter().for_each(|said| add(what, &said.text)));
+                }
+            }
+        }
+        for attack in &self.attacks {
+            attack.background.iter().for_each(|said| add("background of [[attack]]", &said.text));
+            if let AttackOf::Rules(rules) = &attack.what {
+                rules.config.iter().for_each(|said| add("config of [[attack]]", &said.text));
+            }
+        }
+        for attack in &self.attacks {
+            if let AttackOf::Rules(rules) = &attack.what {
+                let files = rules.files.iter();
+                found.extend(files.map(|said| NamedFile {
+                    what: "rules of [[attack]]",
+                    path: &said.text,
+                    includes: true,
+                }));
+            }
+        }
+        found
+    }
+}

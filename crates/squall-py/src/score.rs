@@ -1,0 +1,21 @@
+//! What an engine found of attacks, for Python.
+
+use std::path::PathBuf;
+
+use pyo3::prelude::*;
+use squall::{render, scoring};
+
+use crate::error::to_py;
+
+/// The score as JSON, as text, as a page.
+#[pyfunction]
+pub fn score(
+    py: Python<'_>,
+    labels: PathBuf,
+    alerts: Vec<PathBuf>,
+    shift_s: f64,
+) -> PyResult<(String, String, String)> {
+    let scored = py.detach(|| scoring::score(&labels, &alerts, (shift_s * 1e9) as i64)).map_err(to_py)?;
+    let scored = scoring::Scored { command: "python".into(), ..scored };
+    Ok((scored.to_json(), render::score_text(&scored), render::score_html(&scored)))
+}

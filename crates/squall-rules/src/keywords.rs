@@ -1,0 +1,545 @@
+//! Every option that rules may have, in one table.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use crate::options::{application as app, bytes, content, meta, packet, state};
+use crate::rule::{Building, Parsed};
+use crate::values::Names;
+use crate::{ApplicationTest as A, Buffer, Numbers, PacketTest as P, Transform};
+
+/// An option.
+pub struct Keyword {
+    pub name: &'static str,
+    /// Who has it: `2` Snort 2, `3` Snort 3, `S` Suricata.
+    pub dialects: &'static str,
+    pub(crate) what: What,
+}
+
+/// What becomes of an option.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeywordReading {
+    /// It is part of the form that rules have.
+    Read,
+    /// It asks nothing of the traffic.
+    Ignored,
+    /// A rule that has it gives a problem.
+    Unsupported,
+}
+
+impl Keyword {
+    pub fn reading(&self) -> KeywordReading {
+        match self.what {
+            What::Ignored => KeywordReading::Ignored,
+            What::Unsupported(_) => KeywordReading::Unsupported,
+            _ => KeywordReading::Read,
+        }
+    }
+
+    /// The buffer that it names, where it does nothing else.
+    pub fn buffer(&self) -> Option<Buffer> {
+        match self.what {
+            What::Sticky(buffer) | What::Modifier(buffer) => Some(buffer),
+            _ => None,
+        }
+    }
+}
+
+pub(crate) enum What {
+    Ignored,
+    /// And why.
+    Unsupported(&'static str),
+    /// What follows is looked for in that buffer.
+    Sticky(Buffer),
+    /// Of the content before it; of Snort 3 as `Sticky`.
+    Modifier(Buffer),
+    /// Numbers up to that one, their names, and what they become.
+    Application(u64, Names, fn(Numbers, &'static str) -> A),
+    Packet(u64, Names, fn(Numbers, &'static str) -> P),
+    Own(fn(&mut Building, &str) -> Parsed),
+}
+
+/// All of them, by their names.
+pub fn all() -> &'static [Keyword] {
+    static SORTED: LazyLock<Vec<Keyword>> = LazyLock::new(|| {
+        let mut all: Vec<Keyword> = table();
+        all.sort_by_key(|keyword| keyword.name);
+        all
+    });
+    &SORTED
+}
+
+pub(crate) fn find(name: &str) -> Option<&'static Keyword> {
+    static BY_NAME: LazyLock<HashMap<&'static str, &'static Keyword>> =
+        LazyLock::new(|| all().iter().map(|keyword| (keyword.name, keyword)).collect());
+    BY_NAME.get(name).copied()
+}
+
+/// The keyword most like `name`, where one is nearly it.
+pub(crate) fn nearest(name: &str) -> Option<&'static str> {
+    // Longer than any: nothing is near, and the time is bounded.
+    if name.len() > 40 {
+        return None;
+    }
+    let name = name.to_ascii_lowercase();
+    all()
+        .iter()
+        .map(|keyword| (distance(&name, keyword.name), keyword.name))
+        .min()
+        .filter(|near| near.0 <= 2)
+        .map(|near| near.1)
+}
+
+/// Octets to insert, to leave out or to replace (Levenshtein).
+fn distance(one: &str, other: &str) -> usize {
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (i, a) in one.bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, b) in other.bytes().enumerate() {
+            let replaced = diagonal + usize::from(a != b);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[other.len()]
+}
+
+const U8: u64 = u8::MAX as u64;
+const U16: u64 = u16::MAX as u64;
+const U32: u64 = u32::MAX as u64;
+const U64: u64 = u64::MAX;
+
+fn other(numbers: Numbers, keyword: &'static str) -> A {
+    A::Other { keyword, numbers }
+}
+
+fn other_packet(numbers: Numbers, keyword: &'static str) -> P {
+    P::Other { keyword, numbers }
+}
+
+#[rustfmt::skip]
+fn table() -> Vec<Keyword> {
+    use Buffer::*;
+    use What::{Application, Ignored, Modifier, Own, Packet, Sticky, Unsupported};
+    let keyword = |name, dialects, what| Keyword { name, dialects, what };
+    let mut all = vec![
+        // What a rule is called.
+        keyword("msg", "23S", Own(meta::msg)),
+        keyword("sid", "23S", Own(meta::sid)),
+        keyword("gid", "23S", Own(meta::gid)),
+        keyword("rev", "23S", Own(meta::rev)),
+        keyword("classtype", "23S", Own(meta::classtype)),
+        keyword("priority", "23S", Own(meta::priority)),
+        keyword("reference", "23S", Own(meta::reference)),
+        keyword("metadata", "23S", Own(meta::metadata)),
+        keyword("service", "3", Own(meta::service)),
+        keyword("noalert", "S", Own(meta::noalert)),
+        keyword("alert", "S", Ignored),
+        keyword("rem", "3", Ignored),
+        keyword("target", "S", Ignored),
+        keyword("tag", "23S", Ignored),
+        keyword("logto", "2", Ignored),
+        keyword("session", "2", Ignored),
+        keyword("resp", "2", Ignored),
+        keyword("react", "2", Ignored),
+        keyword("replace", "23S", Ignored),
+        keyword("bypass", "S", Ignored),
+        keyword("prefilter", "S", Ignored),
+        keyword("nfq_set_mark", "S", Ignored),
+        keyword("filestore", "S", Ignored),
+        keyword("tls.store", "S", Ignored),
+        keyword("tls_store", "S", Ignored),
+        keyword("requires", "S", Own(meta::requires)),
+        keyword("config", "S", Ignored),
+        keyword("template2", "S", Unsupported("an example of Suricata's own")),
+        keyword("rawbytes", "23S", Own(content::rawbytes)),
+        keyword("file_meta", "3", Ignored),
+        keyword("soid", "3", Ignored),
+        keyword("firewall", "S", Ignored),
+
+        // Contents.
+        keyword("content", "23S", Own(content::content)),
+        keyword("uricontent", "2S", Own(content::uricontent)),
+        keyword("nocase", "23S", Own(content::nocase)),
+        keyword("offset", "23S", Own(content::offset)),
+        keyword("depth", "23S", Own(content::depth)),
+        keyword("distance", "23S", Own(content::distance)),
+        keyword("within", "23S", Own(content::within)),
+        keyword("startswith", "S", Own(content::startswith)),
+        keyword("endswith", "S", Own(content::endswith)),
+        keyword("fast_pattern", "23S", Own(content::fast_pattern)),
+        keyword("pcre", "23S", Own(content::pcre)),
+        keyword("regex", "3", Own(content::pcre)),
+        keyword("isdataat", "23S", Own(content::isdataat)),
+        keyword("bsize", "S", Own(content::bsize)),
+        keyword("bufferlen", "3", Own(content::bufferlen)),
+        keyword("urilen", "2S", Own(content::urilen)),
+        keyword("absent", "S", Own(content::absent)),
+        keyword("entropy", "S", Own(content::entropy)),
+        keyword("byte_test", "23S", Own(bytes::byte_test)),
+        keyword("byte_jump", "23S", Own(bytes::byte_jump)),
+        keyword("byte_extract", "23S", Own(bytes::byte_extract)),
+        keyword("byte_math", "23S", Own(bytes::byte_math)),
+        keyword("base64_decode", "23S", Own(bytes::base64_decode)),
+        keyword("asn1", "23S", Own(bytes::asn1)),
+        keyword("dataset", "S", Own(content::dataset)),
+        keyword("datarep", "S", Unsupported("a list of reputations outside of the rule")),
+        keyword("sd_pattern", "23", Unsupported("Snort's search for data that are personal")),
+        keyword("cvs", "23", Unsupported("Snort's look at CVS")),
+        keyword("lua", "S", Unsupported("a script")),
+        keyword("luajit", "S", Unsupported("a script")),
+        keyword("so", "3", Unsupported("a rule that is a program")),
+        keyword("activates", "2", Unsupported("rules that switch others on")),
+        keyword("activated_by", "2", Unsupported("rules that switch others on")),
+        keyword("count", "2", Unsupported("rules that switch others on")),
+
+        // Transforms.
+        keyword("compress_whitespace", "S", Own(|b, _| b.transform(Transform::CompressWhitespace))),
+        keyword("strip_whitespace", "S", Own(|b, _| b.transform(Transform::StripWhitespace))),
+        keyword("to_lowercase", "S", Own(|b, _| b.transform(Transform::ToLowercase))),
+        keyword("to_uppercase", "S", Own(|b, _| b.transform(Transform::ToUppercase))),
+        keyword("to_md5", "S", Own(|b, _| b.transform(Transform::ToMd5))),
+        keyword("to_sha1", "S", Own(|b, _| b.transform(Transform::ToSha1))),
+        keyword("to_sha256", "S", Own(|b, _| b.transform(Transform::ToSha256))),
+        keyword("url_decode", "S", Own(|b, _| b.transform(Transform::UrlDecode))),
+        keyword("dotprefix", "S", Own(|b, _| b.transform(Transform::DotPrefix))),
+        keyword("header_lowercase", "S", Own(|b, _| b.transform(Transform::HeaderLowercase))),
+        keyword("strip_pseudo_headers", "S", Own(|b, _| b.transform(Transform::StripPseudoHeaders))),
+        keyword("domain", "S", Own(|b, _| b.transform(Transform::Domain))),
+        keyword("tld", "S", Own(|b, _| b.transform(Transform::Tld))),
+        keyword("gunzip", "S", Own(|b, _| b.transform(Transform::Gunzip))),
+        keyword("zlib_deflate", "S", Own(|b, _| b.transform(Transform::ZlibDeflate))),
+        keyword("xor", "S", Own(content::xor)),
+        keyword("from_base64", "S", Own(content::from_base64)),
+        keyword("pcrexform", "S", Own(content::pcrexform)),
+        keyword("luaxform", "S", Own(content::luaxform)),
+        keyword("subslice", "S", Unsupported("a transform of Suricata 9")),
+
+        // Flows, bits, counts.
+        keyword("flow", "23S", Own(state::flow)),
+        keyword("flowbits", "23S", Own(state::flowbits)),
+        keyword("xbits", "S", Own(state::xbits)),
+        keyword("hostbits", "S", Own(state::hostbits)),
+        keyword("flowint", "S", Own(state::flowint)),
+        keyword("threshold", "2S", Own(state::threshold)),
+        keyword("detection_filter", "23S", Own(state::detection_filter)),
+        keyword("stream_size", "23S", Own(state::stream_size)),
+        keyword("stream_reassemble", "23", Ignored),
+        keyword("flowvar", "S", Unsupported("a variable of the flow that a script or an expression sets")),
+        keyword("pktvar", "S", Unsupported("a variable of the packet that a script or an expression sets")),
+        keyword("flow.age", "S", Packet(U32, &[], |n, _| P::FlowAge(n))),
+        keyword("flow.pkts", "S", Own(state::flow_packets)),
+        keyword("flow.bytes", "S", Own(state::flow_octets)),
+        keyword("flow.pkts_toserver", "S", Packet(U32, &[], |count, _| P::FlowPackets { of: Some(crate::End::Client), count })),
+        keyword("flow.pkts_toclient", "S", Packet(U32, &[], |count, _| P::FlowPackets { of: Some(crate::End::Server), count })),
+        keyword("flow.bytes_toserver", "S", Packet(U64, &[], |count, _| P::FlowOctets { of: Some(crate::End::Client), count })),
+        keyword("flow.bytes_toclient", "S", Packet(U64, &[], |count, _| P::FlowOctets { of: Some(crate::End::Server), count })),
+        keyword("flow.rate", "S", Unsupported("octets a second of a flow")),
+        keyword("flow.elephant", "S", Unsupported("what a flow is counted as")),
+        keyword("iprep", "S", Unsupported("a list of reputations outside of the rule")),
+        keyword("geoip", "S", Unsupported("a database of countries outside of the rule")),
+
+        // Headers of packets.
+        keyword("flags", "23S", Own(packet::flags)),
+        keyword("tcp.flags", "S", Own(packet::flags)),
+        keyword("fragbits", "23S", Own(packet::fragbits)),
+        keyword("fragoffset", "23S", Packet(U16, &[], |n, _| P::FragmentOffset(n))),
+        keyword("ipopts", "23S", Own(packet::ipopts)),
+        keyword("ip_proto", "23S", Own(packet::ip_proto)),
+        keyword("sameip", "23S", Own(|b, _| { b.packet(P::SameAddress); Ok(()) })),
+        keyword("rpc", "23S", Own(packet::rpc)),
+        keyword("ttl", "23S", Packet(U8, &[], |n, _| P::Ttl(n))),
+        keyword("tos", "23S", Packet(U8, &[], |n, _| P::Tos(n))),
+        keyword("id", "23S", Packet(U16, &[], |n, _| P::Id(n))),
+        keyword("seq", "23S", Packet(U32, &[], |n, _| P::Sequence(n))),
+        keyword("ack", "23S", Packet(U32, &[], |n, _| P::Acknowledgment(n))),
+        keyword("tcp.seq", "S", Packet(U32, &[], |n, _| P::Sequence(n))),
+        keyword("tcp.ack", "S", Packet(U32, &[], |n, _| P::Acknowledgment(n))),
+        keyword("window", "23S", Packet(U16, &[], |n, _| P::Window(n))),
+        keyword("tcp.window", "S", Packet(U16, &[], |n, _| P::Window(n))),
+        keyword("tcp.mss", "S", Packet(U16, &[], |n, _| P::Mss(n))),
+        keyword("tcp.wscale", "S", Packet(U8, &[], |n, _| P::WindowScale(n))),
+        keyword("dsize", "23S", Packet(U16, &[], |n, _| P::Size(n))),
+        keyword("itype", "23S", Packet(U8, &[], |n, _| P::IcmpType(n))),
+        keyword("icode", "23S", Packet(U8, &[], |n, _| P::IcmpCode(n))),
+        keyword("icmp_id", "23S", Packet(U16, &[], |n, _| P::IcmpId(n))),
+        keyword("icmp_seq", "23S", Packet(U16, &[], |n, _| P::IcmpSequence(n))),
+        keyword("icmpv6.mtu", "S", Packet(U32, &[], |n, _| P::Icmp6Mtu(n))),
+        keyword("l3_proto", "S", Own(packet::l3_proto)),
+        keyword("vlan.id", "S", Packet(4095, &[], other_packet)),
+        keyword("vlan.layers", "S", Packet(3, &[], other_packet)),
+        keyword("ipv4-csum", "S", Packet(1, packet::VALIDITY, other_packet)),
+        keyword("tcpv4-csum", "S", Packet(1, packet::VALIDITY, other_packet)),
+        keyword("tcpv6-csum", "S", Packet(1, packet::VALIDITY, other_packet)),
+        keyword("udpv4-csum", "S", Packet(1, packet::VALIDITY, other_packet)),
+        keyword("udpv6-csum", "S", Packet(1, packet::VALIDITY, other_packet)),
+        keyword("icmpv4-csum", "S", Packet(1, packet::VALIDITY, other_packet)),
+        keyword("icmpv6-csum", "S", Packet(1, packet::VALIDITY, other_packet)),
+        keyword("igmp.type", "S", Packet(U8, &[], other_packet)),
+        keyword("igmp.hdr", "S", Unsupported("the header of IGMP")),
+        keyword("ether.hdr", "S", Unsupported("the header of Ethernet")),
+        keyword("decode-event", "S", Own(|b, v| app::event(b, "", v))),
+        keyword("engine-event", "S", Own(|b, v| app::event(b, "", v))),
+        keyword("stream-event", "S", Own(|b, v| app::event(b, "stream.", v))),
+        keyword("app-layer-event", "S", Own(|b, v| app::event(b, "", v))),
+        keyword("app-layer-protocol", "S", Own(app::protocol)),
+        keyword("app-layer-state", "S", Unsupported("the state of the application layer's parser")),
+        keyword("ndpi-protocol", "S", Unsupported("a library that Suricata may be built with")),
+        keyword("ndpi-risk", "S", Unsupported("a library that Suricata may be built with")),
+        keyword("appids", "3", Unsupported("Snort's detection of applications")),
+        keyword("ssl_state", "23S", Own(app::ssl_state)),
+        keyword("ssl_version", "23S", Own(app::ssl_version)),
+
+        // Buffers: what has no name beside Suricata's follows from the table of buffers.
+        keyword("file_data", "23S", Sticky(FileData)),
+        keyword("js_data", "3", Sticky(FileData)),
+        keyword("vba_data", "3", Unsupported("programs inside of documents")),
+        keyword("pkt_data", "23S", Own(|b, _| { b.unstick(); Ok(()) })),
+        keyword("raw_data", "3", Sticky(RawPayload)),
+        keyword("base64_data", "23S", Sticky(Base64Data)),
+        keyword("frame", "S", Unsupported("a frame of a protocol, as Suricata calls it")),
+        keyword("http_uri", "23S", Modifier(HttpUri)),
+        keyword("http_raw_uri", "23S", Modifier(HttpRawUri)),
+        keyword("http_method", "23S", Modifier(HttpMethod)),
+        keyword("http_header", "23S", Modifier(HttpHeader)),
+        keyword("http_raw_header", "23S", Modifier(HttpRawHeader)),
+        keyword("http_cookie", "23S", Modifier(HttpCookie)),
+        keyword("http_raw_cookie", "23", Modifier(HttpCookie)),
+        keyword("http_client_body", "23S", Modifier(HttpRequestBody)),
+        keyword("http_server_body", "S", Modifier(HttpResponseBody)),
+        keyword("http_stat_code", "23S", Modifier(HttpStatusCode)),
+        keyword("http_stat_msg", "23S", Modifier(HttpStatusMessage)),
+        keyword("http_user_agent", "S", Modifier(HttpUserAgent)),
+        keyword("http_host", "S", Modifier(HttpHost)),
+        keyword("http_raw_host", "S", Modifier(HttpRawHost)),
+        keyword("http_encode", "2", Unsupported("how a header or URI was encoded")),
+        keyword("http_raw_body", "3", Own(content::http_raw_body)),
+        keyword("http_version", "3", Sticky(HttpProtocol)),
+        keyword("http_raw_request", "3", Sticky(HttpRequestLine)),
+        keyword("http_raw_status", "3", Sticky(HttpResponseLine)),
+        keyword("http_raw_trailer", "3", Sticky(HttpTrailer)),
+        keyword("http_trailer", "3", Sticky(HttpTrailer)),
+        keyword("http_true_ip", "3", Sticky(HttpTrueIp)),
+        keyword("http_param", "3", Own(content::http_param)),
+        keyword("http_version_match", "3", Unsupported("a list of versions of HTTP: write http_version and a content")),
+        keyword("http_header_test", "3", Unsupported("a number in a header: write http_header and a byte_test")),
+        keyword("http_trailer_test", "3", Unsupported("a number in a trailer")),
+        keyword("http_num_headers", "3", Own(app::http_num_headers)),
+        keyword("http_num_trailers", "3", Application(U16, &[], other)),
+        keyword("http_num_cookies", "3", Application(U16, &[], other)),
+        keyword("http_max_header_line", "3", Application(U16, &[], other)),
+        keyword("http_max_trailer_line", "3", Application(U16, &[], other)),
+        keyword("http_protocol", "S", Sticky(HttpProtocol)),
+        keyword("http_request_line", "S", Sticky(HttpRequestLine)),
+        keyword("http_response_line", "S", Sticky(HttpResponseLine)),
+        keyword("http_header_names", "S", Sticky(HttpHeaderNames)),
+        keyword("http_request_header", "S", Sticky(HttpRequestHeader)),
+        keyword("http_response_header", "S", Sticky(HttpResponseHeader)),
+        keyword("http_referer", "S", Sticky(HttpReferer)),
+        keyword("http_accept", "S", Sticky(HttpAccept)),
+        keyword("http_accept_enc", "S", Sticky(HttpAcceptEncoding)),
+        keyword("http_accept_lang", "S", Sticky(HttpAcceptLanguage)),
+        keyword("http_connection", "S", Sticky(HttpConnection)),
+        keyword("http_content_type", "S", Sticky(HttpContentType)),
+        keyword("http_content_len", "S", Sticky(HttpContentLength)),
+        keyword("http_start", "S", Sticky(HttpStart)),
+        keyword("http_location", "S", Sticky(HttpLocation)),
+        keyword("http_server", "S", Sticky(HttpServer)),
+        keyword("http_request_body", "S", Sticky(HttpRequestBody)),
+        keyword("http_response_body", "S", Sticky(HttpResponseBody)),
+        keyword("http2.frametype", "S", Application(U8, app::HTTP2_FRAMES, other)),
+        keyword("http2.errorcode", "S", Application(U32, app::HTTP2_ERRORS, other)),
+        keyword("http2.priority", "S", Application(U8, &[], other)),
+        keyword("http2.window", "S", Application(U32, &[], other)),
+        keyword("http2.size_update", "S", Application(U64, &[], other)),
+        keyword("http2.header", "S", Sticky(HttpRequestHeader)),
+        keyword("http2.settings", "S", Unsupported("a setting of HTTP/2")),
+
+        keyword("dns_query", "S", Sticky(DnsQuery)),
+        keyword("dns.query.name", "S", Sticky(DnsQueryName)),
+        keyword("dns.answer.name", "S", Sticky(DnsAnswerName)),
+        keyword("dns.opcode", "S", Application(U8, &[], |opcode, _| A::DnsOpcode { opcode })),
+        keyword("dns.rcode", "S", Application(U16, app::DNS_RCODES, |n, _| A::DnsRcode(n))),
+        keyword("dns.rrtype", "S", Application(U16, app::DNS_TYPES, |n, _| A::DnsType(n))),
+
+        keyword("tls_sni", "S", Sticky(TlsSni)),
+        keyword("tls_cert_subject", "S", Sticky(TlsSubject)),
+        keyword("tls_cert_issuer", "S", Sticky(TlsIssuer)),
+        keyword("tls_cert_serial", "S", Sticky(TlsSerial)),
+        keyword("tls_cert_fingerprint", "S", Sticky(TlsFingerprint)),
+        keyword("tls_certs", "S", Sticky(TlsCertificates)),
+        keyword("tls.subject", "S", Own(|b, v| content::quoted_content(b, TlsSubject, v, false))),
+        keyword("tls.issuerdn", "S", Own(|b, v| content::quoted_content(b, TlsIssuer, v, false))),
+        keyword("tls.fingerprint", "S", Own(|b, v| content::quoted_content(b, TlsFingerprint, v, true))),
+        keyword("tls.version", "S", Own(app::tls_version)),
+        keyword("tls.cert_chain_len", "S", Application(U32, &[], |n, _| A::TlsCertCount(n))),
+        keyword("tls_cert_notbefore", "S", Unsupported("dates of a certificate")),
+        keyword("tls_cert_notafter", "S", Unsupported("dates of a certificate")),
+        keyword("tls_cert_expired", "S", Unsupported("dates of a certificate")),
+        keyword("tls_cert_valid", "S", Unsupported("dates of a certificate")),
+        keyword("ja3_hash", "S", Sticky(Ja3Hash)),
+        keyword("ja3_string", "S", Sticky(Ja3String)),
+
+        keyword("ssh_proto", "S", Sticky(SshProtocol)),
+        keyword("ssh.protocol", "S", Sticky(SshProtocol)),
+        keyword("ssh_software", "S", Sticky(SshSoftware)),
+        keyword("ssh.protoversion", "S", Own(app::ssh_version)),
+        keyword("ssh.softwareversion", "S", Own(|b, v| content::quoted_content(b, SshSoftware, v, false))),
+
+        keyword("ftpbounce", "23S", Own(|b, _| { b.application(A::FtpBounce); Ok(()) })),
+        keyword("ftpdata_command", "S", Own(app::ftpdata_command)),
+        keyword("ftp.dynamic_port", "S", Application(U16, &[], other)),
+        keyword("ftp.mode", "S", Application(1, &[("active", 0), ("passive", 1)], other)),
+        keyword("ftp.reply_received", "S", Application(1, app::TRUTH, other)),
+
+        keyword("filename", "S", Own(app::filename)),
+        keyword("fileext", "S", Own(app::fileext)),
+        keyword("filemagic", "S", Own(app::filemagic)),
+        keyword("filesize", "S", Application(U64, &[], |n, _| A::FileSize(n))),
+        keyword("filemd5", "S", Unsupported("a list of sums outside of the rule")),
+        keyword("filesha1", "S", Unsupported("a list of sums outside of the rule")),
+        keyword("filesha256", "S", Unsupported("a list of sums outside of the rule")),
+        keyword("file_type", "3", Unsupported("Snort's identification of files")),
+
+        keyword("dce_iface", "23S", Own(app::dce_iface)),
+        keyword("dcerpc.iface", "S", Own(app::dce_iface)),
+        keyword("dce_opnum", "23S", Own(app::dce_opnum)),
+        keyword("dcerpc.opnum", "S", Own(app::dce_opnum)),
+        keyword("dce_stub_data", "23S", Sticky(DceStubData)),
+        keyword("smb_named_pipe", "S", Sticky(SmbNamedPipe)),
+        keyword("smb_share", "S", Sticky(SmbShare)),
+        keyword("smb.version", "S", Application(U8, &[], |n, _| A::SmbVersion(n))),
+
+        keyword("sip_method", "23", Own(content::sip_method)),
+        keyword("sip_stat_code", "23", Own(app::sip_stat_code)),
+        keyword("sip_header", "23", Sticky(SipHeader)),
+        keyword("sip_body", "23", Sticky(SipBody)),
+
+        keyword("krb5_cname", "S", Sticky(Krb5ClientName)),
+        keyword("krb5_sname", "S", Sticky(Krb5ServerName)),
+        keyword("krb5_msg_type", "S", Application(U8, &[], |n, _| A::Krb5MessageType(n))),
+        keyword("krb5_err_code", "S", Own(app::krb5_error)),
+        keyword("krb5.weak_encryption", "S", Own(|b, _| { b.application(other(Numbers::one(1), "krb5.weak_encryption")); Ok(()) })),
+        keyword("krb5.ticket_encryption", "S", Unsupported("the encryption of a ticket")),
+        keyword("snmp.version", "S", Application(U32, &[], |n, _| A::SnmpVersion(n))),
+        keyword("snmp.pdu_type", "S", Application(U32, app::SNMP_PDUS, |n, _| A::SnmpPduType(n))),
+        keyword("snmp.trap_type", "S", Application(U32, &[], other)),
+        keyword("dhcp.leasetime", "S", Application(U64, &[], other)),
+        keyword("dhcp.rebinding_time", "S", Application(U64, &[], other)),
+        keyword("dhcp.renewal_time", "S", Application(U64, &[], other)),
+        keyword("ike.exchtype", "S", Application(U8, &[], |n, _| A::IkeExchangeType(n))),
+        keyword("ike.chosen_sa_attribute", "S", Unsupported("an attribute of IKE")),
+        keyword("ike.key_exchange_payload_length", "S", Application(U32, &[], other)),
+        keyword("ike.nonce_payload_length", "S", Application(U32, &[], other)),
+        keyword("rfb.sectype", "S", Application(U32, &[], |n, _| A::RfbSecurityType(n))),
+        keyword("rfb.secresult", "S", Application(U32, app::RFB_RESULTS, other)),
+        keyword("mqtt.type", "S", Application(15, app::MQTT_TYPES, |n, _| A::MqttType(n))),
+        keyword("mqtt.protocol_version", "S", Application(U8, &[], other)),
+        keyword("mqtt.qos", "S", Application(2, &[], other)),
+        keyword("mqtt.reason_code", "S", Application(U8, &[], other)),
+        keyword("mqtt.connack.session_present", "S", Application(1, app::TRUTH, other)),
+        keyword("mqtt.connack.return_code", "S", Application(U8, &[], other)),
+        keyword("mqtt.connack.returncode", "S", Application(U8, &[], other)),
+        keyword("mqtt.flags", "S", Own(|b, v| app::mqtt_flags(b, "mqtt.flags", app::MQTT_FLAGS, v))),
+        keyword("mqtt.connect.flags", "S", Own(|b, v| app::mqtt_flags(b, "mqtt.connect.flags", app::MQTT_CONNECT_FLAGS, v))),
+        keyword("mqtt.CONNECT.clientid", "S", Sticky(MqttClientId)),
+        keyword("modbus", "S", Own(app::modbus)),
+        keyword("modbus_func", "23", Application(U8, app::MODBUS_FUNCTIONS, |n, _| A::ModbusFunction(n))),
+        keyword("modbus_unit", "23", Application(U8, &[], |n, _| A::ModbusUnit(n))),
+        keyword("dnp3_func", "23S", Application(U8, app::DNP3_FUNCTIONS, |n, _| A::Dnp3Function(n))),
+        keyword("dnp3.func", "S", Application(U8, app::DNP3_FUNCTIONS, |n, _| A::Dnp3Function(n))),
+        keyword("dnp3.data", "S", Sticky(Dnp3Data)),
+        keyword("dnp3_ind", "23S", Unsupported("indications of DNP3")),
+        keyword("dnp3.ind", "S", Unsupported("indications of DNP3")),
+        keyword("dnp3_obj", "23S", Unsupported("objects of DNP3")),
+        keyword("dnp3.obj", "S", Unsupported("objects of DNP3")),
+        keyword("enip_command", "S", Application(U16, app::ENIP_COMMANDS, |n, _| A::EnipCommand(n))),
+        keyword("enip.command", "S", Application(U16, app::ENIP_COMMANDS, |n, _| A::EnipCommand(n))),
+        keyword("cip_service", "S", Own(app::cip_service)),
+        keyword("enip.cip_class", "S", Application(U32, &[], other)),
+        keyword("enip.cip_instance", "S", Application(U32, &[], other)),
+        keyword("enip.cip_attribute", "S", Application(U32, &[], other)),
+        keyword("enip.cip_extendedstatus", "S", Application(U16, &[], other)),
+        keyword("enip.cip_status", "S", Application(U8, &[], other)),
+        keyword("enip.status", "S", Application(U32, &[], other)),
+        keyword("enip.protocol_version", "S", Application(U16, &[], other)),
+        keyword("enip.capabilities", "S", Application(U16, &[], other)),
+        keyword("enip.revision", "S", Application(U16, &[], other)),
+        keyword("enip.identity_status", "S", Application(U16, &[], other)),
+        keyword("enip.state", "S", Application(U8, &[], other)),
+        keyword("enip.serial", "S", Application(U32, &[], other)),
+        keyword("enip.product_code", "S", Application(U16, &[], other)),
+        keyword("enip.device_type", "S", Application(U16, &[], other)),
+        keyword("enip.vendor_id", "S", Application(U16, &[], other)),
+        keyword("nfs_procedure", "S", Own(|b, v| app::inclusive(b, v, A::NfsProcedure))),
+        keyword("nfs.procedure", "S", Own(|b, v| app::inclusive(b, v, A::NfsProcedure))),
+        keyword("nfs_version", "S", Own(|b, v| app::inclusive(b, v, A::NfsVersion))),
+        keyword("nfs.version", "S", Own(|b, v| app::inclusive(b, v, A::NfsVersion))),
+        keyword("websocket.opcode", "S", Application(U8, app::WEBSOCKET_OPCODES, |n, _| A::WebSocketOpcode(n))),
+        keyword("websocket.mask", "S", Application(U32, &[], other)),
+        keyword("websocket.flags", "S", Own(app::websocket_flags)),
+        keyword("ldap.request.operation", "S", Application(U8, app::LDAP_OPERATIONS, |n, _| A::LdapRequestOperation(n))),
+        keyword("ldap.responses.operation", "S", Application(U8, app::LDAP_OPERATIONS, |n, _| A::LdapResponseOperation(n))),
+        keyword("ldap.responses.count", "S", Application(U32, &[], other)),
+        keyword("ldap.responses.result_code", "S", Application(U32, &[], other)),
+        keyword("pgsql.request", "S", Unsupported("a state of PostgreSQL")),
+        keyword("ntp.version", "S", Application(U8, &[], other)),
+        keyword("ntp.mode", "S", Application(U8, &[], other)),
+        keyword("ntp.stratum", "S", Application(U8, &[], other)),
+        keyword("ntp.reference_id", "S", Unsupported("a text of NTP")),
+        // Snort 3 of the field bus and the telephone network.
+        keyword("cip_attribute", "3", Application(U16, &[], other)),
+        keyword("cip_class", "3", Application(U16, &[], other)),
+        keyword("cip_conn_path_class", "3", Application(U16, &[], other)),
+        keyword("cip_instance", "3", Application(U32, &[], other)),
+        keyword("cip_req", "3", Unsupported("a request of CIP")),
+        keyword("cip_rsp", "3", Unsupported("a response of CIP")),
+        keyword("cip_status", "3", Application(U8, &[], other)),
+        keyword("enip_req", "3", Unsupported("a request of EtherNet/IP")),
+        keyword("enip_rsp", "3", Unsupported("a response of EtherNet/IP")),
+        keyword("gtp_type", "23", Unsupported("GTP")),
+        keyword("gtp_info", "23", Unsupported("GTP")),
+        keyword("gtp_version", "23", Unsupported("GTP")),
+        keyword("s7commplus_content", "3", Unsupported("S7comm plus")),
+        keyword("s7commplus_func", "3", Unsupported("S7comm plus")),
+        keyword("s7commplus_opcode", "3", Unsupported("S7comm plus")),
+        keyword("iec104_apci_type", "3", Unsupported("IEC 104")),
+        keyword("iec104_asdu_func", "3", Unsupported("IEC 104")),
+        keyword("mms_data", "3", Unsupported("MMS")),
+        keyword("mms_func", "3", Unsupported("MMS")),
+        keyword("opcua_msg_service", "3", Unsupported("OPC UA")),
+        keyword("opcua_msg_type", "3", Unsupported("OPC UA")),
+        keyword("opcua_node_id", "3", Unsupported("OPC UA")),
+        keyword("opcua_node_namespace_index", "3", Unsupported("OPC UA")),
+        keyword("preprocessor", "2", Unsupported("alerts of a preprocessor")),
+    ];
+    // Each buffer goes by its own name, unless a keyword above has it.
+    for &buffer in Buffer::ALL {
+        let name = buffer.name();
+        if all.iter().all(|keyword| keyword.name != name) {
+            let dialects = if name.contains('.') { "S" } else { "23S" };
+            all.push(keyword(name, dialects, Sticky(buffer)));
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_keyword_stands_once_in_the_table() {
+        let names: Vec<_> = all().iter().map(|keyword| keyword.name).collect();
+        let twice: Vec<_> = names.windows(2).filter(|pair| pair[0] == pair[1]).collect();
+        assert!(twice.is_empty(), "{twice:?}");
+    }
+
+    #[test]
+    fn a_word_that_is_nearly_a_keyword_is_met_by_it() {
+        assert_eq!(nearest("http.usr_agent"), Some("http.user_agent"));
+        assert_eq!(nearest("Content"), Some("content"));
+        assert_eq!(nearest("zzzzzzzz"), None);
+    }
+}

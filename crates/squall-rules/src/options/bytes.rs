@@ -1,0 +1,246 @@
+//! Octets that are numbers.
+
+use super::content::whole_number;
+use super::{parts, two_words};
+use crate::rule::{Building, Parsed, bad, contradiction};
+use crate::set::quoted;
+use crate::values::unsigned;
+use crate::{
+    Arithmetic, Asn1, Base64Decode, ByteExtract, ByteJump, ByteMath, ByteTest, Comparison, JumpFrom, Number, Operation,
+    Reading,
+};
+
+/// Farther from the beginning or from a match than any packet is long.
+const FARTHEST: i64 = 65535;
+/// Of a number in digits; a binary one has 8 at most.
+const MOST_OCTETS: i64 = 23;
+
+/// `count, operator, value, offset, relative, little, string, dec ...`
+pub(crate) fn byte_test(building: &mut Building, value: &str) -> Parsed {
+    let mut parts = parts(value);
+    let mut next = |what: &str| match parts.next() {
+        Some(part) if !part.is_empty() => Ok(part),
+        _ => bad(format!("{what} is missing: expected count, operator, value, offset")),
+    };
+    let count = building.number(next("the count of octets")?, 1, MOST_OCTETS)?;
+    let operator = next("the operator")?;
+    let (operator, negated) = match operator.strip_prefix('!') {
+        Some("") => ("=", true),
+        Some(rest) => (rest.trim(), true),
+        None => (operator, false),
+    };
+    let operator = match operator {
+        "<" => Comparison::Less,
+        "<=" => Comparison::LessOrEqual,
+        "=" => Comparison::Equal,
+        ">" => Comparison::Greater,
+        ">=" => Comparison::GreaterOrEqual,
+        "&" => Comparison::And,
+        "^" => Comparison::Xor,
+        other => return bad(format!("{} is no operator: expected <, <=, =, >=, >, & or ^", quoted(other))),
+    };
+    let value = building.number(next("the value")?, i64::MIN, i64::MAX)?;
+    let offset = building.number(next("the offset")?, -FARTHEST, FARTHEST)?;
+    let mut reader = Reader::default();
+    for part in parts {
+        if !reader.part(part)? {
+            return bad(format!("{} is not understood", quoted(part)));
+        }
+    }
+    let reading = reader.finished(count)?;
+    let here = building.here_or_behind(reading.relative);
+    building.step(here, Operation::ByteTest(ByteTest { count, negated, operator, value, offset, reading }));
+    Ok(())
+}
+
+pub(crate) fn byte_jump(building: &mut Building, value: &str) -> Parsed {
+    let mut parts = parts(value);
+    let count = building.number(parts.next().unwrap_or(""), 0, MOST_OCTETS)?;
+    let Some(offset) = parts.next() else { return bad("the offset is missing: expected count, offset") };
+    let offset = building.number(offset, -FARTHEST, FARTHEST)?;
+    let mut reader = Reader::default();
+    let (mut multiplier, mut align, mut from, mut post_offset) = (1, false, JumpFrom::Here, Number::Is(0));
+    for part in parts {
+        if reader.part(part)? {
+            continue;
+        }
+        match two_words(part) {
+            ("multiplier", by) => multiplier = whole_number(by, 1, FARTHEST)? as u32,
+            ("align", "") => align = true,
+            ("from_beginning", "") => from = JumpFrom::Beginning,
+            ("from_end", "") => from = JumpFrom::End,
+            ("post_offset", by) => post_offset = building.number(by, -FARTHEST, FARTHEST)?,
+            _ => return bad(format!("{} is not understood", quoted(part))),
+        }
+    }
+    let reading = reader.finished(count)?;
+    let here = building.here_or_behind(reading.relative);
+    let jump = ByteJump { count, offset, reading, multiplier, align, from, post_offset };
+    building.step(here, Operation::ByteJump(jump));
+    Ok(())
+}
+
+pub(crate) fn byte_extract(building: &mut Building, value: &str) -> Parsed {
+    let mut parts = parts(value);
+    let count = whole_number(parts.next().unwrap_or(""), 1, MOST_OCTETS)? as u8;
+    let Some(offset) = parts.next() else { return bad("the offset is missing: expected count, offset, name") };
+    let offset = building.number(offset, -FARTHEST, FARTHEST)?;
+    let Some(name) = parts.next() else { return bad("the name is missing: expected count, offset, name") };
+    let mut reader = Reader::default();
+    let (mut multiplier, mut align) = (1, 0);
+    for part in parts {
+        if reader.part(part)? {
+            continue;
+        }
+        match two_words(part) {
+            ("multiplier", by) => multiplier = whole_number(by, 1, FARTHEST)? as u32,
+            ("align", "2") => align = 2,
+            ("align", "4") => align = 4,
+            _ => return bad(format!("{} is not understood", quoted(part))),
+        }
+    }
+    let reading = reader.finished(Number::Is(count.into()))?;
+    let variable = building.define(name)?;
+    let here = building.here_or_behind(reading.relative);
+    building.step(here, Operation::ByteExtract(ByteExtract { count, offset, variable, reading, multiplier, align }));
+    Ok(())
+}
+
+/// `bytes 2, offset 0, oper +, rvalue 4, result length, relative, endian little, string dec ...`
+pub(crate) fn byte_math(building: &mut Building, value: &str) -> Parsed {
+    let (mut count, mut offset, mut operator, mut right, mut result) = (None, None, None, None, None);
+    let mut reader = Reader::default();
+    for part in parts(value) {
+        if reader.part(part)? {
+            continue;
+        }
+        match two_words(part) {
+            ("bytes", of) => count = Some(building.number(of, 1, 10)?),
+            ("offset", of) => offset = Some(building.number(of, -FARTHEST, FARTHEST)?),
+            ("oper", of) => {
+                operator = Some(match of {
+                    "+" => Arithmetic::Add,
+                    "-" => Arithmetic::Subtract,
+                    "*" => Arithmetic::Multiply,
+                    "/" => Arithmetic::Divide,
+                    "<<" => Arithmetic::ShiftLeft,
+                    ">>" => Arithmetic::ShiftRight,
+                    _ => return bad(format!("{} is no operator: expected +, -, *, /, << or >>", quoted(of))),
+                });
+            }
+            ("rvalue", of) => right = Some(building.number(of, 0, u32::MAX.into())?),
+            ("result", of) => result = Some(of),
+            _ => return bad(format!("{} is not understood", quoted(part))),
+        }
+    }
+    let (Some(count), Some(offset), Some(operator), Some(value), Some(result)) =
+        (count, offset, operator, right, result)
+    else {
+        return bad("expected all of bytes, offset, oper, rvalue and result");
+    };
+    if matches!((operator, value), (Arithmetic::Divide, Number::Is(0))) {
+        return bad("a division by 0");
+    }
+    let reading = reader.finished(count)?;
+    let result = building.define(result)?;
+    let here = building.here_or_behind(reading.relative);
+    building.step(here, Operation::ByteMath(ByteMath { count, offset, operator, value, result, reading }));
+    Ok(())
+}
+
+/// What all of them say of how octets are a number.
+#[derive(Default)]
+struct Reader {
+    reading: Reading,
+    string: bool,
+}
+
+impl Reader {
+    /// Tells whether the part was one of those.
+    fn part(&mut self, part: &str) -> Parsed<bool> {
+        let reading = &mut self.reading;
+        match two_words(part) {
+            ("relative", "") => reading.relative = true,
+            ("little", "") | ("endian", "little") => reading.little_endian = true,
+            ("big", "") | ("endian", "big") => reading.little_endian = false,
+            ("dce", "") | ("endian", "dce") => reading.dce = true,
+            ("string", base) => {
+                self.string = true;
+                if !base.is_empty() {
+                    reading.digits = Some(self::base(base)?);
+                }
+            }
+            ("hex" | "dec" | "oct", "") => reading.digits = Some(self::base(part)?),
+            ("bitmask", mask) => match unsigned(mask).or_else(|| u64::from_str_radix(mask, 16).ok()) {
+                Some(mask) if mask > 0 => reading.bitmask = Some(mask),
+                _ => return bad(format!("{} is no mask: expected such as 0xff00", quoted(mask))),
+            },
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn finished(mut self, count: Number) -> Parsed<Reading> {
+        match (self.string, self.reading.digits) {
+            (true, None) => self.reading.digits = Some(0),
+            (false, Some(_)) => return contradiction("hex, dec and oct stand behind string"),
+            (false, None) if matches!(count, Number::Is(count) if count > 8) => {
+                return bad("more than 8 octets are a number only with string");
+            }
+            _ => {}
+        }
+        Ok(self.reading)
+    }
+}
+
+fn base(name: &str) -> Parsed<u8> {
+    match name {
+        "hex" => Ok(16),
+        "dec" => Ok(10),
+        "oct" => Ok(8),
+        _ => bad(format!("{} is no base: expected hex, dec or oct", quoted(name))),
+    }
+}
+
+/// `base64_decode:bytes 12, offset 1, relative`, `base64_decode;`
+pub(crate) fn base64_decode(building: &mut Building, value: &str) -> Parsed {
+    let mut decode = Base64Decode::default();
+    for part in parts(value).filter(|part| !part.is_empty()) {
+        match two_words(part) {
+            ("bytes", of) => decode.octets = Some(whole_number(of, 1, FARTHEST)? as u32),
+            ("offset", of) => decode.offset = whole_number(of, 0, FARTHEST)? as u32,
+            ("relative", "") => decode.relative = true,
+            _ => return bad(format!("{} is not understood: expected bytes, offset or relative", quoted(part))),
+        }
+    }
+    let here = building.here_or_behind(decode.relative);
+    building.step(here, Operation::Base64Decode(decode));
+    Ok(())
+}
+
+/// `asn1:bitstring_overflow, double_overflow, oversize_length 500, relative_offset 2`
+pub(crate) fn asn1(building: &mut Building, value: &str) -> Parsed {
+    let mut asn1 = Asn1::default();
+    let mut words = value.split([',', ' ', '\t']).map(str::trim).filter(|word| !word.is_empty());
+    while let Some(word) = words.next() {
+        let mut number = |least| whole_number(words.next().unwrap_or(""), least, i32::MAX.into());
+        match word {
+            "bitstring_overflow" => asn1.bitstring_overflow = true,
+            "double_overflow" => asn1.double_overflow = true,
+            "oversize_length" => asn1.oversize_length = Some(number(0)? as u32),
+            "absolute_offset" => asn1.offset = number(-FARTHEST)? as i32,
+            "relative_offset" => {
+                asn1.offset = number(-FARTHEST)? as i32;
+                asn1.relative = true;
+            }
+            "print" => {}
+            _ => return bad(format!("{} is not understood", quoted(word))),
+        }
+    }
+    if !asn1.bitstring_overflow && !asn1.double_overflow && asn1.oversize_length.is_none() {
+        return bad("expected bitstring_overflow, double_overflow or oversize_length");
+    }
+    let here = building.here_or_behind(asn1.relative);
+    building.step(here, Operation::Asn1(asn1));
+    Ok(())
+}

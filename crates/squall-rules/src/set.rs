@@ -1,0 +1,354 @@
+//! From files and texts to a set of rules.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use crate::rule::{Reading, Refused, is_action};
+use crate::variables::shortened;
+use crate::{Place, Problem, Reason, Rule, RuleSet, Variables};
+
+/// How rule files are read.
+#[derive(Clone, Debug, Default)]
+pub struct Reader {
+    /// Rules behind `#` as well; what else stands there stays a comment.
+    pub disabled: bool,
+}
+
+/// `include` upon `include` may go so deep.
+const DEEPEST_INCLUDE: usize = 32;
+/// A rule in parentheses over so many lines at most, without backslashes (Snort 3).
+const MOST_LINES: usize = 1000;
+
+impl RuleSet {
+    /// Rules of `text`, which stands for one file without a name. Never fails: what is no rule is told of.
+    ///
+    /// ```
+    /// use squall_rules::{RuleSet, Variables};
+    ///
+    /// let text = r#"alert tcp any any -> $HOME_NET 80 (msg:"x"; content:"ab|00|"; sid:1; rev:1;)"#;
+    /// let set = RuleSet::parse(text, &Variables::standard());
+    /// assert_eq!((set.rules.len(), set.problems.len()), (1, 0));
+    /// ```
+    pub fn parse(text: &str, variables: &Variables) -> RuleSet {
+        Reader::default().parse(text, variables)
+    }
+
+    /// Rules of files, and of all `*.rules` of directories, with what they include.
+    pub fn read(paths: &[impl AsRef<Path>], variables: &Variables) -> RuleSet {
+        Reader::default().read(paths, variables)
+    }
+}
+
+impl Reader {
+    pub fn parse(&self, text: &str, variables: &Variables) -> RuleSet {
+        let mut gathering = Gathering::default();
+        gathering.set.files.push(PathBuf::new());
+        gathering.lines(self, 0, text, &mut variables.clone(), &mut |gathering, place, _, target| {
+            gathering.refuse(
+                place,
+                Reason::Include,
+                format!("include {target}: only files include others, this is a text"),
+            );
+        });
+        gathering.finished()
+    }
+
+    pub fn read(&self, paths: &[impl AsRef<Path>], variables: &Variables) -> RuleSet {
+        let mut gathering = Gathering::default();
+        let mut variables = variables.clone();
+        for path in paths {
+            let path = path.as_ref();
+            if path.is_dir() {
+                for path in rules_of(path, &mut gathering) {
+                    self.file(&path, &mut variables, &mut gathering, &mut vec![], None);
+                }
+            } else {
+                self.file(path, &mut variables, &mut gathering, &mut vec![], None);
+            }
+        }
+        gathering.finished()
+    }
+
+    /// `above` are those that include it, `asked` is the line that does.
+    fn file(
+        &self,
+        path: &Path,
+        variables: &mut Variables,
+        gathering: &mut Gathering,
+        above: &mut Vec<PathBuf>,
+        asked: Option<Place>,
+    ) {
+        let known = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let refusal = if above.contains(&known) {
+            Some(format!("{}: includes itself", path.display()))
+        } else if above.len() >= DEEPEST_INCLUDE {
+            Some(format!("{}: more than {DEEPEST_INCLUDE} files that include each other", path.display()))
+        } else {
+            None
+        };
+        let text = match refusal {
+            Some(refusal) => Err(refusal),
+            None => std::fs::read(path).map_err(|error| format!("{}: {error}", path.display())),
+        };
+        let text = match text {
+            Ok(text) => text,
+            Err(refusal) => {
+                let place = asked.unwrap_or_else(|| gathering.new_file(path));
+                gathering.refuse(place, Reason::Include, refusal);
+                return;
+            }
+        };
+        let place = gathering.new_file(path);
+        above.push(known);
+        let directory = path.parent().unwrap_or(Path::new("")).to_owned();
+        let text = as_text(&text);
+        gathering.lines(self, place.file, &text, variables, &mut |gathering, place, variables, target| {
+            let mut target = target.to_owned();
+            // Snort writes `include $RULE_PATH/web.rules`.
+            for (name, value) in
+                variables.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect::<Vec<_>>()
+            {
+                if target.contains(&format!("${name}/")) {
+                    target = target.replacen(&format!("${name}/"), &format!("{value}/"), 1);
+                }
+            }
+            self.file(&directory.join(target), variables, gathering, above, Some(place));
+        });
+        above.pop();
+    }
+}
+
+/// UTF-16 is what some editors of Windows write, with a mark in front. Messages of old rules are in Latin-1: what is not UTF-8
+/// there is of no weight.
+fn as_text(octets: &[u8]) -> Cow<'_, str> {
+    let wide = |rest: &[u8], unit: fn([u8; 2]) -> u16| {
+        let units = rest.chunks_exact(2).map(|pair| unit([pair[0], pair[1]])).collect::<Vec<_>>();
+        Cow::Owned(String::from_utf16_lossy(&units))
+    };
+    match octets {
+        [0xFF, 0xFE, rest @ ..] => wide(rest, u16::from_le_bytes),
+        [0xFE, 0xFF, rest @ ..] => wide(rest, u16::from_be_bytes),
+        _ => String::from_utf8_lossy(octets),
+    }
+}
+
+/// The `*.rules` of a directory, by their names.
+fn rules_of(directory: &Path, gathering: &mut Gathering) -> Vec<PathBuf> {
+    match std::fs::read_dir(directory) {
+        Ok(entries) => {
+            let mut paths: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+            paths.retain(|path| path.extension().is_some_and(|extension| extension == "rules"));
+            paths.sort();
+            paths
+        }
+        Err(error) => {
+            let place = gathering.new_file(directory);
+            gathering.refuse(place, Reason::Include, format!("{}: {error}", directory.display()));
+            vec![]
+        }
+    }
+}
+
+#[derive(Default)]
+struct Gathering {
+    set: RuleSet,
+    /// Where the rule of a gid and sid stands.
+    known: HashMap<(u32, u32), usize>,
+    /// Rules for which a newer revision came.
+    replaced: Vec<usize>,
+}
+
+/// Called at `include`: with where it stands, and the target.
+type Include<'a> = dyn FnMut(&mut Gathering, Place, &mut Variables, &str) + 'a;
+
+impl Gathering {
+    fn new_file(&mut self, path: &Path) -> Place {
+        self.set.files.push(path.to_owned());
+        Place { file: (self.set.files.len() - 1) as u32, line: 0 }
+    }
+
+    fn refuse(&mut self, place: Place, reason: Reason, text: String) {
+        self.set.problems.push(Problem { place, column: None, sid: None, reason, text });
+    }
+
+    fn lines(&mut self, reader: &Reader, file: u32, text: &str, variables: &mut Variables, include: &mut Include<'_>) {
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let mut lines = Lines { rest: text, number: 0 };
+        // Variables rarely change between rules: what they stand for is kept until they do.
+        let mut resolving = variables.clone();
+        'resolving: loop {
+            let snapshot = resolving;
+            let mut reading = Reading::new(&snapshot);
+            while let Some((number, line)) = lines.next_logical() {
+                let place = Place { file, line: number };
+                let mut line = line;
+                let mut trimmed = line.trim();
+                let mut disabled = false;
+                if trimmed.is_empty() {
+                    continue;
+                }
+                if trimmed.starts_with('#') {
+                    let inside = trimmed.trim_start_matches(|c: char| c == '#' || c.is_whitespace());
+                    if !reader.disabled || !looks_like_a_rule(inside) {
+                        continue;
+                    }
+                    line = inside.to_owned().into();
+                    trimmed = line.trim();
+                    disabled = true;
+                }
+                let word = trimmed.split_whitespace().next().unwrap_or("");
+                if matches!(word, "include" | "include:") {
+                    let target = trimmed[word.len()..].trim().trim_matches(['"', '\'']);
+                    include(self, place, variables, target);
+                    resolving = variables.clone();
+                    continue 'resolving;
+                }
+                if variables.set_from_line(trimmed) {
+                    resolving = variables.clone();
+                    continue 'resolving;
+                }
+                match reading.rule(trimmed) {
+                    Ok(mut rule) => {
+                        rule.place = place;
+                        rule.disabled = disabled;
+                        self.add(rule);
+                    }
+                    // A comment that only looked like a rule.
+                    Err(_) if disabled => {}
+                    Err(refused) => {
+                        let column = refused.at.map(|at| trimmed[..at].chars().count() as u32 + 1);
+                        let Refused { reason, sid, text, .. } = refused;
+                        self.set.problems.push(Problem { place, column, sid, reason, text });
+                    }
+                }
+            }
+            return;
+        }
+    }
+
+    fn add(&mut self, rule: Rule) {
+        let key = (rule.gid, rule.sid);
+        let index = self.set.rules.len();
+        if let Some(&before) = self.known.get(&key) {
+            let old = &self.set.rules[before];
+            if rule.rev <= old.rev {
+                let text = format!(
+                    "sid {} rev {}: line {} of {} has rev {}, and is kept",
+                    rule.sid,
+                    rule.rev,
+                    old.place.line,
+                    self.set.files[old.place.file as usize].display(),
+                    old.rev
+                );
+                let sid = Some(rule.sid);
+                let problem = Problem { place: rule.place, column: None, sid, reason: Reason::Duplicate, text };
+                self.set.problems.push(problem);
+                return;
+            }
+            let text = format!("sid {} rev {}: rev {} follows and is taken", old.sid, old.rev, rule.rev);
+            let sid = Some(old.sid);
+            let problem = Problem { place: old.place, column: None, sid, reason: Reason::Duplicate, text };
+            self.set.problems.push(problem);
+            self.replaced.push(before);
+        }
+        self.known.insert(key, index);
+        self.set.rules.push(rule);
+    }
+
+    fn finished(mut self) -> RuleSet {
+        if !self.replaced.is_empty() {
+            self.replaced.sort_unstable();
+            let mut index = 0;
+            self.set.rules.retain(|_| {
+                index += 1;
+                self.replaced.binary_search(&(index - 1)).is_err()
+            });
+        }
+        self.set
+    }
+}
+
+fn looks_like_a_rule(text: &str) -> bool {
+    let word = text.split_whitespace().next().unwrap_or("");
+    is_action(word) && text.contains('(') && text.contains("sid:")
+}
+
+/// Lines of a text, those that belong together as one.
+struct Lines<'a> {
+    rest: &'a str,
+    /// Of the line before `rest`.
+    number: u32,
+}
+
+type Line<'a> = std::borrow::Cow<'a, str>;
+
+impl<'a> Lines<'a> {
+    fn next_line(&mut self) -> Option<&'a str> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let (line, rest) = self.rest.split_once('\n').unwrap_or((self.rest, ""));
+        self.rest = rest;
+        self.number = self.number.saturating_add(1);
+        Some(line.strip_suffix('\r').unwrap_or(line))
+    }
+
+    /// With the number of its first line.
+    fn next_logical(&mut self) -> Option<(u32, Line<'a>)> {
+        let line = self.next_line()?;
+        let number = self.number;
+        if let Some(begun) = line.trim_end().strip_suffix('\\') {
+            let mut joined = begun.to_owned();
+            while let Some(line) = self.next_line() {
+                let Some(more) = line.trim_end().strip_suffix('\\') else {
+                    joined.push_str(line);
+                    break;
+                };
+                joined.push_str(more);
+            }
+            return Some((number, joined.into()));
+        }
+        let joined = self.parenthesised(line);
+        Some((number, joined.map_or(line.into(), Into::into)))
+    }
+
+    /// A rule of Snort 3 goes on until its parenthesis closes. Where a line begins another rule before, it was not one.
+    fn parenthesised(&mut self, first: &'a str) -> Option<String> {
+        let begins = |line: &str| is_action(line.split_whitespace().next().unwrap_or(""));
+        if first.trim_end().ends_with(')') || !begins(first) || !first.contains('(') {
+            return None;
+        }
+        let mut ahead = Lines { rest: self.rest, number: self.number };
+        let mut joined = without_comment(first.trim_end()).to_owned();
+        for _ in 0..MOST_LINES {
+            let line = ahead.next_line()?.trim();
+            if begins(line) {
+                return None;
+            }
+            if line.starts_with('#') {
+                continue;
+            }
+            joined.push(' ');
+            joined.push_str(without_comment(line));
+            if line.ends_with(')') {
+                *self = ahead;
+                return Some(joined);
+            }
+        }
+        None
+    }
+}
+
+/// Without what is said behind the last option of a line, where no quote follows that could hold it.
+fn without_comment(line: &str) -> &str {
+    match line.rfind("; #") {
+        Some(at) if !line[at..].contains('"') => &line[..=at],
+        _ => line,
+    }
+}
+
+/// For messages.
+pub(crate) fn quoted(text: &str) -> String {
+    format!("{:?}", shortened(text))
+}

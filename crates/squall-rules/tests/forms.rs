@@ -1,0 +1,167 @@
+//! What rules become, where engines have their ways.
+
+use squall_rules::*;
+
+fn rule(options: &str) -> Rule {
+    let set = RuleSet::parse(&format!("alert tcp any any -> any any ({options} sid:1;)"), &Variables::standard());
+    assert!(set.problems.is_empty(), "{:?}", set.problems);
+    set.rules.into_iter().next().unwrap()
+}
+
+fn contents(inspection: &Inspection) -> Vec<&Content> {
+    let content = |step: &'_ Step| matches!(step.operation, Operation::Content(_));
+    assert!(inspection.steps.iter().all(content));
+    inspection
+        .steps
+        .iter()
+        .filter_map(|step| if let Operation::Content(content) = &step.operation { Some(content) } else { None })
+        .collect()
+}
+
+fn buffers(rule: &Rule) -> Vec<(Buffer, usize)> {
+    rule.inspections.iter().map(|inspection| (inspection.buffer, inspection.steps.len())).collect()
+}
+
+#[test]
+fn a_modifier_moves_its_content_and_what_is_relative_follows_it() {
+    let rule = rule(r#"content:"a"; http_uri; isdataat:5,relative; content:"b"; content:"c"; http_uri; distance:1;"#);
+    assert_eq!(buffers(&rule), [(Buffer::HttpUri, 3), (Buffer::Payload, 1)]);
+    let Operation::Content(last) = &rule.inspections[0].steps[2].operation else { panic!() };
+    assert_eq!((last.pattern.as_slice(), last.distance), (b"c".as_slice(), Some(Number::Is(1))));
+    assert_eq!(rule.dialect, Dialect::Snort2);
+}
+
+#[test]
+fn a_byte_test_that_is_not_relative_looks_into_the_payload() {
+    let rule = rule(r#"content:"a"; http_uri; byte_test:1,>,1,0; byte_test:1,>,1,0,relative;"#);
+    assert_eq!(buffers(&rule), [(Buffer::HttpUri, 1), (Buffer::Payload, 2)]);
+}
+
+#[test]
+fn a_sticky_buffer_lasts_until_another_and_a_flag_of_an_expression_says_its_own() {
+    let rule = rule(r#"file_data; content:"a"; pcre:"/b/U"; pcre:"/c/R"; pkt_data; content:"d";"#);
+    assert_eq!(buffers(&rule), [(Buffer::FileData, 2), (Buffer::HttpUri, 1), (Buffer::Payload, 1)]);
+}
+
+#[test]
+fn a_buffer_named_again_goes_on_unless_there_are_several_of_it() {
+    let rule_of = rule(r#"http.uri; content:"a"; http.method; content:"b"; http.uri; content:"c";"#);
+    assert_eq!(buffers(&rule_of), [(Buffer::HttpUri, 2), (Buffer::HttpMethod, 1)]);
+    let rule_of = rule(r#"dns.query; content:"a"; dns.query; content:"b";"#);
+    assert_eq!(buffers(&rule_of), [(Buffer::DnsQuery, 1), (Buffer::DnsQuery, 1)]);
+    let rule_of = rule(r#"http.uri; content:"a"; http.uri; to_lowercase; content:"b";"#);
+    assert_eq!(buffers(&rule_of), [(Buffer::HttpUri, 1), (Buffer::HttpUri, 1)]);
+    assert_eq!(rule_of.inspections[1].transforms[0].is, Transform::ToLowercase);
+}
+
+#[test]
+fn no_octet_behind_a_content_makes_it_the_last() {
+    let of = rule(r#"content:"/x"; http_uri; depth:2; isdataat:!1,relative; nocase;"#);
+    let content = contents(&of.inspections[0])[0];
+    assert!(content.endswith && content.nocase && content.depth == Some(Number::Is(2)));
+    let behind_an_expression = rule(r#"pcre:"/x/"; isdataat:!1,relative;"#);
+    assert_eq!(behind_an_expression.inspections[0].steps.len(), 2);
+}
+
+#[test]
+fn what_snort_3_writes_behind_a_content_is_what_others_write_apart() {
+    let of = rule(r#"content:!"a|00|",nocase,offset 1,depth 8,fast_pattern; content:"b",distance -2,within 4;"#);
+    assert_eq!(of.dialect, Dialect::Snort3);
+    let [first, second] = contents(&of.inspections[0])[..] else { panic!() };
+    let expected = Content {
+        pattern: b"a\0".to_vec(),
+        negated: true,
+        nocase: true,
+        fast_pattern: true,
+        offset: Some(Number::Is(1)),
+        depth: Some(Number::Is(8)),
+        ..Content::default()
+    };
+    assert_eq!(first, &expected);
+    assert_eq!((second.distance, second.within), (Some(Number::Is(-2)), Some(Number::Is(4))));
+}
+
+#[test]
+fn a_rule_of_snort_3_needs_no_addresses_and_goes_on_until_its_parenthesis_closes() {
+    let text = "alert http (\n  msg:\"m\"; # said\n  # of nobody\n  http_uri; content:\"/a\",nocase;\n  sid:5;\n)\nalert tcp (\nalert tcp any any -> any any (sid:6;)";
+    let set = RuleSet::parse(text, &Variables::none());
+    assert_eq!(set.problems.len(), 1, "{:?}", set.problems);
+    assert_eq!((set.problems[0].place.line, set.problems[0].reason), (7, Reason::Syntax));
+    assert_eq!(set.rules.iter().map(|rule| (rule.sid, rule.place.line)).collect::<Vec<_>>(), [(5, 1), (6, 8)]);
+    assert_eq!(set.rules[0].header.protocol, Protocol::Application(Application::Http));
+    assert_eq!(buffers(&set.rules[0]), [(Buffer::HttpUri, 1)]);
+}
+
+#[test]
+fn rules_behind_a_hash_are_read_when_asked_for() {
+    let text = "# alert tcp any any -> any any (msg:\"off\"; sid:1;)\n# alert me (when it is done)\n#nothing\n";
+    assert!(RuleSet::parse(text, &Variables::none()).rules.is_empty());
+    let set = Reader { disabled: true }.parse(text, &Variables::none());
+    assert_eq!((set.rules.len(), set.problems.len()), (1, 0));
+    assert!(set.rules[0].disabled);
+}
+
+#[test]
+fn a_semicolon_in_quotes_ends_nothing_and_one_with_a_backslash_neither() {
+    let of = rule(r#"msg:"a; b"; content:"c\;d"; pcre:"/e\;f;g/";"#);
+    assert_eq!((of.msg.as_str(), of.options.len()), ("a; b", 4));
+    assert_eq!(
+        contents(&Inspection { steps: of.inspections[0].steps[..1].to_vec(), ..of.inspections[0].clone() })[0].pattern,
+        b"c;d"
+    );
+    assert_eq!(&of.text[of.options[0].clone()], "msg:\"a; b\"");
+}
+
+#[test]
+fn files_include_others_and_loops_are_told_of() {
+    let directory = std::env::temp_dir().join(format!("squall-rules-{}", std::process::id()));
+    std::fs::create_dir_all(directory.join("more")).unwrap();
+    let line = |sid: u32| format!("alert tcp any any -> $NET 80 (sid:{sid};)\n");
+    std::fs::write(
+        directory.join("a.rules"),
+        format!("ipvar NET 10.0.0.0/8\n{}include more/b.rules\n{}", line(1), line(2)),
+    )
+    .unwrap();
+    std::fs::write(directory.join("more/b.rules"), format!("{}include ../a.rules\ninclude none.rules\n", line(3)))
+        .unwrap();
+    let set = RuleSet::read(&[&directory], &Variables::none());
+    std::fs::remove_dir_all(&directory).unwrap();
+    assert_eq!(set.rules.iter().map(|rule| rule.sid).collect::<Vec<_>>(), [1, 3, 2]);
+    assert_eq!(
+        set.problems.iter().map(|problem| (problem.reason, problem.place.line)).collect::<Vec<_>>(),
+        [(Reason::Include, 2), (Reason::Include, 3)]
+    );
+    assert_eq!(set.files.len(), 2);
+}
+
+#[test]
+fn files_in_utf_16_are_read() {
+    let file = std::env::temp_dir().join(format!("squall-rules-wide-{}.rules", std::process::id()));
+    let text = "\u{feff}alert tcp any any -> any 80 (sid:1;)\r\nalert tcp any any -> any 81 (sid:2;)\r\n";
+    for unit in [u16::to_le_bytes, u16::to_be_bytes] {
+        std::fs::write(&file, text.encode_utf16().flat_map(unit).collect::<Vec<_>>()).unwrap();
+        let set = RuleSet::read(&[&file], &Variables::none());
+        assert_eq!((set.rules.len(), set.problems.len()), (2, 0));
+    }
+    std::fs::remove_file(&file).unwrap();
+}
+
+#[test]
+fn of_two_rules_with_one_number_the_newer_is_taken() {
+    let line = |port: u16, rev: u32| format!("alert tcp any any -> any {port} (sid:1; rev:{rev};)\n");
+    let set = RuleSet::parse(&[line(1, 1), line(2, 3), line(3, 2)].concat(), &Variables::none());
+    assert_eq!(set.rules.iter().map(|rule| rule.place.line).collect::<Vec<_>>(), [2]);
+    assert_eq!(
+        set.problems.iter().map(|problem| (problem.reason, problem.place.line)).collect::<Vec<_>>(),
+        [(Reason::Duplicate, 1), (Reason::Duplicate, 3)]
+    );
+}
+
+#[test]
+fn a_problem_says_where_and_what_to_try() {
+    let set =
+        RuleSet::parse("alert tcp any any -> any any (msg:\"x\"; htpp.uri; content:\"a\"; sid:7;)", &Variables::none());
+    let problem = &set.problems[0];
+    assert_eq!((problem.reason, problem.column, problem.sid), (Reason::UnknownKeyword, Some(40), Some(7)));
+    assert!(problem.text.contains("http.uri"), "{}", problem.text);
+}

@@ -1,0 +1,78 @@
+//! What handlers take and how they work: mistakes are told in our words, and long work leaves the threads that answer.
+
+use axum::{
+    Json,
+    extract::{FromRequest, FromRequestParts, Query, Request, rejection::JsonRejection},
+    http::{StatusCode, request::Parts},
+};
+use serde::de::DeserializeOwned;
+
+use crate::Refusal;
+
+/// A body of JSON.
+pub struct Body<T>(pub T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
+    type Rejection = Refusal;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Refusal> {
+        match Json::from_request(request, state).await {
+            Ok(Json(body)) => Ok(Self(body)),
+            Err(error) => Err(match &error {
+                JsonRejection::BytesRejection(_) => match error.status() {
+                    StatusCode::PAYLOAD_TOO_LARGE => {
+                        Refusal::new(error.status(), "too_large", "the body is longer than is taken here")
+                    }
+                    _ => Refusal::new(StatusCode::REQUEST_TIMEOUT, "incomplete", "the body did not come whole"),
+                },
+                JsonRejection::MissingJsonContentType(_) => Refusal::new(
+                    StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                    "content_type",
+                    "expected JSON\n  try -H 'content-type: application/json'",
+                ),
+                // Where it is comes with it: `streams[0].rate: invalid type ...`.
+                _ => Refusal::bad_request("bad_request", error.body_text()),
+            }),
+        }
+    }
+}
+
+/// A body of JSON; an empty one is the default.
+pub struct Optional<T>(pub T);
+
+impl<T: DeserializeOwned + Default, S: Send + Sync> FromRequest<S> for Optional<T> {
+    type Rejection = Refusal;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Refusal> {
+        if http_body::Body::is_end_stream(request.body()) {
+            return Ok(Self(T::default()));
+        }
+        Body::from_request(request, state).await.map(|Body(body)| Self(body))
+    }
+}
+
+/// What stands behind the `?`.
+pub struct Asked<T>(pub T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Asked<T> {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
+        match Query::from_request_parts(parts, state).await {
+            Ok(Query(query)) => Ok(Self(query)),
+            Err(error) => Err(Refusal::bad_request("bad_query", error.body_text())),
+        }
+    }
+}
+
+/// Does `work` on a thread where it may take its time.
+///
+/// # Errors
+/// Those of `work`; a panic in it.
+pub async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
+) -> Result<T, Refusal> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| {
+        Err(Refusal::internal("this is a defect in Squall, please report it with what the daemon printed"))
+    })
+}

@@ -1,0 +1,83 @@
+//! What the daemon is, and who may ask it.
+
+use std::sync::Arc;
+
+use axum::{
+    Json,
+    extract::State,
+    http::{HeaderMap, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Body, Operation, Routes};
+use crate::{Refusal, service::Service};
+
+pub fn routes() -> Routes {
+    let says = |summary| Operation::new("daemon", summary);
+    Routes::new()
+        .get("/squall/v1/info", info, says("What the daemon is; needs no token").gives::<Info>())
+        .post("/squall/v1/login", login, says("A cookie for who shows the token").takes::<Login>().status(204))
+        .post("/squall/v1/logout", logout, says("Takes the cookie back").status(204))
+}
+
+#[derive(Serialize, JsonSchema)]
+struct Info {
+    name: &'static str,
+    version: &'static str,
+    api: &'static str,
+    /// RFC 3339.
+    started: String,
+    uptime_s: f64,
+    token_required: bool,
+    /// Whether this request may do more than this.
+    authorized: bool,
+    /// Where it listens.
+    https: Option<String>,
+    grpc: Option<String>,
+    /// How long a dead client keeps a port.
+    lease_s: f64,
+    otg: Otg,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct Otg {
+    /// As clients compare it: a constraint on versions.
+    api_spec_version: &'static str,
+}
+
+async fn info(State(service): State<Arc<Service>>, headers: HeaderMap) -> Json<Info> {
+    let scheme = if service.settings.plain { "http" } else { "https" };
+    let bound = service.bound.get();
+    Json(Info {
+        name: "squall",
+        version: env!("CARGO_PKG_VERSION"),
+        api: "v1",
+        started: humantime::format_rfc3339_seconds(service.started).to_string(),
+        uptime_s: service.since.elapsed().as_secs_f64(),
+        token_required: service.auth.required,
+        authorized: service.auth.allows(&headers),
+        https: bound.map(|(https, _)| format!("{scheme}://{https}")),
+        grpc: bound.and_then(|(_, grpc)| grpc.map(|grpc| grpc.to_string())),
+        lease_s: service.settings.lease.as_secs_f64(),
+        otg: Otg { api_spec_version: "^1.0.0" },
+    })
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Login {
+    token: String,
+}
+
+async fn login(State(service): State<Arc<Service>>, Body(login): Body<Login>) -> Result<Response, Refusal> {
+    if !service.auth.is_token(login.token.trim()) {
+        return Err(Refusal::new(StatusCode::UNAUTHORIZED, "unauthorized", "this is not the token"));
+    }
+    let cookie = service.auth.login(!service.settings.plain);
+    Ok((StatusCode::NO_CONTENT, [(header::SET_COOKIE, cookie)]).into_response())
+}
+
+async fn logout(State(service): State<Arc<Service>>, headers: HeaderMap) -> Response {
+    (StatusCode::NO_CONTENT, [(header::SET_COOKIE, service.auth.logout(&headers))]).into_response()
+}

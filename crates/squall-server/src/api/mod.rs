@@ -1,0 +1,44 @@
+//! `/squall/v1`: the native API.
+
+mod extract;
+mod files;
+mod info;
+mod openapi;
+pub mod ports;
+mod routes;
+mod runs;
+
+pub use extract::{Asked, Body, Optional, blocking};
+pub use openapi::document;
+pub use routes::{Operation, Routes};
+
+use std::sync::Arc;
+
+use axum::Router;
+
+use crate::{design, metrics, service::Service, watch};
+
+/// All operations: what is routed is what is documented.
+pub fn routes() -> Routes {
+    Routes::new()
+        .and(info::routes())
+        .and(ports::routes())
+        .and(runs::routes())
+        .and(files::routes())
+        .and(watch::routes())
+        .and(metrics::routes())
+        .and(openapi::routes())
+        .and(design::routes())
+}
+
+pub fn router() -> Router<Arc<Service>> {
+    routes().router
+}
+
+/// A script that runs the profile (TOML) in Python.
+pub fn python(toml: &str) -> String {
+    let quoted = toml.replace('\\', "\\\\").replace("\"\"\"", "\\\"\\\"\\\"");
+    format!(
+        "import squall\n\nprofile = squall.Profile.from_toml(\"\"\"\n{quoted}\"\"\")\nreport = squall.run(profile)\nprint(report)\n"
+    )
+}

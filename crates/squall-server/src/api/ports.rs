@@ -1,0 +1,253 @@
+//! Ports and leases.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    Json,
+    extract::{Path, State},
+    http::{Method, StatusCode},
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Body, Operation, Optional, Routes, blocking};
+use crate::{
+    Refusal,
+    leases::{Keep, Lease},
+    ports::{PortLease, PortRow},
+    runs::{lock, no_lease},
+    service::Service,
+};
+
+pub fn routes() -> Routes {
+    let of_ports = |summary| Operation::new("ports", summary);
+    let says = |summary| Operation::new("leases", summary);
+    Routes::new()
+        .get("/squall/v1/ports", ports, of_ports("Ports that may be used, and who has them").gives::<PortList>())
+        .get("/squall/v1/leases", leases, says("All leases").gives::<LeaseList>())
+        .post(
+            "/squall/v1/leases",
+            lease,
+            says("Leases ports; 409 tells who holds them").takes::<NewLease>().gives::<LeaseRow>().status(201),
+        )
+        .post(
+            "/squall/v1/leases/release",
+            release,
+            says("Takes ports away from whoever holds them, and stops the runs there")
+                .takes::<Ports>()
+                .gives::<LeaseList>(),
+        )
+        .get("/squall/v1/leases/{id}", one, says("A lease").gives::<LeaseRow>())
+        .post(
+            "/squall/v1/leases/{id}/renew",
+            renew,
+            says("Keeps a lease for its ttl_s from now on").gives::<LeaseRow>(),
+        )
+        .on(
+            Method::DELETE,
+            "/squall/v1/leases/{id}",
+            give_back,
+            says("Gives a lease back, and stops its runs").status(204),
+        )
+}
+
+#[derive(Serialize, JsonSchema)]
+struct PortList {
+    ports: Vec<PortRow>,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub struct LeaseList {
+    pub leases: Vec<LeaseRow>,
+}
+
+/// A lease, as requests are answered.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct LeaseRow {
+    pub id: String,
+    pub owner: String,
+    /// Addresses.
+    pub ports: Vec<String>,
+    pub ttl_s: f64,
+    /// Seconds from now; `null`: until its run ends, or its connection closes.
+    pub expires_s: Option<f64>,
+    /// Always false: a lease that is taken away is no more.
+    pub force: bool,
+    /// Over; its runs are being stopped.
+    pub ending: bool,
+    pub runs: Vec<String>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct NewLease {
+    /// Addresses.
+    ports: Vec<String>,
+    /// Who is told to others: a name, a test.
+    owner: Option<String>,
+    /// How long it lasts without being renewed, 1 to 86,400.
+    ttl_s: Option<f64>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Ports {
+    ports: Vec<String>,
+}
+
+/// # Errors
+/// A time that is none, or too short or long.
+pub fn ttl(service: &Service, said: Option<f64>) -> Result<Duration, Refusal> {
+    match said {
+        None => Ok(service.settings.lease),
+        Some(seconds) if (1.0..=86_400.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        Some(seconds) => Err(Refusal::bad_request("bad_request", format!("ttl_s = {seconds}: expected 1 to 86400"))),
+    }
+}
+
+/// # Errors
+/// A name that is no name.
+pub fn owner(said: Option<String>) -> Result<String, Refusal> {
+    let owner = said.unwrap_or_else(|| "somebody".into());
+    if owner.is_empty() || owner.chars().count() > 100 || owner.chars().any(char::is_control) {
+        return Err(Refusal::bad_request("bad_request", "owner: expected 1 to 100 letters"));
+    }
+    Ok(owner)
+}
+
+impl Service {
+    pub fn lease_rows(&self) -> Vec<LeaseRow> {
+        let all: Vec<_> = lock(&self.leases).all().cloned().collect();
+        all.iter().map(|lease| self.row(lease)).collect()
+    }
+
+    fn row(&self, lease: &Lease) -> LeaseRow {
+        let stays = lease.keep == Keep::Run || lock(&self.leases).is_connected(&lease.owner);
+        LeaseRow {
+            id: lease.id.clone(),
+            owner: lease.owner.clone(),
+            ports: lease.ports.iter().map(|(address, _)| address.clone()).collect(),
+            ttl_s: lease.ttl.as_secs_f64(),
+            expires_s: (!stays && !lease.ending).then(|| lease.expires.saturating_sub(self.now()).as_secs_f64()),
+            force: false,
+            ending: lease.ending,
+            runs: self.runs.of_lease(&lease.id).iter().map(|live| live.row().id).collect(),
+        }
+    }
+}
+
+async fn ports(State(service): State<Arc<Service>>) -> Result<Json<PortList>, Refusal> {
+    blocking(move || {
+        service.expire();
+        let mut ports = service.ports.list()?;
+        let leases: Vec<_> = lock(&service.leases).all().cloned().collect();
+        for (lease, (address, resource)) in
+            leases.iter().flat_map(|lease| lease.ports.iter().map(move |port| (lease, port)))
+        {
+            let row = service.row(lease);
+            let run = row.runs.first().cloned();
+            let lease = PortLease { id: row.id, owner: row.owner, expires_s: row.expires_s };
+            let name = resource.as_deref().and_then(|resource| resource.strip_prefix("interface "));
+            let known = ports.iter_mut().find(|port| port.interface.is_some() && port.interface.as_deref() == name);
+            match known {
+                Some(port) => (port.lease, port.run) = (Some(lease), run),
+                None => ports.push(PortRow {
+                    address: address.clone(),
+                    interface: None,
+                    kind: address.split(':').next().unwrap_or_default().to_owned(),
+                    state: "unknown",
+                    mac: None,
+                    mtu: None,
+                    speed_bps: None,
+                    backends: Vec::new(),
+                    lease: Some(lease),
+                    run,
+                    note: String::new(),
+                }),
+            }
+        }
+        Ok(Json(PortList { ports }))
+    })
+    .await
+}
+
+async fn leases(State(service): State<Arc<Service>>) -> Json<LeaseList> {
+    service.expire();
+    Json(LeaseList { leases: service.lease_rows() })
+}
+
+async fn lease(
+    State(service): State<Arc<Service>>,
+    Body(new): Body<NewLease>,
+) -> Result<(StatusCode, Json<LeaseRow>), Refusal> {
+    if new.ports.is_empty() || new.ports.len() > 256 {
+        return Err(Refusal::bad_request("bad_request", "ports: expected 1 to 256 addresses"));
+    }
+    let (owner, ttl) = (owner(new.owner)?, ttl(&service, new.ttl_s)?);
+    blocking(move || {
+        let admit = |address: String| {
+            let admitted = service.ports.admit(&address, &service.files)?;
+            Ok((address, admitted.resource))
+        };
+        let ports = new.ports.into_iter().map(admit).collect::<Result<_, Refusal>>()?;
+        let lease = service.lease(&owner, ports, ttl, Keep::Renewed)?;
+        Ok((StatusCode::CREATED, Json(service.row(&lease))))
+    })
+    .await
+}
+
+fn find(service: &Arc<Service>, id: &str) -> Result<Lease, Refusal> {
+    service.expire();
+    lock(&service.leases).get(id).cloned().ok_or_else(|| no_lease(id))
+}
+
+async fn one(State(service): State<Arc<Service>>, Path(id): Path<String>) -> Result<Json<LeaseRow>, Refusal> {
+    let lease = find(&service, &id)?;
+    Ok(Json(service.row(&lease)))
+}
+
+async fn renew(
+    State(service): State<Arc<Service>>,
+    Path(id): Path<String>,
+    Optional(_): Optional<serde_json::Value>,
+) -> Result<Json<LeaseRow>, Refusal> {
+    service.expire();
+    let lease = lock(&service.leases).renew(service.now(), &id).cloned().ok_or_else(|| no_lease(&id))?;
+    Ok(Json(service.row(&lease)))
+}
+
+async fn give_back(State(service): State<Arc<Service>>, Path(id): Path<String>) -> Result<StatusCode, Refusal> {
+    let lease = lock(&service.leases).release(&id);
+    match lease {
+        Some(lease) => service.end_lease(&lease, "its lease was given back"),
+        None => _ = find(&service, &id)?,
+    }
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Waits for the ports to be free, a few seconds at most.
+async fn release(State(service): State<Arc<Service>>, Body(of): Body<Ports>) -> Result<Json<LeaseList>, Refusal> {
+    let resources: Vec<_> = {
+        let admit = |address: &String| Ok(service.ports.admit(address, &service.files)?.resource);
+        of.ports.iter().map(admit).collect::<Result<Vec<_>, Refusal>>()?.into_iter().flatten().collect()
+    };
+    let mut taken = Vec::new();
+    for resource in &resources {
+        let lease = {
+            let mut leases = lock(&service.leases);
+            let id = leases.holder(resource).map(|lease| lease.id.clone());
+            id.and_then(|id| leases.release(&id))
+        };
+        if let Some(lease) = lease {
+            service.end_lease(&lease, "its ports were taken away");
+            taken.push(service.row(&lease));
+        }
+    }
+    for _ in 0..150 {
+        if !resources.iter().any(|resource| lock(&service.leases).holder(resource).is_some()) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(Json(LeaseList { leases: taken }))
+}

@@ -1,0 +1,133 @@
+//! Routes and what openapi.json says of them, in one place so that they cannot part.
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    handler::Handler,
+    http::Method,
+    routing::{MethodFilter, on},
+};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+
+use crate::service::Service;
+
+pub type MakeSchema = fn(&mut SchemaGenerator) -> Schema;
+
+/// Routes, each with its description.
+#[derive(Default)]
+pub struct Routes {
+    pub router: Router<Arc<Service>>,
+    pub operations: Vec<Operation>,
+}
+
+/// What openapi.json says of a route.
+pub struct Operation {
+    pub method: Method,
+    /// `/squall/v1/runs/{id}`
+    pub path: &'static str,
+    pub summary: &'static str,
+    pub tag: &'static str,
+    /// An object whose properties are those of the query.
+    pub query: Option<MakeSchema>,
+    pub body: Option<Content>,
+    /// A body may be left out.
+    pub may_be_empty: bool,
+    pub status: u16,
+    pub reply: Content,
+}
+
+/// What a body is.
+#[derive(Clone, Copy)]
+pub enum Content {
+    Json(MakeSchema),
+    /// Of that media type.
+    Octets(&'static str),
+    Nothing,
+}
+
+impl Operation {
+    /// Answers 200 with nothing that is described, until it is told otherwise.
+    pub fn new(tag: &'static str, summary: &'static str) -> Self {
+        Self {
+            method: Method::GET,
+            path: "",
+            summary,
+            tag,
+            query: None,
+            body: None,
+            may_be_empty: false,
+            status: 200,
+            reply: Content::Nothing,
+        }
+    }
+
+    pub fn query<T: JsonSchema>(self) -> Self {
+        Self { query: Some(|generator| generator.root_schema_for::<T>()), ..self }
+    }
+
+    pub fn takes<T: JsonSchema>(self) -> Self {
+        Self { body: Some(Content::Json(|generator| generator.subschema_for::<T>())), ..self }
+    }
+
+    /// As [`Operation::takes`]; nothing is the default.
+    pub fn may_take<T: JsonSchema>(self) -> Self {
+        Self { may_be_empty: true, ..self.takes::<T>() }
+    }
+
+    pub fn takes_octets(self) -> Self {
+        Self { body: Some(Content::Octets("application/octet-stream")), ..self }
+    }
+
+    pub fn gives<T: JsonSchema>(self) -> Self {
+        Self { reply: Content::Json(|generator| generator.subschema_for::<T>()), ..self }
+    }
+
+    pub fn gives_octets(self, media: &'static str) -> Self {
+        Self { reply: Content::Octets(media), ..self }
+    }
+
+    pub fn status(self, status: u16) -> Self {
+        Self { status, ..self }
+    }
+}
+
+impl Routes {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    pub fn get<H: Handler<T, Arc<Service>>, T: 'static>(self, path: &'static str, handler: H, says: Operation) -> Self {
+        self.on(Method::GET, path, handler, says)
+    }
+
+    pub fn post<H: Handler<T, Arc<Service>>, T: 'static>(
+        self,
+        path: &'static str,
+        handler: H,
+        says: Operation,
+    ) -> Self {
+        self.on(Method::POST, path, handler, says)
+    }
+
+    /// # Panics
+    /// On a path and method that are there already.
+    pub fn on<H: Handler<T, Arc<Service>>, T: 'static>(
+        mut self,
+        method: Method,
+        path: &'static str,
+        handler: H,
+        says: Operation,
+    ) -> Self {
+        let filter = MethodFilter::try_from(method.clone()).expect("a method of HTTP");
+        self.router = self.router.route(path, on(filter, handler));
+        self.operations.push(Operation { method, path, ..says });
+        self
+    }
+
+    pub fn and(mut self, other: Self) -> Self {
+        self.router = self.router.merge(other.router);
+        self.operations.extend(other.operations);
+        self
+    }
+}

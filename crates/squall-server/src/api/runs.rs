@@ -1,0 +1,957 @@
+//! Runs: begun, changed while they go on, looked at, and looked up.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use axum::{
+    Json,
+    extract::{Path, State},
+    http::{Method, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use squall::{
+    Amount, Capture, Format, Multiplier, Profile, Session,
+    capturing::{self, Options, Rotate, Stop},
+    replaying::Replay,
+    report::{Report, Sample, fail_if::FailIf},
+    units::{Nanos, Rate},
+};
+
+use super::{
+    Asked, Body, Operation, Optional, Routes, blocking,
+    ports::{owner, ttl},
+};
+use crate::{
+    Refusal,
+    history::Asked as Wants,
+    runs::{Kind, Live, RunRow, State as RunState, Wanted, over},
+    service::Service,
+};
+
+pub fn routes() -> Routes {
+    let says = |summary| Operation::new("runs", summary);
+    Routes::new()
+        .get(
+            "/squall/v1/runs",
+            list,
+            says("Runs, the newest first, live ones and history").query::<Query>().gives::<RunList>(),
+        )
+        .post("/squall/v1/runs", start, says("Starts a run").takes::<NewRun>().gives::<Started>().status(201))
+        .get("/squall/v1/runs/{id}", one, says("A run; keeps the lease that it made itself").gives::<RunRow>())
+        .on(
+            Method::PATCH,
+            "/squall/v1/runs/{id}",
+            patch,
+            says("Renames a run, or notes something").takes::<Patch>().gives::<RunRow>(),
+        )
+        .on(Method::DELETE, "/squall/v1/runs/{id}", delete, says("Removes a run from the history").status(204))
+        .get("/squall/v1/runs/{id}/stats", stats, says("The latest moment of a run").gives::<Stats>())
+        .get("/squall/v1/runs/{id}/report", report, says("The report, or that so far").gives::<Report>())
+        .get("/squall/v1/runs/{id}/report.html", html, says("The report as a page").gives_octets("text/html"))
+        .get(
+            "/squall/v1/runs/{id}/profile",
+            profile,
+            says("The profile as it was started").query::<ProfileQuery>().gives_octets("text/plain"),
+        )
+        .post("/squall/v1/runs/{id}/stop", stop, says("Stops a run: nothing more is sent").gives::<RunRow>())
+        .post(
+            "/squall/v1/runs/{id}/pause",
+            pause,
+            says("Pauses a stream, a group, a template, or all").may_take::<Which>().gives::<RunRow>(),
+        )
+        .post("/squall/v1/runs/{id}/resume", resume, says("Resumes them").may_take::<Which>().gives::<RunRow>())
+        .post("/squall/v1/runs/{id}/trigger", trigger, says("What a capture waits for is now").gives::<RunRow>())
+        .post(
+            "/squall/v1/runs/{id}/step",
+            step,
+            says("Lets frames of a held replay leave").takes::<Step>().gives::<RunRow>(),
+        )
+        .post("/squall/v1/runs/{id}/rate", rate, says("Changes a rate").takes::<NewRate>().gives::<RunRow>())
+        .post(
+            "/squall/v1/runs/{id}/change",
+            change,
+            says("Makes the run that of another profile").takes::<NewProfile>().gives::<RunRow>(),
+        )
+        .post(
+            "/squall/v1/captures",
+            capture,
+            says("Captures what arrives on ports").takes::<NewCapture>().gives::<Started>().status(201),
+        )
+}
+
+/// A profile as text (TOML, unless `format` says otherwise), or as an object.
+#[derive(Clone, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Written {
+    Text(String),
+    Object(serde_json::Map<String, Value>),
+}
+
+/// Of profiles as text.
+#[derive(Clone, Copy, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Language {
+    #[default]
+    Toml,
+    Yaml,
+    Json,
+}
+
+impl Language {
+    pub fn format(self) -> Format {
+        match self {
+            Self::Toml => Format::Toml,
+            Self::Yaml => Format::Yaml,
+            Self::Json => Format::Json,
+        }
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Toml => "toml",
+            Self::Yaml => "yaml",
+            Self::Json => "json",
+        }
+    }
+}
+
+impl Written {
+    /// The text, and its language.
+    pub fn text(self, language: Language) -> (String, Language) {
+        match self {
+            Self::Text(text) => (text, language),
+            Self::Object(object) => (format!("{:#}", Value::Object(object)), Language::Json),
+        }
+    }
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct NewRun {
+    /// Not of a replay whose ports are said there.
+    profile: Option<Written>,
+    #[serde(default)]
+    format: Language,
+    name: Option<String>,
+    owner: Option<String>,
+    /// What holds its ports; without, the run leases them itself, and whoever names the run keeps that lease.
+    lease: Option<String>,
+    /// Of the run's own lease.
+    ttl_s: Option<f64>,
+    /// The run's own lease lasts as long as the run, which needs an end.
+    #[serde(default)]
+    detached: bool,
+    #[serde(default)]
+    options: RunOptions,
+}
+
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+struct RunOptions {
+    /// Workers.
+    cores: Option<u16>,
+    /// "50%", 2, "1 Mpps".
+    mult: Option<NumberOrText>,
+    duration_s: Option<f64>,
+    /// Frames of all ports together.
+    packets: Option<u64>,
+    seed: Option<u64>,
+    /// Whether ports receive, too.
+    receive: Option<bool>,
+    /// Each flow is measured for itself.
+    flows: Option<bool>,
+    /// Which frames are received, in the language of tcpdump.
+    filter: Option<String>,
+    /// "loss > 0", "latency.p99 > 50us", "not valid".
+    fail_if: Vec<String>,
+    fingerprint: bool,
+    /// What is received goes to a file, too.
+    capture: Option<CaptureOptions>,
+    /// Captures are sent again.
+    replay: Option<ReplayOptions>,
+    /// Where the ground truth of attacks goes: CSV, or JSONL if it ends so.
+    labels: Option<String>,
+}
+
+#[derive(Clone, Deserialize, JsonSchema)]
+#[serde(untagged)]
+enum NumberOrText {
+    Number(f64),
+    Text(String),
+}
+
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+struct CaptureOptions {
+    /// Below the daemon's files [default: capture-RUN.pcapng].
+    file: Option<String>,
+    /// Octets of a packet to keep.
+    snaplen: Option<u32>,
+    /// Ends after so many.
+    packets: Option<u64>,
+    /// Ends after so many octets of file.
+    octets: Option<u64>,
+    /// A new file after so many octets.
+    rotate_octets: Option<u64>,
+    rotate_s: Option<f64>,
+    rotate_packets: Option<u64>,
+    /// So many files are kept.
+    ring: Option<u32>,
+    /// "zstd", "gzip:6", "lz4".
+    compress: Option<String>,
+}
+
+/// As the options of `squall replay`.
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+struct ReplayOptions {
+    /// Of the daemon's files, one after the other.
+    files: Vec<String>,
+    /// One, or two: clients by the first, servers by the second. Without, those of the profile.
+    ports: Vec<String>,
+    merge: bool,
+    preload: bool,
+    /// So many times as fast as captured: 2, "0.5".
+    multiplier: Option<NumberOrText>,
+    pps: Option<NumberOrText>,
+    mbps: Option<NumberOrText>,
+    /// "10kpps", "1.5Gbps".
+    rate: Option<String>,
+    /// "1kpps..100kpps:30s".
+    ramp: Option<String>,
+    topspeed: bool,
+    /// Frames leave when they are told to (`/step`).
+    held: bool,
+    /// 0: until it is stopped.
+    loops: Option<u64>,
+    loop_delay_ns: Option<u64>,
+    limit: Option<u64>,
+    /// Other addresses in each so-many-th loop.
+    unique_ip: Option<u64>,
+    filter: Option<String>,
+    include: Option<String>,
+    exclude: Option<String>,
+    /// What tells two ports' packets apart: bridge, router, client, server, first.
+    auto: Option<String>,
+    cidr: Option<String>,
+    cache: Option<String>,
+    reverse: bool,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct NewCapture {
+    /// Addresses.
+    ports: Vec<String>,
+    filter: Option<String>,
+    duration_s: Option<f64>,
+    name: Option<String>,
+    owner: Option<String>,
+    lease: Option<String>,
+    ttl_s: Option<f64>,
+    #[serde(default)]
+    detached: bool,
+    file: Option<String>,
+    snaplen: Option<u32>,
+    packets: Option<u64>,
+    octets: Option<u64>,
+    rotate_octets: Option<u64>,
+    rotate_s: Option<f64>,
+    rotate_packets: Option<u64>,
+    ring: Option<u32>,
+    compress: Option<String>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct Started {
+    run: RunRow,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct RunList {
+    runs: Vec<RunRow>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Query {
+    /// One of a run's states; `live`: all that are not over.
+    state: Option<String>,
+    kind: Option<String>,
+    /// In name, note, owner or ports.
+    q: Option<String>,
+    /// Older than this run.
+    before: Option<String>,
+    /// 1 to 1000 [default: 50].
+    limit: Option<usize>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Patch {
+    name: Option<String>,
+    note: Option<String>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct Stats {
+    run: RunRow,
+    /// Since the start; `null` before the first moment.
+    t_s: Option<f64>,
+    sample: Option<Sample>,
+    /// So far.
+    report: Option<Report>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct ProfileQuery {
+    /// `python`, `toml`, `json`; as it was written without.
+    format: Option<String>,
+}
+
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Which {
+    /// `null`: all.
+    stream: Option<String>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Step {
+    frames: u64,
+}
+
+/// `mult`, or `stream` and `rate`, or one amount, of `template` or of all.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct NewRate {
+    /// "50%", 2, "1 Mpps".
+    mult: Option<NumberOrText>,
+    stream: Option<String>,
+    /// "1 Mpps".
+    rate: Option<String>,
+    template: Option<String>,
+    cps: Option<f64>,
+    users: Option<u32>,
+    active: Option<u64>,
+    weight: Option<u32>,
+    bandwidth: Option<String>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct NewProfile {
+    profile: Written,
+    #[serde(default)]
+    format: Language,
+}
+
+fn bad(message: impl Into<String>) -> Refusal {
+    Refusal::bad_request("bad_request", message)
+}
+
+impl NumberOrText {
+    fn text(&self) -> String {
+        match self {
+            Self::Number(number) => number.to_string(),
+            Self::Text(text) => text.clone(),
+        }
+    }
+
+    fn multiplier(&self) -> Result<Multiplier, Refusal> {
+        self.text().parse().map_err(|error| bad(format!("mult = {:?}: {error}", self.text())))
+    }
+}
+
+fn seconds(what: &str, said: f64) -> Result<Nanos, Refusal> {
+    // As long as nanoseconds fit, and longer than nothing.
+    if (1e-9..1e9).contains(&said) {
+        return Ok(Nanos((said * 1e9).round() as u64));
+    }
+    Err(bad(format!("{what} = {said}: expected seconds above 0")))
+}
+
+impl CaptureOptions {
+    fn capture(&self, service: &Service) -> Result<Capture, Refusal> {
+        let name = match &self.file {
+            Some(name) => name.clone(),
+            None => {
+                let now = humantime::format_rfc3339_millis(std::time::SystemTime::now()).to_string();
+                format!("capture-{}.pcapng", now.replace([':', '-'], "").replace('T', "-").trim_end_matches('Z'))
+            }
+        };
+        let compress = self.compress.as_ref().map(|text| text.parse().map_err(|e| bad(format!("compress: {e}"))));
+        let plain = name.split('.').rev().take(2).any(|part| part == "pcap");
+        let options = Options {
+            file: Some(service.new_file(&name)?),
+            format: if plain { capturing::Format::Pcap { nanoseconds: true } } else { capturing::Format::Pcapng },
+            snaplen: match self.snaplen {
+                Some(0) => return Err(bad("snaplen = 0: expected 1 to 262144")),
+                said => said.unwrap_or(capturing::SNAPLEN).min(capturing::SNAPLEN),
+            },
+            rotate: Rotate {
+                octets: self.rotate_octets,
+                time: self.rotate_s.map(|said| seconds("rotate_s", said)).transpose()?,
+                packets: self.rotate_packets,
+                ring: self.ring,
+            },
+            compress: compress.transpose()?,
+            stop: Stop { packets: self.packets, octets: self.octets, files: None },
+            ..Options::default()
+        };
+        Ok(Capture { options, ..Capture::default() })
+    }
+}
+
+impl ReplayOptions {
+    fn replay(&self, service: &Service) -> Result<Replay, Refusal> {
+        if self.files.is_empty() {
+            return Err(bad("replay.files: expected at least one file\n  try PUT /squall/v1/files/NAME first"));
+        }
+        let inputs = self.files.iter().map(|name| Ok(squall::replay::input(&service.files.there(name)?)));
+        let inputs = inputs.collect::<Result<Vec<_>, Refusal>>()?;
+        let given = [
+            ("multiplier", self.multiplier.as_ref().map(NumberOrText::text)),
+            ("pps", self.pps.as_ref().map(NumberOrText::text)),
+            ("mbps", self.mbps.as_ref().map(NumberOrText::text)),
+            ("rate", self.rate.clone()),
+            ("ramp", self.ramp.clone()),
+            ("top", (self.topspeed || self.held).then(String::new)),
+        ];
+        let mut given = given.into_iter().filter_map(|(kind, text)| Some((kind, text?)));
+        let speed = match (given.next(), given.next()) {
+            (None, _) => squall::replay::Speed::default(),
+            (Some((kind, text)), None) => squall::replay::Speed::parse(kind, &text)?,
+            (Some((a, _)), Some((b, _))) => return Err(bad(format!("replay: {a} and {b}: expected one of them"))),
+        };
+        let cache = self.cache.as_ref().map(|name| service.files.there(name)).transpose()?;
+        let split = [
+            ("cache", cache.map(|path| path.to_string_lossy().into_owned())),
+            ("cidr", self.cidr.clone()),
+            ("auto", self.auto.clone().or(self.reverse.then(|| "first".to_owned()))),
+        ];
+        let split = split.into_iter().find_map(|(kind, text)| Some((kind, text?)));
+        let numbers = |what: &str, text: &Option<String>| {
+            text.as_ref().map(|text| text.parse().map_err(|error| bad(format!("replay.{what}: {error}")))).transpose()
+        };
+        Ok(Replay {
+            inputs,
+            merge: self.merge,
+            timing: speed.timing(1)?,
+            loops: self.loops.unwrap_or(1),
+            loop_delay: Nanos(self.loop_delay_ns.unwrap_or(0)).into(),
+            limit: self.limit,
+            preload: self.preload,
+            held: self.held,
+            split: split.map(|(kind, text)| squall::replay::split(kind, &text, self.reverse)).transpose()?,
+            unique: self.unique_ip.filter(|loops| *loops > 0),
+            filter: self.filter.as_deref().map(squall::replay::filter).transpose()?,
+            include: numbers("include", &self.include)?,
+            exclude: numbers("exclude", &self.exclude)?,
+            ..Replay::default()
+        })
+    }
+}
+
+async fn start(
+    State(service): State<Arc<Service>>,
+    Body(new): Body<NewRun>,
+) -> Result<(StatusCode, Json<Started>), Refusal> {
+    blocking(move || {
+        let options = new.options;
+        let (text, language) = new.profile.map(|profile| profile.text(new.format)).unwrap_or_default();
+        let mut session = match &options.replay {
+            Some(replay) => {
+                let ports = match (replay.ports.is_empty(), text.is_empty()) {
+                    (false, true) => replay.ports.clone(),
+                    (true, false) => {
+                        let profile = service.files.profile(&text, language.format())?;
+                        if !profile.streams.is_empty() || profile.flows.is_some() || !profile.attacks.is_empty() {
+                            return Err(bad(
+                                "a run has a profile with streams, flows or attacks, or a replay\n  try replay.ports",
+                            ));
+                        }
+                        profile.ports.into_iter().map(|port| port.address).collect()
+                    }
+                    _ => return Err(bad("a replay needs ports\n  try replay.ports = [\"af_packet:eth1\"]")),
+                };
+                if ports.len() > 2 {
+                    return Err(bad("a replay has one port, or two"));
+                }
+                Session::replay(replay.replay(&service)?, ["A", "B"].into_iter().zip(ports))
+            }
+            None if text.is_empty() => return Err(bad("profile: expected text or an object")),
+            None => Session::new(service.files.profile(&text, language.format())?),
+        };
+        let stop = &mut session.profile.stop;
+        stop.duration = options.duration_s.map(|said| seconds("duration_s", said)).transpose()?.or(stop.duration);
+        stop.packets = options.packets.or(stop.packets);
+        session.profile.seed = options.seed.unwrap_or(session.profile.seed);
+        if options.cores.is_some_and(|cores| !(1..=1024).contains(&cores)) {
+            return Err(bad("cores: expected 1 to 1024"));
+        }
+        session.cores = options.cores.map(usize::from);
+        session.multiplier = options.mult.as_ref().map(NumberOrText::multiplier).transpose()?;
+        session.receive = options.receive.unwrap_or(session.receive);
+        session.filter = options.filter;
+        session.fingerprint = options.fingerprint;
+        session.flows = options.flows.unwrap_or(false).then(Default::default);
+        session.capture = options.capture.as_ref().map(|capture| capture.capture(&service)).transpose()?;
+        if let Some(capture) = &mut session.capture {
+            capture.beside =
+                Kind::of(&Session { capture: None, ..Session::new(session.profile.clone()) }) != Kind::Capture;
+        }
+        session.labels = options.labels.as_ref().map(|name| service.new_file(name)).transpose()?;
+        session.command = "squall serve".into();
+        let rules = options
+            .fail_if
+            .iter()
+            .map(|text| FailIf::parse(text).map_err(|error| bad(format!("fail_if = {text:?}: {error}"))));
+        let fail_if = rules.collect::<Result<Vec<_>, _>>()?;
+        let kind = Kind::of(&session);
+        let listens = kind == Kind::Capture;
+        // Who only receives is ended from here: there is no last frame to send.
+        let ends_after = listens.then(|| session.profile.stop.duration.take()).flatten();
+        if new.detached && !has_end(&session) && ends_after.is_none() {
+            return Err(bad("a detached run needs an end\n  try options.duration_s, or a lease that is renewed"));
+        }
+        begin(
+            &service,
+            session,
+            kind,
+            new.name,
+            new.owner,
+            new.lease,
+            new.ttl_s,
+            new.detached,
+            (text, language),
+            fail_if,
+            ends_after,
+        )
+    })
+    .await
+}
+
+fn has_end(session: &Session) -> bool {
+    let streams = session.profile.streams.iter().all(|s| s.mode != squall::ProfileMode::Continuous);
+    session.profile.stop != Default::default()
+        || session.replay.as_ref().is_some_and(|replay| !replay.held && (replay.loops > 0 || replay.limit.is_some()))
+        || (!session.profile.streams.is_empty() && streams && session.profile.flows.is_none())
+        || (!session.profile.attacks.is_empty() && session.profile.streams.is_empty())
+}
+
+#[allow(clippy::too_many_arguments)]
+fn begin(
+    service: &Arc<Service>,
+    session: Session,
+    kind: Kind,
+    name: Option<String>,
+    said: Option<String>,
+    lease: Option<String>,
+    ttl_s: Option<f64>,
+    detached: bool,
+    (text, language): (String, Language),
+    fail_if: Vec<FailIf>,
+    ends_after: Option<Nanos>,
+) -> Result<(StatusCode, Json<Started>), Refusal> {
+    let name = name.unwrap_or_default();
+    if name.chars().count() > 200 {
+        return Err(bad("name: expected at most 200 letters"));
+    }
+    let live = service.start(Wanted {
+        session,
+        kind,
+        name,
+        owner: owner(said)?,
+        lease,
+        ttl: ttl(service, ttl_s)?,
+        detached,
+        text,
+        format: language.word(),
+        fail_if,
+        ends_after: ends_after.map(|after| Duration::from_nanos(after.0)),
+    })?;
+    Ok((StatusCode::CREATED, Json(Started { run: live.row() })))
+}
+
+async fn capture(
+    State(service): State<Arc<Service>>,
+    Body(new): Body<NewCapture>,
+) -> Result<(StatusCode, Json<Started>), Refusal> {
+    blocking(move || {
+        if new.ports.is_empty() || new.ports.len() > 256 {
+            return Err(bad("ports: expected 1 to 256 addresses"));
+        }
+        let options = CaptureOptions {
+            file: new.file,
+            snaplen: new.snaplen,
+            packets: new.packets,
+            octets: new.octets,
+            rotate_octets: new.rotate_octets,
+            rotate_s: new.rotate_s,
+            rotate_packets: new.rotate_packets,
+            ring: new.ring,
+            compress: new.compress,
+        };
+        let mut session = Session::listen_on(&new.ports)?;
+        session.capture = Some(options.capture(&service)?);
+        session.filter = new.filter;
+        session.command = "squall serve".into();
+        let ends_after = new.duration_s.map(|said| seconds("duration_s", said)).transpose()?;
+        if new.detached && ends_after.is_none() && options.packets.is_none() && options.octets.is_none() {
+            return Err(bad(
+                "a detached capture needs an end\n  try duration_s or packets, or a lease that is renewed",
+            ));
+        }
+        let text = session.profile.to_toml();
+        let written = (text, Language::Toml);
+        begin(
+            &service,
+            session,
+            Kind::Capture,
+            new.name,
+            new.owner,
+            new.lease,
+            new.ttl_s,
+            new.detached,
+            written,
+            Vec::new(),
+            ends_after,
+        )
+    })
+    .await
+}
+
+async fn list(State(service): State<Arc<Service>>, Asked(query): Asked<Query>) -> Result<Json<RunList>, Refusal> {
+    blocking(move || {
+        let live: Vec<_> = service.runs.all().iter().map(|live| live.row()).collect();
+        let only_live = query.state.as_deref() == Some("live");
+        let over = |state: &str| matches!(state, "done" | "failed");
+        // Of those that go on the history knows how they began only.
+        let wants = Wants {
+            state: query.state.clone().filter(|state| over(state)),
+            kind: query.kind,
+            words: query.q.filter(|words| !words.trim().is_empty()),
+            before: query.before,
+            limit: query.limit.unwrap_or(50).clamp(1, 1000),
+        };
+        let mut runs = service.history.runs(&wants)?;
+        for row in &mut runs {
+            if let Some(now) = live.iter().find(|now| now.id == row.id) {
+                *row = now.clone();
+            }
+        }
+        let states: Option<BTreeSet<_>> = query.state.filter(|state| !over(state)).map(|state| [state].into());
+        if let Some(states) = states {
+            runs.retain(|row| if only_live { !row.state.is_over() } else { states.contains(row.state.word()) });
+        }
+        Ok(Json(RunList { runs }))
+    })
+    .await
+}
+
+fn known(id: &str, row: Option<RunRow>) -> Result<RunRow, Refusal> {
+    row.ok_or_else(|| Refusal::not_found(format!("there is no run {id:?}")))
+}
+
+/// A run that goes on, whose own lease is kept by this.
+fn live(service: &Service, id: &str) -> Result<Arc<Live>, Refusal> {
+    match service.runs.get(id) {
+        Some(live) => {
+            service.heard_of(&live);
+            Ok(live)
+        }
+        None => Err(match service.history.run(id)? {
+            Some(_) => over(id),
+            None => Refusal::not_found(format!("there is no run {id:?}")),
+        }),
+    }
+}
+
+fn row(service: &Service, id: &str) -> Result<RunRow, Refusal> {
+    match service.runs.get(id) {
+        Some(live) => {
+            service.heard_of(&live);
+            Ok(live.row())
+        }
+        None => known(id, service.history.run(id)?),
+    }
+}
+
+async fn one(State(service): State<Arc<Service>>, Path(id): Path<String>) -> Result<Json<RunRow>, Refusal> {
+    blocking(move || row(&service, &id).map(Json)).await
+}
+
+async fn patch(
+    State(service): State<Arc<Service>>,
+    Path(id): Path<String>,
+    Body(patch): Body<Patch>,
+) -> Result<Json<RunRow>, Refusal> {
+    blocking(move || {
+        let long = |text: &Option<String>, most| text.as_ref().is_some_and(|text| text.chars().count() > most);
+        if long(&patch.name, 200) || long(&patch.note, 10_000) {
+            return Err(bad("expected at most 200 letters of a name, and 10,000 of a note"));
+        }
+        let row = match service.runs.get(&id) {
+            Some(live) => live.rename(patch.name, patch.note),
+            None => {
+                let mut row = known(&id, service.history.run(&id)?)?;
+                row.name = patch.name.unwrap_or(row.name);
+                row.note = patch.note.unwrap_or(row.note);
+                row
+            }
+        };
+        service.history.update(&row, None).map_err(|error| Refusal::internal(format!("the history: {error}")))?;
+        service.runs.touch();
+        Ok(Json(row))
+    })
+    .await
+}
+
+async fn delete(State(service): State<Arc<Service>>, Path(id): Path<String>) -> Result<StatusCode, Refusal> {
+    blocking(move || {
+        if service.runs.get(&id).is_some() {
+            return Err(Refusal::conflict("run_live", format!("run {id} goes on\n  try to stop it first")));
+        }
+        match service.history.delete(&id)? {
+            true => Ok(StatusCode::NO_CONTENT),
+            false => Err(Refusal::not_found(format!("there is no run {id:?}"))),
+        }
+    })
+    .await
+}
+
+async fn stats(State(service): State<Arc<Service>>, Path(id): Path<String>) -> Result<Json<Stats>, Refusal> {
+    blocking(move || {
+        if let Some(live) = service.runs.get(&id) {
+            service.heard_of(&live);
+            let moment = live.moment();
+            return Ok(Json(Stats {
+                run: live.row(),
+                t_s: moment.as_ref().map(|moment| moment.sample.t_s),
+                sample: moment.as_ref().map(|moment| moment.sample.clone()),
+                report: moment.as_ref().map(|moment| moment.report.clone()),
+            }));
+        }
+        let run = known(&id, service.history.run(&id)?)?;
+        let report = service.history.report(&id)?.map(|text| read(&text)).transpose()?;
+        let sample = report.as_ref().and_then(|report| report.series.last().cloned());
+        Ok(Json(Stats { run, t_s: report.as_ref().map(|report| report.duration_s), sample, report }))
+    })
+    .await
+}
+
+fn read(text: &str) -> Result<Report, Refusal> {
+    serde_json::from_str(text).map_err(|error| Refusal::internal(format!("the history is damaged: {error}")))
+}
+
+/// Of a run that is over, or so far.
+fn report_of(service: &Service, id: &str) -> Result<String, Refusal> {
+    if let Some(live) = service.runs.get(id) {
+        service.heard_of(&live);
+        let moment = live.moment();
+        let moment = moment.ok_or_else(|| Refusal::not_found("there is no report yet\n  try again in a moment"))?;
+        return serde_json::to_string(&moment.report).map_err(|error| Refusal::internal(error.to_string()));
+    }
+    known(id, service.history.run(id)?)?;
+    service.history.report(id)?.ok_or_else(|| Refusal::not_found(format!("run {id} has no report: it failed")))
+}
+
+async fn report(State(service): State<Arc<Service>>, Path(id): Path<String>) -> Result<Response, Refusal> {
+    let text = blocking(move || report_of(&service, &id)).await?;
+    Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
+}
+
+async fn html(State(service): State<Arc<Service>>, Path(id): Path<String>) -> Result<Response, Refusal> {
+    let page = blocking(move || Ok(squall::render::html(&read(&report_of(&service, &id)?)?))).await?;
+    // It has scripts of its own: they may do nothing but draw.
+    let policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; sandbox allow-scripts allow-downloads";
+    let headers = [(header::CONTENT_TYPE, "text/html; charset=utf-8"), (header::CONTENT_SECURITY_POLICY, policy)];
+    Ok((headers, page).into_response())
+}
+
+async fn profile(
+    State(service): State<Arc<Service>>,
+    Path(id): Path<String>,
+    Asked(query): Asked<ProfileQuery>,
+) -> Result<Response, Refusal> {
+    let text = blocking(move || {
+        let Some((text, written)) = service.history.profile(&id)? else {
+            return Err(Refusal::not_found(format!("there is no run {id:?}")));
+        };
+        let parsed = || -> Result<Profile, Refusal> {
+            let format = Format::from_path(std::path::Path::new(&format!("x.{written}"))).unwrap_or(Format::Toml);
+            service.files.profile(&text, format)
+        };
+        match query.format.as_deref() {
+            None => Ok(text),
+            Some(same) if same == written => Ok(text),
+            Some("toml") => Ok(service.files.without_root(&parsed()?.to_toml())),
+            Some("json") => Ok(service.files.without_root(&format!("{:#}", parsed()?.to_value()))),
+            Some("python") => Ok(super::python(&service.files.without_root(&parsed()?.to_toml()))),
+            Some(other) => Err(bad(format!("format = {other:?}: expected toml, json or python"))),
+        }
+    })
+    .await?;
+    Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response())
+}
+
+async fn stop(
+    State(service): State<Arc<Service>>,
+    Path(id): Path<String>,
+    Optional(_): Optional<Value>,
+) -> Result<Json<RunRow>, Refusal> {
+    blocking(move || {
+        // Who stops twice has what was wanted.
+        if let Some(live) = service.runs.get(&id) {
+            service.heard_of(&live);
+            live.stop(None);
+            service.runs.touch();
+        }
+        row(&service, &id).map(Json)
+    })
+    .await
+}
+
+/// Does something to a run that goes on, and says how the run is then.
+async fn with(
+    service: Arc<Service>,
+    id: String,
+    what: impl FnOnce(&Service, &Live) -> Result<(), Refusal> + Send + 'static,
+) -> Result<Json<RunRow>, Refusal> {
+    blocking(move || {
+        let live = live(&service, &id)?;
+        let done = what(&service, &live);
+        service.runs.touch();
+        done.map_err(|refusal| service.files.unsaid(refusal))?;
+        Ok(Json(live.row()))
+    })
+    .await
+}
+
+async fn pause(
+    State(service): State<Arc<Service>>,
+    Path(id): Path<String>,
+    Optional(which): Optional<Which>,
+) -> Result<Json<RunRow>, Refusal> {
+    with(service, id, move |_, live| {
+        live.driving()?.pause(which.stream.as_deref())?;
+        if which.stream.is_none() {
+            live.set_state(&[RunState::Running], RunState::Paused);
+        }
+        Ok(())
+    })
+    .await
+}
+
+async fn resume(
+    State(service): State<Arc<Service>>,
+    Path(id): Path<String>,
+    Optional(which): Optional<Which>,
+) -> Result<Json<RunRow>, Refusal> {
+    with(service, id, move |_, live| {
+        live.driving()?.resume(which.stream.as_deref())?;
+        live.set_state(&[RunState::Paused], RunState::Running);
+        Ok(())
+    })
+    .await
+}
+
+async fn trigger(
+    State(service): State<Arc<Service>>,
+    Path(id): Path<String>,
+    Optional(_): Optional<Value>,
+) -> Result<Json<RunRow>, Refusal> {
+    with(service, id, |_, live| Ok(live.driving()?.trigger()?)).await
+}
+
+async fn step(
+    State(service): State<Arc<Service>>,
+    Path(id): Path<String>,
+    Body(step): Body<Step>,
+) -> Result<Json<RunRow>, Refusal> {
+    with(service, id, move |_, live| {
+        let driven = live.driving()?;
+        Ok(driven.with(|run| {
+            run.step(step.frames);
+            Ok(())
+        })?)
+    })
+    .await
+}
+
+async fn rate(
+    State(service): State<Arc<Service>>,
+    Path(id): Path<String>,
+    Body(new): Body<NewRate>,
+) -> Result<Json<RunRow>, Refusal> {
+    with(service, id, move |_, live| match new.what()? {
+        What::Mult(by) => Ok(live.driving()?.multiply(by)?),
+        What::Stream(name, rate) => {
+            let mut profile = live.profile();
+            let Some(stream) = profile.streams.iter_mut().find(|stream| stream.name == name) else {
+                let names: Vec<_> = profile.streams.iter().map(|stream| stream.name.as_str()).collect();
+                let message = format!("there is no stream {name:?}\n  there are {}", names.join(", "));
+                return Err(Refusal::new(StatusCode::NOT_FOUND, "unknown_stream", message));
+            };
+            stream.rate = rate;
+            live.change(profile)
+        }
+        What::Load(template, amount) => Ok(live.driving()?.set_load(template.as_deref(), amount)?),
+    })
+    .await
+}
+
+enum What {
+    Mult(Multiplier),
+    Stream(String, Rate),
+    Load(Option<String>, Amount),
+}
+
+impl NewRate {
+    fn what(self) -> Result<What, Refusal> {
+        let rate =
+            |what: &str, text: &str| text.parse::<Rate>().map_err(|error| bad(format!("{what} = {text:?}: {error}")));
+        let amounts = [
+            self.cps.map(Amount::Cps),
+            self.users.map(Amount::Users),
+            self.active.map(Amount::Active),
+            self.weight.map(Amount::Weight),
+            self.bandwidth.as_ref().map(|text| rate("bandwidth", text)).transpose()?.map(Amount::Bandwidth),
+        ];
+        let mut amounts = amounts.into_iter().flatten();
+        let (amount, second) = (amounts.next(), amounts.next());
+        let what = match (self.mult, self.stream, self.rate, amount) {
+            (Some(by), None, None, None) if self.template.is_none() => What::Mult(by.multiplier()?),
+            (None, Some(stream), Some(text), None) if self.template.is_none() => {
+                What::Stream(stream, rate("rate", &text)?)
+            }
+            (None, None, None, Some(amount)) if second.is_none() => What::Load(self.template, amount),
+            _ => {
+                return Err(bad(
+                    "expected {\"mult\": \"50%\"}, {\"stream\": \"web\", \"rate\": \"1 Mpps\"}, or one of cps, users, active, weight \
+                     and bandwidth with or without template",
+                ));
+            }
+        };
+        Ok(what)
+    }
+}
+
+async fn change(
+    State(service): State<Arc<Service>>,
+    Path(id): Path<String>,
+    Body(new): Body<NewProfile>,
+) -> Result<Json<RunRow>, Refusal> {
+    with(service, id, move |service, live| {
+        let (text, language) = new.profile.text(new.format);
+        let mut profile = service.files.profile(&text, language.format())?;
+        for port in &mut profile.ports {
+            port.address = service.ports.admit(&port.address, &service.files)?.address;
+        }
+        live.change(profile)
+    })
+    .await
+}

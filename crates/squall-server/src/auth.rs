@@ -1,0 +1,147 @@
+//! Who may: a token that is made once, and cookies for who has shown it.
+
+use std::{
+    collections::VecDeque,
+    fs,
+    io::{self, Write},
+    net::SocketAddr,
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
+};
+
+use axum::http::{HeaderMap, header};
+use subtle::ConstantTimeEq;
+
+use squall::Error;
+
+use crate::{Settings, Token};
+
+/// Cookies that are known at once; the oldest is forgotten.
+const SESSIONS: usize = 256;
+
+pub struct Auth {
+    token: String,
+    pub file: PathBuf,
+    /// Only when it was made now.
+    pub new_token: Option<String>,
+    /// Whether it has to be shown at all.
+    pub required: bool,
+    sessions: Mutex<VecDeque<String>>,
+}
+
+impl Auth {
+    /// Reads the token, or makes one.
+    ///
+    /// # Errors
+    /// A file that cannot be read or written, that others can read, or that holds no token.
+    pub fn open(settings: &Settings) -> Result<Self, Error> {
+        let file = match &settings.token {
+            Token::File(file) => file.clone(),
+            Token::Auto | Token::Always | Token::None => settings.data.join("token"),
+        };
+        let remote = |address: &SocketAddr| !address.ip().is_loopback();
+        let remote = std::iter::once(&settings.listen).chain(&settings.grpc).any(remote);
+        if remote && settings.token == Token::None {
+            return Err(Error::Usage(format!(
+                "without a token everybody who reaches {} could send traffic\n  try --token auto, or --listen 127.0.0.1:8443",
+                settings.listen
+            )));
+        }
+        let required = remote || matches!(settings.token, Token::Always | Token::File(_));
+        let (token, new_token) = match fs::read_to_string(&file) {
+            Ok(text) => (check(text.trim(), &file)?.to_owned(), None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !matches!(settings.token, Token::File(_)) => {
+                let token = random();
+                write_secret(&file, format!("{token}\n").as_bytes()).map_err(|e| unusable(&file, &e))?;
+                (token.clone(), Some(token))
+            }
+            Err(error) => return Err(unusable(&file, &error)),
+        };
+        Ok(Self { token, file, new_token, required, sessions: Mutex::default() })
+    }
+
+    /// Whether this is the token. Takes as long for any text of its length.
+    pub fn is_token(&self, text: &str) -> bool {
+        text.as_bytes().ct_eq(self.token.as_bytes()).into()
+    }
+
+    /// Whether the request may: it shows the token or a cookie, or none is needed.
+    pub fn allows(&self, headers: &HeaderMap) -> bool {
+        !self.required || self.is_bearer(headers) || self.session(headers).is_some()
+    }
+
+    fn is_bearer(&self, headers: &HeaderMap) -> bool {
+        let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let scheme = |text: &str| text.get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case("bearer "));
+        given.filter(|text| scheme(text)).is_some_and(|text| self.is_token(text[7..].trim()))
+    }
+
+    /// The cookie of the request, if it is one of ours.
+    fn session(&self, headers: &HeaderMap) -> Option<String> {
+        let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+        let mut values = cookies.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().strip_prefix(COOKIE));
+        let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = |value: &&str| {
+            sessions.iter().fold(subtle::Choice::from(0), |any, one| any | one.as_bytes().ct_eq(value.as_bytes()))
+        };
+        values.find(|value| bool::from(known(value))).map(str::to_owned)
+    }
+
+    /// A `Set-Cookie` for who has shown the token.
+    pub fn login(&self, secure: bool) -> String {
+        let value = random();
+        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        sessions.truncate(SESSIONS - 1);
+        sessions.push_front(value.clone());
+        let secure = if secure { "; Secure" } else { "" };
+        format!("{COOKIE}{value}; HttpOnly; SameSite=Strict; Path=/; Max-Age=2592000{secure}")
+    }
+
+    /// A `Set-Cookie` that takes it back.
+    pub fn logout(&self, headers: &HeaderMap) -> String {
+        if let Some(value) = self.session(headers) {
+            self.sessions.lock().unwrap_or_else(PoisonError::into_inner).retain(|one| *one != value);
+        }
+        format!("{COOKIE}; HttpOnly; SameSite=Strict; Path=/; Max-Age=0")
+    }
+}
+
+const COOKIE: &str = "squall=";
+
+/// 256 bits of the system's chance, as hex.
+pub fn random() -> String {
+    let mut octets = [0; 32];
+    rustls::crypto::ring::default_provider().secure_random.fill(&mut octets).expect("the system gives random octets");
+    octets.iter().map(|octet| format!("{octet:02x}")).collect()
+}
+
+/// A file that only its owner reads, whole or not at all.
+pub fn write_secret(path: &Path, data: &[u8]) -> io::Result<()> {
+    let new = path.with_extension("new");
+    _ = fs::remove_file(&new);
+    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+    file.write_all(data)?;
+    file.sync_all()?;
+    fs::rename(&new, path)
+}
+
+fn check<'a>(token: &'a str, file: &Path) -> Result<&'a str, Error> {
+    let mode = fs::metadata(file).map_err(|e| unusable(file, &e))?.permissions().mode();
+    if mode & 0o077 != 0 {
+        let why = format!("others may read it (mode {:03o})\n  try chmod 600 {}", mode & 0o777, file.display());
+        return Err(Error::Environment(format!("the token of {}: {why}", file.display())));
+    }
+    if token.len() < 16 || !token.bytes().all(|octet| octet.is_ascii_graphic()) {
+        let why = "expected one line of at least 16 letters, digits and signs";
+        return Err(Error::Environment(format!(
+            "the token of {}: {why}\n  try: rm it, and another is made",
+            file.display()
+        )));
+    }
+    Ok(token)
+}
+
+fn unusable(file: &Path, error: &io::Error) -> Error {
+    Error::Environment(format!("the token of {}: {error}", file.display()))
+}

@@ -1,0 +1,201 @@
+//! A TCP connection: what its requests leave behind until it closes, and how long it may say nothing.
+
+use std::{
+    collections::BTreeSet,
+    net::SocketAddr,
+    pin::Pin,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    task::{Context, Poll, ready},
+    time::{Duration, Instant},
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    sync::OwnedSemaphorePermit,
+};
+
+/// From the first octet of a request to the last of its header.
+const HEADER: Duration = Duration::from_secs(10);
+/// Between two requests: clients keep connections for later ones, and hold leases by them.
+const IDLE: Duration = Duration::from_secs(3600);
+
+/// In the extensions of every request.
+pub struct Connection {
+    pub peer: SocketAddr,
+    /// What is done when the connection closes.
+    at_end: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
+    /// Whose requests have come over it.
+    owners: Mutex<BTreeSet<String>>,
+    opened: Instant,
+    requests: AtomicUsize,
+    /// Milliseconds after `opened`, of the first octet since the last request ended; 0: none came.
+    first: AtomicU64,
+    idle_since: AtomicU64,
+    http2: AtomicUsize,
+}
+
+impl Connection {
+    pub fn new(peer: SocketAddr) -> Arc<Self> {
+        Arc::new(Self {
+            peer,
+            at_end: Mutex::default(),
+            owners: Mutex::default(),
+            opened: Instant::now(),
+            requests: AtomicUsize::new(0),
+            first: AtomicU64::new(0),
+            idle_since: AtomicU64::new(0),
+            http2: AtomicUsize::new(0),
+        })
+    }
+
+    /// `what` is done when the connection closes, however it does.
+    pub fn at_end(&self, what: impl FnOnce() + Send + 'static) {
+        self.at_end.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(what));
+    }
+
+    /// Whether no request of `owner` has come over it before; it is remembered.
+    pub fn is_first_of(&self, owner: &str) -> bool {
+        let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
+        !owners.contains(owner) && owners.insert(owner.to_owned())
+    }
+
+    /// A request is under way until the guard is dropped.
+    pub(crate) fn request(self: &Arc<Self>) -> UnderWay {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        self.first.store(0, Ordering::Relaxed);
+        UnderWay(self.clone())
+    }
+
+    /// Whether it has been waited for too long: for the rest of a header, or for another request.
+    pub(crate) fn is_tired(&self) -> bool {
+        if self.requests.load(Ordering::Relaxed) > 0 {
+            return false;
+        }
+        let now = self.now();
+        let since = |at: &AtomicU64| Duration::from_millis(now.saturating_sub(at.load(Ordering::Relaxed)));
+        // HTTP/2 has frames between requests, and limits of its own for headers.
+        let header = self.http2.load(Ordering::Relaxed) != HTTP2 && self.first.load(Ordering::Relaxed) != 0;
+        (header && since(&self.first) > HEADER) || since(&self.idle_since) > IDLE
+    }
+
+    fn read(&self, octets: &[u8]) {
+        let known = self.http2.load(Ordering::Relaxed);
+        if known < HTTP2 {
+            let same = octets.iter().zip(&PREFACE[known..]).take_while(|(a, b)| a == b).count();
+            let whole = same == octets.len() || known + same == HTTP2;
+            self.http2.store(if whole { known + same } else { OTHER }, Ordering::Relaxed);
+        }
+        if self.requests.load(Ordering::Relaxed) == 0 {
+            _ = self.first.compare_exchange(0, self.now(), Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
+    /// Never 0.
+    fn now(&self) -> u64 {
+        u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX).saturating_add(1)
+    }
+}
+
+/// So much of it has been seen; `HTTP2`: all of it, `OTHER`: the connection begins otherwise.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0";
+const HTTP2: usize = PREFACE.len();
+const OTHER: usize = usize::MAX;
+
+pub(crate) struct UnderWay(Arc<Connection>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.idle_since.store(self.0.now(), Ordering::Relaxed);
+        self.0.requests.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A socket whose [`Connection`] knows when it is read, and when it is closed.
+pub(crate) struct Watched<S> {
+    stream: S,
+    connection: Arc<Connection>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl<S> Watched<S> {
+    pub fn new(stream: S, connection: Arc<Connection>, place: OwnedSemaphorePermit) -> Self {
+        Self { stream, connection, _place: place }
+    }
+}
+
+impl<S> Drop for Watched<S> {
+    fn drop(&mut self) {
+        let list = std::mem::take(&mut *self.connection.at_end.lock().unwrap_or_else(PoisonError::into_inner));
+        list.into_iter().for_each(|what| what());
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
+        let new = &buffer.filled()[before..];
+        if !new.is_empty() {
+            self.connection.read(new);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, data: &[u8]) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, data)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn connection() -> Arc<Connection> {
+        Connection::new(([127, 0, 0, 1], 1).into())
+    }
+
+    #[test]
+    fn http2_is_known_by_its_first_octets_however_they_come() {
+        for (pieces, http2) in [
+            (&["PRI * HTTP/2.0\r\n\r\nSM"][..], true),
+            (&["P", "RI * HT", "TP/2.0\r\n"], true),
+            (&["POST / HTTP/1.1"], false),
+            (&["P", "UT / HTTP/1.1"], false),
+            (&["GET"], false),
+        ] {
+            let connection = connection();
+            pieces.iter().for_each(|piece| connection.read(piece.as_bytes()));
+            assert_eq!(connection.http2.load(Ordering::Relaxed) == HTTP2, http2, "{pieces:?}");
+        }
+    }
+
+    #[test]
+    fn a_header_has_begun_with_its_first_octet_and_not_while_a_request_is_answered() {
+        let connection = connection();
+        assert_eq!(connection.first.load(Ordering::Relaxed), 0);
+        connection.read(b"G");
+        assert!(connection.first.load(Ordering::Relaxed) > 0);
+        let request = connection.request();
+        connection.read(b"body");
+        assert_eq!(connection.first.load(Ordering::Relaxed), 0);
+        drop(request);
+        assert!(!connection.is_tired());
+    }
+}

@@ -1,0 +1,360 @@
+//! Rules solved as a job, and scores.
+
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+};
+
+use axum::{
+    Json,
+    extract::{Path, State},
+    http::StatusCode,
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use squall::{
+    Profile,
+    attacking::{self, RuleOutcome},
+    scoring,
+};
+
+use crate::{
+    Refusal,
+    api::{Asked, Body, Operation, Routes, blocking},
+    service::Service,
+};
+
+pub fn routes() -> Routes {
+    let says = |summary| Operation::new("attacks", summary);
+    Routes::new()
+        .post(
+            "/squall/v1/attacks/solve",
+            solve,
+            says("Solves rules, as a job").takes::<Solve>().gives::<Begun>().status(202),
+        )
+        .get(
+            "/squall/v1/attacks/jobs/{id}",
+            job,
+            says("How far a job is, and a page of its rules when it is done").query::<Page>().gives::<JobView>(),
+        )
+        .on(
+            axum::http::Method::DELETE,
+            "/squall/v1/attacks/jobs/{id}",
+            stop,
+            says("Stops a job and forgets it").status(204),
+        )
+        .post(
+            "/squall/v1/attacks/score",
+            score,
+            says("Holds what an engine alerted on against the labels of what was sent")
+                .takes::<NewScore>()
+                .gives::<Value>(),
+        )
+}
+
+/// Jobs, running ones and the last that were done.
+#[derive(Default)]
+pub struct Solving {
+    jobs: Mutex<BTreeMap<u64, Arc<Job>>>,
+    next: AtomicUsize,
+}
+
+/// Jobs that run at once: each uses all CPUs.
+const RUNNING: usize = 2;
+/// Jobs that are kept.
+const KEPT: usize = 8;
+/// Octets of rules that come with a request.
+const MOST_RULES: usize = 32 << 20;
+/// What may be said of rules.
+const OPTIONS: [&str; 11] = [
+    "sid",
+    "classtype",
+    "msg",
+    "variables",
+    "inside",
+    "outside",
+    "family",
+    "samples",
+    "every_branch",
+    "near_miss",
+    "evasion",
+];
+
+#[derive(Default)]
+struct Job {
+    done: AtomicUsize,
+    total: AtomicUsize,
+    stop: AtomicBool,
+    /// `None`: it runs.
+    ended: Mutex<Option<Result<Solved, Refusal>>>,
+}
+
+struct Solved {
+    rules: Vec<RuleOutcome>,
+    /// Lines that gave no rule, and the first of them.
+    problems: BTreeMap<String, u64>,
+    problems_first: Vec<String>,
+}
+
+impl Solving {
+    fn jobs(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Job>>> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place for a job, if there is one.
+    fn begin(&self) -> Result<(u64, Arc<Job>), Refusal> {
+        let mut jobs = self.jobs();
+        if jobs.values().filter(|job| job.ended().is_none()).count() >= RUNNING {
+            let message = format!(
+                "{RUNNING} jobs run already\n  try again when one has ended, or DELETE /squall/v1/attacks/jobs/ID"
+            );
+            return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, "busy", message));
+        }
+        while jobs.len() >= KEPT {
+            let Some(oldest) = jobs.iter().find(|(_, job)| job.ended().is_some()).map(|(id, _)| *id) else { break };
+            jobs.remove(&oldest);
+        }
+        let id = self.next.fetch_add(1, Ordering::Relaxed) as u64 + 1;
+        let job = Arc::new(Job::default());
+        jobs.insert(id, job.clone());
+        Ok((id, job))
+    }
+
+    fn find(&self, id: &str) -> Result<(u64, Arc<Job>), Refusal> {
+        let number = id.strip_prefix("j-").and_then(|number| number.parse().ok());
+        let job = number.and_then(|number| Some((number, self.jobs().get(&number)?.clone())));
+        job.ok_or_else(|| Refusal::not_found(format!("there is no job {id:?}: the last {KEPT} are kept")))
+    }
+}
+
+impl Job {
+    fn ended(&self) -> MutexGuard<'_, Option<Result<Solved, Refusal>>> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Solve {
+    /// Rules themselves.
+    rules: Option<String>,
+    /// The daemon's file.
+    file: Option<String>,
+    /// As those of `[[attack]]` in a profile: `sid`, `classtype`, `msg`, `variables`, `samples`, `near_miss` ...
+    #[serde(default)]
+    options: Map<String, Value>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct Begun {
+    job: String,
+}
+
+async fn solve(
+    State(service): State<Arc<Service>>,
+    Body(asked): Body<Solve>,
+) -> Result<(StatusCode, Json<Begun>), Refusal> {
+    let id = blocking(move || begin(&service, asked)).await?;
+    Ok((StatusCode::ACCEPTED, Json(Begun { job: format!("j-{id}") })))
+}
+
+/// Rules that came with a request are in a file until they are read.
+struct Unfinished(Option<PathBuf>);
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0 {
+            _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+fn begin(service: &Arc<Service>, asked: Solve) -> Result<u64, Refusal> {
+    let mut attack = Map::new();
+    for (key, value) in asked.options {
+        if !OPTIONS.contains(&key.as_str()) {
+            let message = format!("options.{key} is not known here\n  expected one of {}", OPTIONS.join(", "));
+            return Err(Refusal::bad_request("bad_request", message));
+        }
+        attack.insert(key, value);
+    }
+    let (path, unfinished) = match (asked.rules, asked.file) {
+        (Some(text), None) if text.len() <= MOST_RULES => {
+            let path = service.files.unfinished();
+            let failed = |error: std::io::Error| {
+                Refusal::new(
+                    StatusCode::UNPROCESSABLE_ENTITY,
+                    "environment",
+                    format!("the rules cannot be kept: {error}"),
+                )
+            };
+            std::fs::write(&path, text).map_err(failed)?;
+            (path.clone(), Unfinished(Some(path)))
+        }
+        (Some(_), None) => return Err(Refusal::bad_request("bad_request", "more than 32 MiB of rules\n  try a file")),
+        (None, Some(file)) => (service.files.there(&file)?, Unfinished(None)),
+        _ => return Err(super::one_of("rules and file")),
+    };
+    service.files.includes_nothing(&path)?;
+    attack.insert("name".into(), json!("rules"));
+    attack.insert("rules".into(), json!([path.to_string_lossy()]));
+    let profile = json!({ "ports": { "A": "null:" }, "attack": [attack] });
+    let profile = Profile::from_value(&profile, "")
+        .map_err(|mistakes| service.files.unsaid(Refusal::from(squall::Error::Input(mistakes))))?;
+    let (id, job) = service.solving.begin()?;
+    let (here, service) = (service, service.clone());
+    std::thread::Builder::new()
+        .name("solve".into())
+        .spawn(move || {
+            let progress = |done: usize, total: usize| {
+                job.done.fetch_max(done, Ordering::Relaxed);
+                job.total.store(total, Ordering::Relaxed);
+                !job.stop.load(Ordering::Relaxed) && !*service.ending.borrow()
+            };
+            let work = std::panic::AssertUnwindSafe(|| attacking::prepare(&profile, &progress));
+            let solved = match std::panic::catch_unwind(work) {
+                Ok(Ok(Some(prepared))) => {
+                    let report = prepared.reports.first();
+                    let problems = report.map(|report| report.problems.clone()).unwrap_or_default();
+                    let first = report.map(|report| report.problems_first.clone()).unwrap_or_default();
+                    let problems_first = first.iter().map(|text| said(&service, text, &unfinished)).collect();
+                    Ok(Solved { rules: prepared.rules(), problems, problems_first })
+                }
+                Ok(Ok(None)) => Err(Refusal::bad_request("bad_request", "there is no attack")),
+                Ok(Err(error)) => {
+                    let mut refusal = service.files.unsaid(error.into());
+                    refusal.message = said(&service, &refusal.message, &unfinished);
+                    Err(refusal)
+                }
+                Err(_) => Err(Refusal::internal("this is a defect in Squall, please report it with the rules")),
+            };
+            *job.ended() = Some(solved);
+        })
+        .map_err(|error| {
+            here.solving.jobs().remove(&id);
+            Refusal::internal(format!("no thread can be started: {error}"))
+        })?;
+    Ok(id)
+}
+
+/// Words without the name of a file that nobody gave.
+fn said(service: &Service, text: &str, unfinished: &Unfinished) -> String {
+    let text = service.files.without_root(text);
+    match &unfinished.0 {
+        Some(path) => text.replace(&path.display().to_string(), "what was sent"),
+        None => text,
+    }
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Page {
+    /// The first rule, from 0; absent: 0.
+    #[serde(default)]
+    from: usize,
+    /// At most 5000; absent: 500.
+    count: Option<usize>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct JobView {
+    /// `running`, `done` or `failed`.
+    state: &'static str,
+    /// Rules that are solved, or found not to be, of `total`.
+    done: usize,
+    total: usize,
+    /// Empty until all are done.
+    rules: Vec<RuleOutcome>,
+    counts: Counts,
+    /// Why it failed.
+    error: Option<String>,
+}
+
+#[derive(Default, Serialize, JsonSchema)]
+struct Counts {
+    solved: usize,
+    /// By reason.
+    unsolved: BTreeMap<String, usize>,
+    /// Lines that gave no rule, by reason.
+    problems: BTreeMap<String, u64>,
+    /// The first of them.
+    problems_first: Vec<String>,
+}
+
+async fn job(
+    State(service): State<Arc<Service>>,
+    Path(id): Path<String>,
+    Asked(page): Asked<Page>,
+) -> Result<Json<JobView>, Refusal> {
+    let (_, job) = service.solving.find(&id)?;
+    let ended = job.ended();
+    let mut view = JobView {
+        state: "running",
+        done: job.done.load(Ordering::Relaxed),
+        total: job.total.load(Ordering::Relaxed),
+        rules: Vec::new(),
+        counts: Counts::default(),
+        error: None,
+    };
+    match &*ended {
+        None => {}
+        Some(Err(refusal)) => (view.state, view.error) = ("failed", Some(refusal.message.clone())),
+        Some(Ok(solved)) => {
+            view.state = "done";
+            (view.done, view.total) = (solved.rules.len(), solved.rules.len());
+            view.rules =
+                solved.rules.iter().skip(page.from).take(page.count.unwrap_or(500).min(5000)).cloned().collect();
+            view.counts.solved = solved.rules.iter().filter(|rule| rule.solved).count();
+            for reason in solved.rules.iter().filter_map(|rule| rule.reason.as_ref()) {
+                *view.counts.unsolved.entry(reason.clone()).or_default() += 1;
+            }
+            view.counts.problems.clone_from(&solved.problems);
+            view.counts.problems_first.clone_from(&solved.problems_first);
+        }
+    }
+    Ok(Json(view))
+}
+
+async fn stop(State(service): State<Arc<Service>>, Path(id): Path<String>) -> Result<StatusCode, Refusal> {
+    let (number, job) = service.solving.find(&id)?;
+    job.stop.store(true, Ordering::Relaxed);
+    service.solving.jobs().remove(&number);
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct NewScore {
+    /// The daemon's file of labels.
+    labels: String,
+    /// The daemon's file of alerts, or the alerts themselves: eve.json, fast.log, alert_fast, alert CSV.
+    alerts: String,
+    /// Added to the times of alerts; absent: 0.
+    #[serde(default)]
+    shift_ns: i64,
+}
+
+async fn score(State(service): State<Arc<Service>>, Body(asked): Body<NewScore>) -> Result<Json<Value>, Refusal> {
+    blocking(move || {
+        let labels = service.files.there(&asked.labels)?;
+        // What has several lines, or is no name, is the alerts themselves.
+        let is_text = asked.alerts.contains(['\n', '{']);
+        let (alerts, unfinished) = if is_text {
+            let path = service.files.unfinished();
+            std::fs::write(&path, &asked.alerts)
+                .map_err(|error| Refusal::internal(format!("the alerts cannot be kept: {error}")))?;
+            (path.clone(), Unfinished(Some(path)))
+        } else {
+            (service.files.there(&asked.alerts)?, Unfinished(None))
+        };
+        let scored = scoring::score(&labels, &[alerts], asked.shift_ns).map_err(|error| {
+            let refusal = service.files.unsaid(error.into());
+            Refusal { message: said(&service, &refusal.message, &unfinished), ..refusal }
+        })?;
+        let text = said(&service, &scored.to_json(), &unfinished);
+        serde_json::from_str(&text).map(Json).map_err(|error| Refusal::internal(error.to_string()))
+    })
+    .await
+}

@@ -1,0 +1,149 @@
+//! Captures shown, and what others write as profiles.
+
+use std::sync::Arc;
+
+use axum::{
+    Json,
+    extract::{Path, State},
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use squall::design::{self, Import, Imported, OnePacket, PacketPage};
+
+use super::refused;
+use crate::{
+    Refusal,
+    api::{Asked, Body, Operation, Routes, blocking},
+    service::Service,
+};
+
+pub fn routes() -> Routes {
+    let says = |summary| Operation::new("design", summary);
+    Routes::new()
+        .get(
+            "/squall/v1/captures/{file}/packets",
+            packets,
+            says("Packets of a capture, a line each").query::<Page>().gives::<PacketPage>(),
+        )
+        .get(
+            "/squall/v1/captures/{file}/packets/{n}",
+            packet,
+            says("A packet of a capture, field by field").gives::<OnePacket>(),
+        )
+        .post(
+            "/squall/v1/import",
+            import,
+            says("A profile of a capture, octets, text of scapy or a configuration of OTG")
+                .takes::<NewImport>()
+                .gives::<Imported>(),
+        )
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Page {
+    /// The first, from 0; absent: 0.
+    #[serde(default)]
+    from: u64,
+    /// At most 1000; absent: 100.
+    count: Option<usize>,
+    /// In the language of tcpdump.
+    #[serde(default)]
+    filter: String,
+}
+
+async fn packets(
+    State(service): State<Arc<Service>>,
+    Path(file): Path<String>,
+    Asked(page): Asked<Page>,
+) -> Result<Json<PacketPage>, Refusal> {
+    blocking(move || {
+        let path = service.files.there(&file)?;
+        let count = page.count.unwrap_or(100).min(1000);
+        let found = service.captures.page(&path, &page.filter, page.from, count);
+        let mut found = found.map_err(|error| service.files.unsaid(error.into()))?;
+        found.fault = found.fault.map(|fault| service.files.without_root(&fault));
+        Ok(Json(found))
+    })
+    .await
+}
+
+async fn packet(
+    State(service): State<Arc<Service>>,
+    Path((file, n)): Path<(String, String)>,
+) -> Result<Json<OnePacket>, Refusal> {
+    blocking(move || {
+        let path = service.files.there(&file)?;
+        let number =
+            n.parse().map_err(|_| Refusal::bad_request("bad_request", format!("{n:?} is no number of a packet")))?;
+        let found = service.captures.packet(&path, number);
+        Ok(Json(found.map_err(|error| service.files.unsaid(error.into()))?))
+    })
+    .await
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct NewImport {
+    kind: ImportKind,
+    /// Of the daemon's; of a capture.
+    file: Option<String>,
+    /// Of all else.
+    text: Option<String>,
+    /// The address of the port that the streams get; absent: `loop:0`.
+    port: Option<String>,
+    /// Streams at most, 1 to 1000; absent: 100.
+    limit: Option<usize>,
+}
+
+#[derive(Clone, Copy, Deserialize, JsonSchema, PartialEq)]
+#[serde(rename_all = "lowercase")]
+enum ImportKind {
+    Pcap,
+    /// Frames with an empty line between them.
+    Hex,
+    /// A packet in each line.
+    Scapy,
+    /// Not yet.
+    Trex,
+    /// A configuration of Open Traffic Generator as JSON.
+    Otg,
+}
+
+/// Octets of text that is imported.
+const MOST_TEXT: u64 = 8 << 20;
+
+async fn import(State(service): State<Arc<Service>>, Body(asked): Body<NewImport>) -> Result<Json<Imported>, Refusal> {
+    blocking(move || {
+        let bad = |message: &str| Refusal::bad_request("bad_request", message);
+        let limit = asked.limit.unwrap_or(100).clamp(1, 1000);
+        let path = asked.file.as_deref().map(|file| service.files.there(file)).transpose()?;
+        let text = match (&path, asked.text, asked.kind) {
+            (None, Some(text), _) => text,
+            (Some(_), None, ImportKind::Pcap) => String::new(),
+            (Some(path), None, _) => {
+                if std::fs::metadata(path).map_or(0, |about| about.len()) > MOST_TEXT {
+                    return Err(bad("the file has more than 8 MiB of text"));
+                }
+                std::fs::read_to_string(path).map_err(|error| bad(&format!("the file is no text: {error}")))?
+            }
+            _ => return Err(super::one_of("file and text")),
+        };
+        let from = match (asked.kind, &path) {
+            (ImportKind::Pcap, Some(path)) => Import::Pcap(path),
+            (ImportKind::Pcap, None) => return Err(bad("a capture is imported from a file\n  try PUT /squall/v1/files/NAME first")),
+            (ImportKind::Hex, _) => Import::Hex(&text),
+            (ImportKind::Scapy, _) => Import::Scapy(&text),
+            (ImportKind::Otg, _) => Import::Otg(&text),
+            (ImportKind::Trex, _) => {
+                return Err(Refusal::bad_request(
+                    "not_supported",
+                    "profiles of TRex cannot be imported yet: they are Python\n  try its packets: kind \"scapy\" with the text of \
+                     each STLPktBuilder, or \"pcap\" with a capture of what it sends",
+                ));
+            }
+        };
+        let found = design::import(from, asked.port.as_deref().unwrap_or("loop:0"), limit);
+        let found = found.map_err(|problems| service.files.unsaid(refused("bad_import", &problems)))?;
+        Ok(Json(found))
+    })
+    .await
+}

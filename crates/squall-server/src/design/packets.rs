@@ -1,0 +1,109 @@
+//! Headers, packets, and what varies in them.
+
+use std::{io, sync::Arc};
+
+use axum::{Json, extract::State};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use squall::design::{self, HeaderInfo, PacketText, PacketView, VariationsView};
+
+use super::{one_of, refused};
+use crate::{
+    Refusal,
+    api::{Body, Operation, Routes, blocking},
+    service::Service,
+};
+
+pub fn routes() -> Routes {
+    let says = |summary| Operation::new("design", summary);
+    Routes::new()
+        .get("/squall/v1/headers", headers, says("Headers and payloads of packets, field by field").gives::<Headers>())
+        .post(
+            "/squall/v1/packets/parse",
+            parse,
+            says("A packet and its frame, field by field; mistakes are in the reply")
+                .takes::<Parse>()
+                .gives::<PacketView>(),
+        )
+        .post(
+            "/squall/v1/packets/variations",
+            variations,
+            says("The first frames of a stream whose fields vary").takes::<Vary>().gives::<VariationsView>(),
+        )
+}
+
+#[derive(Serialize, JsonSchema)]
+struct Headers {
+    headers: Vec<HeaderInfo>,
+}
+
+async fn headers() -> Json<Headers> {
+    Json(Headers { headers: design::headers() })
+}
+
+/// One of `packet`, `hex`, `scapy`.
+#[derive(Deserialize, JsonSchema)]
+struct Parse {
+    /// `eth/ipv4/udp`
+    packet: Option<String>,
+    /// Octets without FCS; dumps of tcpdump and Wireshark, too.
+    hex: Option<String>,
+    /// `Ether()/IP()/UDP()`, or what `repr()` or `command()` says.
+    scapy: Option<String>,
+    /// Octets with FCS; absent: as long as the packet is, at least 64.
+    size: Option<usize>,
+}
+
+async fn parse(State(service): State<Arc<Service>>, Body(asked): Body<Parse>) -> Result<Json<PacketView>, Refusal> {
+    blocking(move || {
+        let text = match (&asked.packet, &asked.hex, &asked.scapy) {
+            (Some(text), None, None) => PacketText::Layers(text),
+            (None, Some(text), None) => PacketText::Hex(text),
+            (None, None, Some(text)) => PacketText::Scapy(text),
+            _ => return Err(one_of("packet, hex and scapy")),
+        };
+        Ok(Json(design::packet(text, asked.size, &|path| payload(&service, path))))
+    })
+    .await
+}
+
+/// A file that packet text names.
+fn payload(service: &Service, path: &str) -> io::Result<Vec<u8>> {
+    let path = service.files.there(path).map_err(|refusal| io::Error::other(refusal.message))?;
+    // No payload is longer than this; one octet more is told as too long.
+    let mut octets = Vec::new();
+    io::Read::read_to_end(&mut io::Read::take(std::fs::File::open(path)?, (1 << 16) + 1), &mut octets)?;
+    Ok(octets)
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Vary {
+    packet: String,
+    /// As the `vary` of a stream in a profile.
+    vary: Vec<serde_json::Value>,
+    /// Octets with FCS, or any law of sizes that a profile may have.
+    size: Option<serde_json::Value>,
+    /// Frames, 1 to 1000; absent: 16.
+    count: Option<usize>,
+    /// Of the profile; absent: 1.
+    seed: Option<u64>,
+}
+
+async fn variations(
+    State(service): State<Arc<Service>>,
+    Body(asked): Body<Vary>,
+) -> Result<Json<VariationsView>, Refusal> {
+    blocking(move || {
+        let count = asked.count.unwrap_or(16);
+        if !(1..=1000).contains(&count) {
+            return Err(Refusal::bad_request("bad_request", format!("count = {count}: expected 1 to 1000")));
+        }
+        let files = super::profiles::files(&service);
+        let varied =
+            design::Varied { packet: &asked.packet, vary: &asked.vary, size: asked.size.as_ref(), seed: asked.seed };
+        let view =
+            design::variations(varied, count, files.around()).map_err(|problems| refused("bad_packet", &problems))?;
+        Ok(Json(view))
+    })
+    .await
+}

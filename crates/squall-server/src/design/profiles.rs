@@ -1,0 +1,182 @@
+//! Profiles: checked, converted, planned.
+
+use std::{path::Path, sync::Arc};
+
+use axum::{Json, extract::State};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use squall::{
+    Format, Profile,
+    design::{self, Around, Checked, Problem, To, Written},
+};
+
+use super::{one_of, refused};
+use crate::{
+    Refusal,
+    api::{Body, Operation, Routes, blocking},
+    service::Service,
+};
+
+pub fn routes() -> Routes {
+    let says = |summary| Operation::new("design", summary);
+    Routes::new()
+        .post(
+            "/squall/v1/profiles/check",
+            check,
+            says("Checks a profile; mistakes are in the reply, each with its place")
+                .takes::<Asked>()
+                .gives::<Checked>(),
+        )
+        .post(
+            "/squall/v1/profiles/convert",
+            convert,
+            says("Writes a profile as TOML, YAML, JSON or Python").takes::<Convert>().gives::<Text>(),
+        )
+        .post(
+            "/squall/v1/plan",
+            plan,
+            says("What a profile would send, in words; no port is opened").takes::<Asked>().gives::<Plan>(),
+        )
+}
+
+/// A profile, as text or as an object.
+#[derive(Deserialize, JsonSchema)]
+struct Asked {
+    text: Option<String>,
+    /// Text as well, or an object of the schema.
+    profile: Option<serde_json::Value>,
+    /// Of text; absent: JSON if it begins with a brace, else TOML.
+    format: Option<FormatName>,
+    /// Of a plan: frames that are shown, at most 1000; absent: 10.
+    frames: Option<usize>,
+}
+
+#[derive(Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum FormatName {
+    Toml,
+    Yaml,
+    Json,
+}
+
+impl Asked {
+    fn written(&self) -> Result<Written<'_>, Refusal> {
+        match (&self.text, &self.profile) {
+            (Some(text), None) | (None, Some(serde_json::Value::String(text))) => {
+                let format = match self.format {
+                    Some(FormatName::Toml) => Format::Toml,
+                    Some(FormatName::Yaml) => Format::Yaml,
+                    Some(FormatName::Json) => Format::Json,
+                    None if text.trim_start().starts_with('{') => Format::Json,
+                    None => Format::Toml,
+                };
+                Ok(Written::Text(text, format))
+            }
+            (None, Some(value)) => Ok(Written::Value(value)),
+            _ => Err(one_of("text and profile")),
+        }
+    }
+}
+
+/// Whether something may be done, or why not.
+type Leave<T, E> = Box<dyn Fn(&T) -> Result<(), E> + Sync>;
+
+/// The daemon's files, for profiles that name some.
+pub struct ProfileFiles {
+    folder: std::path::PathBuf,
+    may_read: Leave<Path, String>,
+    may_use: Leave<Profile, Problem>,
+}
+
+pub fn files(service: &Arc<Service>) -> ProfileFiles {
+    let folder = Path::new(&service.files.origin("profile")).parent().unwrap_or(Path::new("")).to_owned();
+    let (reads, uses) = (service.clone(), service.clone());
+    let message = |service: &Service, refusal: Refusal| service.files.without_root(&refusal.message);
+    ProfileFiles {
+        folder,
+        may_read: Box::new(move |path| {
+            let path = path.to_string_lossy();
+            reads.files.path(&path).map(drop).map_err(|refusal| message(&reads, refusal))
+        }),
+        may_use: Box::new(move |profile| {
+            uses.files.check(profile).map_err(|refusal| Problem {
+                path: refusal.details.first().map(|detail| detail.path.clone()).unwrap_or_default(),
+                message: message(&uses, refusal),
+                ..Problem::default()
+            })
+        }),
+    }
+}
+
+impl ProfileFiles {
+    pub fn around(&self) -> Around<'_> {
+        Around { folder: &self.folder, may_read: &*self.may_read, may_use: &*self.may_use }
+    }
+}
+
+/// Names of files as the user knows them.
+fn unsaid(service: &Service, problems: &mut [Problem]) {
+    for problem in problems {
+        problem.message = service.files.without_root(&problem.message);
+        problem.details.iter_mut().for_each(|detail| *detail = service.files.without_root(detail));
+    }
+}
+
+async fn check(State(service): State<Arc<Service>>, Body(asked): Body<Asked>) -> Result<Json<Checked>, Refusal> {
+    blocking(move || {
+        let mut checked = design::check(asked.written()?, files(&service).around());
+        unsaid(&service, &mut checked.problems);
+        Ok(Json(checked))
+    })
+    .await
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Convert {
+    text: Option<String>,
+    /// Text as well, or an object of the schema.
+    profile: Option<serde_json::Value>,
+    /// Of text; absent: JSON if it begins with a brace, else TOML.
+    format: Option<FormatName>,
+    to: To,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct Text {
+    text: String,
+}
+
+async fn convert(State(service): State<Arc<Service>>, Body(asked): Body<Convert>) -> Result<Json<Text>, Refusal> {
+    blocking(move || {
+        let Convert { text, profile, format, to } = asked;
+        let asked = Asked { text, profile, format, frames: None };
+        let converted = design::convert(asked.written()?, files(&service).around(), to);
+        let text = converted.map_err(|mut problems| {
+            unsaid(&service, &mut problems);
+            refused("bad_profile", &problems)
+        })?;
+        Ok(Json(Text { text }))
+    })
+    .await
+}
+
+#[derive(Serialize, JsonSchema)]
+struct Plan {
+    /// As `squall plan` says it.
+    text: String,
+    /// What the user should know.
+    notes: Vec<String>,
+}
+
+async fn plan(State(service): State<Arc<Service>>, Body(asked): Body<Asked>) -> Result<Json<Plan>, Refusal> {
+    blocking(move || {
+        let frames = asked.frames.unwrap_or(10).min(1000);
+        let planned = design::plan_text(asked.written()?, files(&service).around(), frames);
+        let (text, notes) = planned.map_err(|mut problems| {
+            unsaid(&service, &mut problems);
+            refused("bad_profile", &problems)
+        })?;
+        Ok(Json(Plan { text: service.files.without_root(&text), notes }))
+    })
+    .await
+}

@@ -1,0 +1,178 @@
+//! What every request passes before it is answered: whose page sent it, who it is, what it carries; and the log behind it.
+
+use std::{
+    net::IpAddr,
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::pin,
+    sync::Arc,
+    task::Poll,
+    time::{Instant, SystemTime},
+};
+
+use axum::{
+    body::Body,
+    extract::{Extension, Request, State},
+    http::{HeaderMap, Method, StatusCode, Uri, header},
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+use http_body::Body as _;
+
+use crate::{Refusal, connection::Connection, log::Entry, pace::Paced, service::Service};
+
+/// Asked without a token: whether one is needed, how to show it, and the page, which has no secrets and asks for it.
+fn is_open(path: &str) -> bool {
+    matches!(path, "/squall/v1/info" | "/squall/v1/login" | "/" | "/squall.svg" | "/favicon.ico")
+        || path.starts_with("/assets/")
+}
+
+pub async fn guard(
+    State(service): State<Arc<Service>>,
+    Extension(connection): Extension<Arc<Connection>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let (method, uri, headers) = (request.method().clone(), request.uri().clone(), request.headers().clone());
+    let _under_way = connection.request();
+    let (came, since) = (SystemTime::now(), Instant::now());
+    let octets_in = request.body().size_hint().exact();
+    let response = match admit(&service, &request) {
+        Ok(()) => unless_it_panics(next.run(request.map(|body| Body::new(Paced::new(body))))).await,
+        Err(refusal) => refuse(&headers, refusal),
+    };
+    service.log.add(Entry {
+        n: 0,
+        t: humantime::format_rfc3339_millis(came).to_string(),
+        method: method.to_string(),
+        path: uri.path().to_owned(),
+        status: response.status().as_u16(),
+        ms: (since.elapsed().as_secs_f64() * 1e6).round() / 1e3,
+        peer: connection.peer.to_string(),
+        user_agent: text(&headers, header::USER_AGENT).chars().take(200).collect(),
+        octets_in,
+        octets_out: response.body().size_hint().exact(),
+    });
+    response
+}
+
+fn admit(service: &Service, request: &Request) -> Result<(), Refusal> {
+    let (method, uri, headers) = (request.method(), request.uri(), request.headers());
+    same_site(uri, headers, &service.settings.names)?;
+    if !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS) && !request.body().is_end_stream() {
+        known_content(method, headers)?;
+    }
+    if !is_open(uri.path()) && !service.auth.allows(headers) {
+        let message = match headers.contains_key(header::AUTHORIZATION) {
+            true => "this is not the token\n  try what is in the token file of the daemon's data folder",
+            false => "the token is missing\n  try -H 'Authorization: Bearer TOKEN'; it is in the daemon's data folder",
+        };
+        return Err(Refusal::new(StatusCode::UNAUTHORIZED, "unauthorized", message));
+    }
+    Ok(())
+}
+
+/// A page of another origin may not ask through its reader's browser, nor may a name that was made to point here.
+fn same_site(uri: &Uri, headers: &HeaderMap, names: &[String]) -> Result<(), Refusal> {
+    let forbidden = |message: String| Refusal::new(StatusCode::FORBIDDEN, "forbidden", message);
+    let host = uri.authority().map_or_else(|| text(headers, header::HOST), |authority| authority.as_str());
+    let name = host_name(host);
+    let local = name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok();
+    if !local && !names.iter().any(|known| known.eq_ignore_ascii_case(name)) {
+        return Err(forbidden(format!(
+            "asked as {name:?}, which is not a name of this daemon\n  try its address, or start it with --name {name}"
+        )));
+    }
+    if let Some(origin) = headers.get(header::ORIGIN) {
+        let origin = origin.to_str().unwrap_or_default();
+        let from = origin.split_once("://").map(|(_, rest)| rest);
+        if !from.is_some_and(|from| from.eq_ignore_ascii_case(host)) {
+            return Err(forbidden(format!("a page of {origin:?} may not ask {host:?}")));
+        }
+    }
+    // What older browsers do not send, newer ones do not forget.
+    if text(headers, "sec-fetch-site") == "cross-site" && text(headers, "sec-fetch-mode") != "navigate" {
+        return Err(forbidden("a page of another site may not ask".into()));
+    }
+    Ok(())
+}
+
+/// `localhost:8443` -> `localhost`, `[::1]:8443` -> `::1`
+fn host_name(host: &str) -> &str {
+    if let Some(rest) = host.strip_prefix('[') {
+        return rest.split(']').next().unwrap_or_default();
+    }
+    host.split(':').next().unwrap_or_default()
+}
+
+/// What a form of another page cannot send without being asked first.
+fn known_content(method: &Method, headers: &HeaderMap) -> Result<(), Refusal> {
+    let given = text(headers, header::CONTENT_TYPE);
+    let kind = given.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    // No form makes a PUT, and curl -T says no type.
+    let known = kind == "application/json"
+        || kind.ends_with("+json")
+        || kind == "application/octet-stream"
+        || kind == "application/x-protobuf"
+        || kind == "application/protobuf"
+        || kind.starts_with("application/grpc")
+        || (kind.is_empty() && *method == Method::PUT);
+    if known {
+        return Ok(());
+    }
+    Err(Refusal::new(
+        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        "content_type",
+        format!("content-type {given:?} is not taken\n  try -H 'content-type: application/json'"),
+    ))
+}
+
+fn text(headers: &HeaderMap, name: impl header::AsHeaderName) -> &str {
+    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+}
+
+/// gRPC tells its errors in headers of a reply that is well.
+fn refuse(headers: &HeaderMap, refusal: Refusal) -> Response {
+    if !text(headers, header::CONTENT_TYPE).starts_with("application/grpc") {
+        return refusal.into_response();
+    }
+    let code = match refusal.status() {
+        StatusCode::UNAUTHORIZED => tonic::Code::Unauthenticated,
+        StatusCode::FORBIDDEN => tonic::Code::PermissionDenied,
+        _ => tonic::Code::InvalidArgument,
+    };
+    tonic::Status::new(code, refusal.message).into_http()
+}
+
+/// A defect ends one request, not the daemon.
+async fn unless_it_panics(answer: impl Future<Output = Response>) -> Response {
+    let mut answer = pin!(answer);
+    let poll = std::future::poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| answer.as_mut().poll(context))) {
+        Ok(Poll::Pending) => Poll::Pending,
+        Ok(Poll::Ready(response)) => Poll::Ready(Some(response)),
+        Err(_) => Poll::Ready(None),
+    });
+    poll.await.unwrap_or_else(|| {
+        Refusal::internal("this is a defect in Squall, please report it with what the daemon printed").into_response()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_named_without_their_ports() {
+        for (host, name) in
+            [("localhost:8443", "localhost"), ("[::1]:8443", "::1"), ("192.0.2.1", "192.0.2.1"), ("", "")]
+        {
+            assert_eq!(host_name(host), name);
+        }
+    }
+
+    #[test]
+    fn a_defect_ends_one_request_and_says_so() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let reply = runtime.block_on(unless_it_panics(async { panic!("a defect on purpose") }));
+        assert_eq!(reply.status(), StatusCode::INTERNAL_SERVER_ERROR);
+    }
+}

@@ -1,0 +1,135 @@
+//! The web page: what Vite made of `ui/`, carried in the binary. Knows nothing of runs; the page asks the API itself.
+
+use std::borrow::Cow;
+
+use axum::{
+    Router,
+    extract::Path,
+    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use rust_embed::{Embed, EmbeddedFile};
+
+/// A debug build reads the folder when it is asked, if there was one when it was built.
+#[derive(Embed)]
+#[folder = "../../ui/dist"]
+#[allow_missing = true]
+struct Page;
+
+/// Nothing but the daemon's own files, and no inline script or style: what a run or a capture is named cannot become code.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
+    font-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+
+const UNBUILT: &str = include_str!("gui/unbuilt.html");
+
+/// Who has not logged in gets it, too: there are no secrets in it, and it asks for the token.
+pub fn router<S: Clone + Send + Sync + 'static>() -> Router<S> {
+    Router::new()
+        .route("/", get(|headers: HeaderMap| async move { index(&headers) }))
+        .route("/squall.svg", get(|headers: HeaderMap| async move { file("squall.svg", &headers) }))
+        .route(
+            "/assets/{name}",
+            get(
+                |Path(name): Path<String>, headers: HeaderMap| async move { file(&format!("assets/{name}"), &headers) },
+            ),
+        )
+}
+
+fn index(headers: &HeaderMap) -> Response {
+    match Page::get("index.html") {
+        Some(found) => answer("index.html", found, headers),
+        None => {
+            let html = (header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+            // Its style is its own only; it has no script.
+            let policy = (
+                header::CONTENT_SECURITY_POLICY,
+                HeaderValue::from_static("default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"),
+            );
+            ([html, policy, (header::CACHE_CONTROL, HeaderValue::from_static("no-store"))], UNBUILT).into_response()
+        }
+    }
+}
+
+fn file(path: &str, headers: &HeaderMap) -> Response {
+    match Page::get(path) {
+        Some(found) => answer(path, found, headers),
+        None => (StatusCode::NOT_FOUND, "the page has no such file\n").into_response(),
+    }
+}
+
+fn answer(path: &str, found: EmbeddedFile, asked: &HeaderMap) -> Response {
+    let tag: String = found.metadata.sha256_hash()[..12].iter().map(|octet| format!("{octet:02x}")).collect();
+    let tag = format!("\"{tag}\"");
+    // Names under assets/ change with what is in them; a daemon that was renewed serves a new index at once.
+    let cache = if path.starts_with("assets/") { "public, max-age=31536000, immutable" } else { "no-cache" };
+    let mut headers: Vec<(HeaderName, HeaderValue)> = vec![
+        (header::CONTENT_TYPE, HeaderValue::from_static(media_type(path))),
+        (header::CACHE_CONTROL, HeaderValue::from_static(cache)),
+        (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY)),
+        (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+        (header::REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
+        (header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY")),
+    ];
+    headers.extend(HeaderValue::from_str(&tag).ok().map(|tag| (header::ETAG, tag)));
+    let same = asked.get(header::IF_NONE_MATCH).and_then(|old| old.to_str().ok()).is_some_and(|old| old.contains(&tag));
+    let mut response = if same {
+        StatusCode::NOT_MODIFIED.into_response()
+    } else {
+        match found.data {
+            Cow::Borrowed(octets) => octets.into_response(),
+            Cow::Owned(octets) => octets.into_response(),
+        }
+    };
+    for (name, value) in headers {
+        response.headers_mut().insert(name, value);
+    }
+    response
+}
+
+fn media_type(path: &str) -> &'static str {
+    match path.rsplit_once('.').map_or("", |(_, extension)| extension) {
+        "html" => "text/html; charset=utf-8",
+        "js" => "text/javascript; charset=utf-8",
+        "css" => "text/css; charset=utf-8",
+        "svg" => "image/svg+xml",
+        "json" => "application/json",
+        _ => "application/octet-stream",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_or_how_to_build_it_is_there_with_a_policy_that_lets_nothing_else_in() {
+        let response = index(&HeaderMap::new());
+        assert_eq!(response.status(), StatusCode::OK);
+        assert!(response.headers()[header::CONTENT_TYPE].to_str().expect("text").starts_with("text/html"));
+        let policy = response.headers()[header::CONTENT_SECURITY_POLICY].to_str().expect("text");
+        assert!(policy.starts_with("default-src 'none'"), "{policy}");
+    }
+
+    #[test]
+    fn what_has_not_changed_is_not_sent_again() {
+        let found = || EmbeddedFile { data: Cow::Borrowed(b"abc"), metadata: meta() };
+        let first = answer("assets/a.js", found(), &HeaderMap::new());
+        assert!(first.headers()[header::CACHE_CONTROL].to_str().expect("text").contains("immutable"));
+        let mut asked = HeaderMap::new();
+        asked.insert(header::IF_NONE_MATCH, first.headers()[header::ETAG].clone());
+        assert_eq!(answer("assets/a.js", found(), &asked).status(), StatusCode::NOT_MODIFIED);
+        assert_eq!(answer("index.html", found(), &asked).headers()[header::CACHE_CONTROL], "no-cache");
+    }
+
+    #[test]
+    fn nothing_outside_of_the_page_is_found() {
+        for path in ["assets/../../../Cargo.toml", "../Cargo.toml", "assets/none.js"] {
+            assert_eq!(file(path, &HeaderMap::new()).status(), StatusCode::NOT_FOUND, "{path}");
+        }
+    }
+
+    fn meta() -> rust_embed::Metadata {
+        rust_embed::Metadata::__rust_embed_new([7; 32], None, None)
+    }
+}

@@ -1,0 +1,356 @@
+//! Who holds which port, and until when: a state machine that is told the time.
+//!
+//! A lease begins when nobody else holds one of its ports. It is over when its holder says so, when somebody forces it, or
+//! when nothing has been heard of its holder for so long; then it is *ending* until what runs on its ports has ended, and
+//! only then the ports are free: never are two runs on one port.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Duration,
+};
+
+/// What cannot be held twice, as `ports::resource` names it: an interface, a link in memory, a file. `None`: it can.
+pub type Resource = Option<String>;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lease {
+    pub id: String,
+    pub owner: String,
+    /// Address and what it stands on.
+    pub ports: Vec<(String, Resource)>,
+    pub ttl: Duration,
+    pub keep: Keep,
+    /// It ends by itself then, unless it is renewed.
+    pub expires: Duration,
+    /// Over, and its ports are not free yet.
+    pub ending: bool,
+}
+
+/// What keeps a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// Renewals, and connections of its owner that are open.
+    Renewed,
+    /// Nothing has to: it lasts until it is released, with its run.
+    Run,
+}
+
+/// A port that somebody else holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    pub address: String,
+    pub lease: String,
+    pub owner: String,
+    /// `None`: until its run ends, or its connection closes.
+    pub left: Option<Duration>,
+    pub ending: bool,
+}
+
+#[derive(Debug, Default)]
+pub struct Leases {
+    leases: BTreeMap<u64, Lease>,
+    made: u64,
+    /// Open connections of owners.
+    connections: HashMap<String, usize>,
+}
+
+impl Leases {
+    /// Leases `ports` to `owner`. An address that is there twice, or two of one interface, is one.
+    ///
+    /// # Errors
+    /// All ports that others hold.
+    pub fn acquire(
+        &mut self,
+        now: Duration,
+        owner: &str,
+        ports: Vec<(String, Resource)>,
+        ttl: Duration,
+        keep: Keep,
+    ) -> Result<Lease, Vec<Held>> {
+        let held: Vec<_> = ports.iter().filter_map(|(address, what)| self.held(now, address, what.as_ref())).collect();
+        if !held.is_empty() {
+            return Err(held);
+        }
+        self.made += 1;
+        let id = format!("l-{}", self.made);
+        let expires = now + ttl;
+        let lease = Lease { id, owner: owner.to_owned(), ports, ttl, keep, expires, ending: false };
+        self.leases.insert(self.made, lease.clone());
+        Ok(lease)
+    }
+
+    /// A lease holds other ports from now on. `None`: it is over.
+    ///
+    /// # Errors
+    /// All ports that others hold; it holds what it held then.
+    pub fn exchange(
+        &mut self,
+        now: Duration,
+        id: &str,
+        ports: Vec<(String, Resource)>,
+    ) -> Option<Result<(), Vec<Held>>> {
+        self.renew(now, id)?;
+        let held = ports.iter().filter_map(|(address, what)| self.held(now, address, what.as_ref()));
+        let held: Vec<_> = held.filter(|held| held.lease != id).collect();
+        if !held.is_empty() {
+            return Some(Err(held));
+        }
+        let lease = self.leases.values_mut().find(|lease| lease.id == id)?;
+        lease.ports = ports;
+        Some(Ok(()))
+    }
+
+    fn held(&self, now: Duration, address: &str, what: Option<&String>) -> Option<Held> {
+        let what = what?;
+        let lease = self.holder(what)?;
+        let stays = lease.keep == Keep::Run || self.is_connected(&lease.owner);
+        Some(Held {
+            address: address.to_owned(),
+            lease: lease.id.clone(),
+            owner: lease.owner.clone(),
+            left: (!stays).then(|| lease.expires.saturating_sub(now)),
+            ending: lease.ending,
+        })
+    }
+
+    /// Whose it is.
+    pub fn holder(&self, resource: &str) -> Option<&Lease> {
+        self.leases.values().find(|lease| lease.ports.iter().any(|(_, what)| what.as_deref() == Some(resource)))
+    }
+
+    /// The holder was heard of. `None`: there is no such lease (any more).
+    pub fn renew(&mut self, now: Duration, id: &str) -> Option<&Lease> {
+        let lease = self.leases.values_mut().find(|lease| lease.id == id && !lease.ending)?;
+        // One that is over at this instant is over, whether `expire` has seen it or not.
+        if lease.keep == Keep::Renewed && lease.expires <= now && !self.connections.contains_key(&lease.owner) {
+            return None;
+        }
+        lease.expires = now + lease.ttl;
+        Some(lease)
+    }
+
+    /// Leases that are over now: their runs have to be stopped. Each is told once.
+    pub fn expire(&mut self, now: Duration) -> Vec<Lease> {
+        let connections = &self.connections;
+        let over = self.leases.values_mut().filter(|lease| {
+            let renewed = lease.keep == Keep::Renewed && !connections.contains_key(&lease.owner);
+            !lease.ending && renewed && lease.expires <= now
+        });
+        over.map(|lease| {
+            lease.ending = true;
+            lease.clone()
+        })
+        .collect()
+    }
+
+    /// The lease is over; `None` if there is none, or it is already.
+    pub fn release(&mut self, id: &str) -> Option<Lease> {
+        let lease = self.leases.values_mut().find(|lease| lease.id == id && !lease.ending)?;
+        lease.ending = true;
+        Some(lease.clone())
+    }
+
+    /// Nothing runs on the ports of a lease that is over: they are free.
+    pub fn ended(&mut self, id: &str) {
+        self.leases.retain(|_, lease| lease.id != id || !lease.ending);
+    }
+
+    /// A connection of `owner` has opened: as long as there is one, none of its leases ends by itself.
+    pub fn connect(&mut self, owner: &str) {
+        *self.connections.entry(owner.to_owned()).or_default() += 1;
+    }
+
+    /// One has closed; the last begins the time after which leases end.
+    pub fn disconnect(&mut self, now: Duration, owner: &str) {
+        let Some(open) = self.connections.get_mut(owner) else { return };
+        *open -= 1;
+        if *open == 0 {
+            self.connections.remove(owner);
+            for lease in self.leases.values_mut().filter(|lease| lease.owner == owner) {
+                lease.expires = now + lease.ttl;
+            }
+        }
+    }
+
+    pub fn is_connected(&self, owner: &str) -> bool {
+        self.connections.contains_key(owner)
+    }
+
+    pub fn get(&self, id: &str) -> Option<&Lease> {
+        self.leases.values().find(|lease| lease.id == id)
+    }
+
+    /// In the order in which they were made.
+    pub fn all(&self) -> impl Iterator<Item = &Lease> {
+        self.leases.values()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const TTL: Duration = Duration::from_secs(30);
+
+    fn s(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn ports(names: &[&str]) -> Vec<(String, Resource)> {
+        names.iter().map(|name| (format!("af_packet:{name}"), Some(format!("interface {name}")))).collect()
+    }
+
+    #[test]
+    fn a_port_is_held_by_one_and_the_other_is_told_by_whom_and_how_long() {
+        let mut leases = Leases::default();
+        leases.acquire(s(0), "alice", ports(&["a", "b"]), TTL, Keep::Renewed).expect("free");
+        let held = leases.acquire(s(18), "bob", ports(&["b", "c"]), TTL, Keep::Renewed).expect_err("held");
+        assert_eq!((held.len(), held[0].owner.as_str(), held[0].left), (1, "alice", Some(s(12))));
+        leases.acquire(s(18), "bob", ports(&["c"]), TTL, Keep::Renewed).expect("what is refused takes nothing");
+    }
+
+    #[test]
+    fn a_lease_that_is_not_renewed_ends_and_its_ports_are_free_when_its_runs_have_ended() {
+        let mut leases = Leases::default();
+        let lease = leases.acquire(s(0), "alice", ports(&["a"]), TTL, Keep::Renewed).expect("free");
+        leases.renew(s(20), &lease.id).expect("in time");
+        assert!(leases.expire(s(49)).is_empty());
+        assert_eq!(leases.expire(s(50)).len(), 1);
+        assert!(leases.expire(s(51)).is_empty(), "each is told once");
+        assert!(leases.renew(s(51), &lease.id).is_none());
+        let held = leases.acquire(s(51), "bob", ports(&["a"]), TTL, Keep::Renewed).expect_err("its run still ends");
+        assert!(held[0].ending);
+        leases.ended(&lease.id);
+        leases.acquire(s(51), "bob", ports(&["a"]), TTL, Keep::Renewed).expect("free");
+    }
+
+    #[test]
+    fn an_expired_lease_is_not_renewed_even_before_anybody_looked() {
+        let mut leases = Leases::default();
+        let lease = leases.acquire(s(0), "alice", ports(&["a"]), TTL, Keep::Renewed).expect("free");
+        assert!(leases.renew(s(30), &lease.id).is_none());
+    }
+
+    #[test]
+    fn an_open_connection_keeps_the_leases_of_its_owner_and_the_last_that_closes_begins_the_time() {
+        let mut leases = Leases::default();
+        leases.connect("otg/alice");
+        leases.connect("otg/alice");
+        leases.acquire(s(0), "otg/alice", ports(&["a"]), TTL, Keep::Renewed).expect("free");
+        leases.disconnect(s(100), "otg/alice");
+        assert!(leases.expire(s(1000)).is_empty());
+        leases.disconnect(s(1000), "otg/alice");
+        assert!(leases.expire(s(1029)).is_empty());
+        assert_eq!(leases.expire(s(1030)).len(), 1);
+    }
+
+    #[test]
+    fn a_lease_of_a_run_lasts_until_it_is_released() {
+        let mut leases = Leases::default();
+        let lease = leases.acquire(s(0), "alice", ports(&["a"]), TTL, Keep::Run).expect("free");
+        assert!(leases.expire(s(1_000_000)).is_empty());
+        leases.release(&lease.id).expect("it is there");
+        assert!(leases.release(&lease.id).is_none());
+        leases.ended(&lease.id);
+        assert_eq!(leases.all().count(), 0);
+    }
+
+    #[test]
+    fn a_lease_exchanges_its_ports_for_free_ones_or_keeps_them_all() {
+        let mut leases = Leases::default();
+        let lease = leases.acquire(s(0), "alice", ports(&["a", "b"]), TTL, Keep::Renewed).expect("free");
+        leases.acquire(s(0), "bob", ports(&["c"]), TTL, Keep::Renewed).expect("free");
+        let held = leases.exchange(s(1), &lease.id, ports(&["b", "c"])).expect("it is there").expect_err("held");
+        assert_eq!(
+            (held[0].owner.as_str(), leases.holder("interface a").map(|l| l.owner.as_str())),
+            ("bob", Some("alice"))
+        );
+        leases.exchange(s(1), &lease.id, ports(&["b", "d"])).expect("it is there").expect("free");
+        assert!(leases.holder("interface a").is_none() && leases.holder("interface d").is_some());
+        assert!(leases.exchange(s(31), &lease.id, ports(&["b"])).is_none(), "it has expired");
+    }
+
+    #[test]
+    fn what_can_be_shared_is_held_by_many() {
+        let mut leases = Leases::default();
+        let null = || vec![("null:".to_owned(), None)];
+        leases.acquire(s(0), "alice", null(), TTL, Keep::Renewed).expect("free");
+        leases.acquire(s(0), "bob", null(), TTL, Keep::Renewed).expect("it is nobody's");
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Acquire(u8, Vec<u8>, bool),
+        Renew(u8),
+        Release(u8),
+        Ended(u8),
+        Connect(u8),
+        Disconnect(u8),
+        Wait(u8),
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            (0..3u8, proptest::collection::vec(0..4u8, 1..3), any::<bool>())
+                .prop_map(|(who, ports, run)| Step::Acquire(who, ports, run)),
+            (0..8u8).prop_map(Step::Renew),
+            (0..8u8).prop_map(Step::Release),
+            (0..8u8).prop_map(Step::Ended),
+            (0..3u8).prop_map(Step::Connect),
+            (0..3u8).prop_map(Step::Disconnect),
+            (0..40u8).prop_map(Step::Wait),
+        ];
+        proptest::collection::vec(step, 0..60)
+    }
+
+    proptest! {
+        #[test]
+        fn no_port_is_ever_held_twice_and_none_for_ever_by_who_is_gone(steps in steps()) {
+            let (mut leases, mut now) = (Leases::default(), Duration::ZERO);
+            let owner = |who: u8| format!("user {who}");
+            for step in steps {
+                match step {
+                    Step::Acquire(who, on, run) => {
+                        let names: Vec<_> = on.iter().map(u8::to_string).collect();
+                        let wanted = ports(&names.iter().map(String::as_str).collect::<Vec<_>>());
+                        let free = wanted.iter().all(|(_, what)| leases.holder(what.as_ref().unwrap()).is_none());
+                        let keep = if run { Keep::Run } else { Keep::Renewed };
+                        let got = leases.acquire(now, &owner(who), wanted, TTL, keep);
+                        prop_assert_eq!(got.is_ok(), free);
+                    }
+                    Step::Renew(id) => _ = leases.renew(now, &format!("l-{id}")),
+                    Step::Release(id) => _ = leases.release(&format!("l-{id}")),
+                    Step::Ended(id) => leases.ended(&format!("l-{id}")),
+                    Step::Connect(who) => leases.connect(&owner(who)),
+                    Step::Disconnect(who) => leases.disconnect(now, &owner(who)),
+                    Step::Wait(seconds) => now += s(seconds.into()),
+                }
+                leases.expire(now);
+                let mut all: Vec<_> = leases.all().flat_map(|lease| {
+                    let mut of: Vec<_> = lease.ports.iter().filter_map(|(_, what)| what.clone()).collect();
+                    of.sort();
+                    of.dedup();
+                    of
+                }).collect();
+                let before = all.len();
+                all.sort();
+                all.dedup();
+                prop_assert_eq!(all.len(), before, "a port has two holders");
+                let live = leases.all().filter(|lease| !lease.ending && lease.keep == Keep::Renewed);
+                for lease in live {
+                    prop_assert!(lease.expires > now || leases.is_connected(&lease.owner));
+                    prop_assert!(lease.expires <= now + TTL);
+                }
+            }
+            // Everybody goes: nothing is left but what has a run.
+            for who in 0..3 {
+                while leases.is_connected(&owner(who)) {
+                    leases.disconnect(now, &owner(who));
+                }
+            }
+            leases.expire(now + TTL);
+            prop_assert!(leases.all().all(|lease| lease.ending || lease.keep == Keep::Run));
+        }
+    }
+}

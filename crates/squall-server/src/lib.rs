@@ -1,0 +1,32 @@
+//! The daemon: runs for many users at once.
+//!
+//! In come requests over HTTP and gRPC; out go reports, statistics and captures. Who holds which port is decided here
+//! ([`leases`]); what a run does, below. Does not know how frames are made, and gives no way to a file outside its folder.
+#![forbid(unsafe_code)]
+
+mod api;
+mod auth;
+mod connection;
+mod design;
+mod error;
+mod files;
+mod guard;
+mod gui;
+mod history;
+mod leases;
+mod log;
+mod metrics;
+mod otg;
+mod pace;
+mod ports;
+mod runs;
+mod server;
+mod service;
+mod settings;
+mod tls;
+mod watch;
+
+pub use api::document as openapi;
+pub use error::Refusal;
+pub use server::{serve, serve_until};
+pub use settings::{Bound, Settings, Token};

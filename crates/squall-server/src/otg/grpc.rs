@@ -1,0 +1,218 @@
+//! The gRPC form: service `otg.Openapi`, plaintext or TLS as its listener has it.
+//!
+//! Every message of the service wraps one other in its first field, so what is wrapped goes as octets: no type is generated.
+//! The calls whose names begin with `stream` carry the inner message in pieces.
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    extract::{Path, Request, State},
+    response::{IntoResponse, Response},
+    routing::post,
+};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use prost::Message;
+use squall::otg::Refusal;
+use tokio_stream::StreamExt;
+use tonic::{
+    Code, Status,
+    codec::{Codec, CompressionEncoding, DecodeBuf, Decoder, EncodeBuf, Encoder},
+    server::Grpc,
+};
+
+use super::{Form, LARGEST, OPERATIONS, Operation, json, refusal};
+use crate::service::Service;
+
+/// The pieces in which a reply goes that is asked for in pieces: clients take messages of 4 MiB at most.
+const PIECE: usize = 1 << 20;
+
+/// What a status may have: clients refuse headers of more than 8 KiB, and most signs of JSON are three octets there.
+const TOLD: usize = 2_500;
+
+/// The metadata that names a session.
+const SESSION: &str = "squall-session";
+
+/// The calls of OTG.
+pub fn routes() -> Router<Arc<Service>> {
+    let unknown = || async { unimplemented("no such service: try otg.Openapi") };
+    Router::new().route("/otg.Openapi/{method}", post(answer)).fallback(unknown)
+}
+
+fn unimplemented(why: &str) -> Response {
+    Status::new(Code::Unimplemented, why).into_http::<tonic::body::Body>().into_response()
+}
+
+/// A request or a reply: a message in the first field of another.
+#[derive(Clone, PartialEq, Message)]
+struct Wrapped {
+    /// Optional, as an empty message is there all the same.
+    #[prost(bytes = "bytes", optional, tag = "1")]
+    inner: Option<Bytes>,
+}
+
+/// A part of a message.
+#[derive(Clone, PartialEq, Message)]
+struct Data {
+    #[prost(uint64, tag = "1")]
+    chunk_size: u64,
+    #[prost(bytes = "bytes", tag = "2")]
+    datum: Bytes,
+}
+
+async fn answer(State(service): State<Arc<Service>>, Path(method): Path<String>, request: Request) -> Response {
+    let (streamed, name) = match method.strip_prefix("stream") {
+        Some(name) => (true, name),
+        None => (false, method.as_str()),
+    };
+    let operation = OPERATIONS.iter().find(|operation| operation.name == name);
+    let Some(operation) = operation.filter(|operation| !streamed || streams(operation)) else {
+        return unimplemented(&format!("otg.Openapi has no {method}"));
+    };
+    let call = Call { service, operation };
+    let mut grpc = Grpc::new(Octets)
+        .accept_compressed(CompressionEncoding::Gzip)
+        .send_compressed(CompressionEncoding::Gzip)
+        .max_decoding_message_size(LARGEST);
+    let reply = if !streamed {
+        grpc.unary(tower::service_fn(move |request| call.clone().once(request)), request).await
+    } else if operation.name.starts_with("Set") {
+        grpc.client_streaming(tower::service_fn(move |request| call.clone().in_pieces(request)), request).await
+    } else {
+        grpc.server_streaming(tower::service_fn(move |request| call.clone().by_pieces(request)), request).await
+    };
+    reply.into_response()
+}
+
+/// Those that carry much: the schema has no streams of the others.
+fn streams(operation: &Operation) -> bool {
+    !matches!(operation.name, "GetVersion" | "UpdateConfig" | "AppendConfig" | "DeleteConfig")
+}
+
+#[derive(Clone)]
+struct Call {
+    service: Arc<Service>,
+    operation: &'static Operation,
+}
+
+impl Call {
+    async fn once(self, request: tonic::Request<Bytes>) -> Result<tonic::Response<Bytes>, Status> {
+        let (head, extensions, octets) = request.into_parts();
+        let inner = self.perform(&head, &extensions, unwrapped(octets)?).await?;
+        Ok(tonic::Response::new(Wrapped { inner: Some(inner) }.encode_to_vec().into()))
+    }
+
+    /// The request comes in pieces.
+    async fn in_pieces(
+        self,
+        request: tonic::Request<tonic::Streaming<Bytes>>,
+    ) -> Result<tonic::Response<Bytes>, Status> {
+        let (head, extensions, mut pieces) = request.into_parts();
+        let mut whole = BytesMut::new();
+        while let Some(piece) = pieces.next().await {
+            let piece = Data::decode(piece?).map_err(unreadable)?;
+            if whole.len() + piece.datum.len() > LARGEST {
+                return Err(Status::out_of_range(format!("the request has more than {LARGEST} octets")));
+            }
+            whole.extend_from_slice(&piece.datum);
+        }
+        let inner = self.perform(&head, &extensions, whole.freeze()).await?;
+        Ok(tonic::Response::new(Wrapped { inner: Some(inner) }.encode_to_vec().into()))
+    }
+
+    /// The reply goes in pieces.
+    async fn by_pieces(
+        self,
+        request: tonic::Request<Bytes>,
+    ) -> Result<tonic::Response<impl tokio_stream::Stream<Item = Result<Bytes, Status>> + use<>>, Status> {
+        let (head, extensions, octets) = request.into_parts();
+        let mut rest = self.perform(&head, &extensions, unwrapped(octets)?).await?;
+        let pieces = std::iter::from_fn(move || {
+            let datum = (!rest.is_empty()).then(|| rest.split_to(rest.len().min(PIECE)))?;
+            Some(Ok(Data { chunk_size: datum.len() as u64, datum }.encode_to_vec().into()))
+        });
+        Ok(tonic::Response::new(tokio_stream::iter(pieces)))
+    }
+
+    async fn perform(
+        &self,
+        head: &tonic::metadata::MetadataMap,
+        extensions: &tonic::Extensions,
+        request: Bytes,
+    ) -> Result<Bytes, Status> {
+        let session = match head.get(SESSION) {
+            Some(name) => name.to_str().map_err(|_| Status::invalid_argument("a session's name is no text"))?,
+            None => "",
+        };
+        let performed = self.service.otg.perform(self.operation, session, extensions, Form::Protobuf, request).await;
+        performed.map_err(status)
+    }
+}
+
+fn unwrapped(octets: Bytes) -> Result<Bytes, Status> {
+    Ok(Wrapped::decode(octets).map_err(unreadable)?.inner.unwrap_or_default())
+}
+
+fn unreadable(error: prost::DecodeError) -> Status {
+    status(refusal(format!("the request is no protobuf message of its type: {error}")))
+}
+
+/// The schema wants the error as JSON in the status' text.
+fn status(mut refusal: Refusal) -> Status {
+    let code = if refusal.code < 500 { Code::InvalidArgument } else { Code::Internal };
+    let all = refusal.errors.len();
+    let mut room = TOLD;
+    let fitting = refusal.errors.iter().take_while(|error| {
+        let fits = error.len() <= room;
+        room = room.saturating_sub(error.len());
+        fits
+    });
+    let fitting = fitting.count();
+    if fitting < all {
+        refusal.errors.truncate(fitting.max(1));
+        if let Some(first) = refusal.errors.first_mut().filter(|first| first.len() > TOLD) {
+            let end = (0..=TOLD).rev().find(|&at| first.is_char_boundary(at)).unwrap_or(0);
+            first.truncate(end);
+        }
+        refusal.errors.push(format!("and {} more", all - fitting.max(1)));
+    }
+    Status::new(code, json(&refusal))
+}
+
+/// Messages as they are.
+#[derive(Clone, Copy, Default)]
+struct Octets;
+
+impl Codec for Octets {
+    type Encode = Bytes;
+    type Decode = Bytes;
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        *self
+    }
+
+    fn decoder(&mut self) -> Self {
+        *self
+    }
+}
+
+impl Encoder for Octets {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn encode(&mut self, item: Bytes, to: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        to.put(item);
+        Ok(())
+    }
+}
+
+impl Decoder for Octets {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
+        Ok(Some(from.copy_to_bytes(from.remaining())))
+    }
+}

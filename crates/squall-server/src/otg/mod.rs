@@ -1,0 +1,298 @@
+//! Open Traffic Generator over HTTP and gRPC.
+//!
+//! One path for both: [`http`] and [`grpc`] only carry octets; [`schema`] makes values of them, an [`Operation`] asks the
+//! session's [`Controller`], and the schema makes octets of what it says.
+
+mod grpc;
+mod http;
+mod schema;
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
+};
+
+use axum::{Router, http::Extensions};
+use bytes::Bytes;
+use serde_json::Value;
+use squall::{
+    driving::Start,
+    otg::{Controller, InProcess, Refusal},
+};
+
+use crate::service::Service;
+
+/// What a request may have in octets, unpacked: several times what 4,096 flows with long headers need.
+const LARGEST: usize = 64 << 20;
+
+/// How many sessions may be named: each keeps its config until the daemon ends.
+const SESSIONS: usize = 256;
+
+/// What sessions need from the daemon.
+pub trait Host: Send + Sync {
+    /// How the runs of `session` start. The session without a name is "".
+    fn start(&self, session: &str) -> Box<dyn Start>;
+
+    /// A request for `session` has come; `by` is what its connection put into it.
+    fn used(&self, session: &str, by: &Extensions);
+}
+
+/// HTTP, beside the native API.
+pub fn router() -> Router<Arc<Service>> {
+    http::routes()
+}
+
+/// gRPC, on a listener of its own (HTTP/2 without TLS): the same server, guard and log as for HTTP.
+pub fn grpc() -> Router<Arc<Service>> {
+    grpc::routes()
+}
+
+/// Everybody who drives the daemon by this API, by name: each has a config, traffic and captures of his own.
+#[derive(Default)]
+pub struct Sessions {
+    host: OnceLock<Box<dyn Host>>,
+    open: Mutex<HashMap<String, Arc<Session>>>,
+}
+
+struct Session {
+    controller: Mutex<Controller>,
+    /// The last reply that many may ask for, in each form.
+    printed: Mutex<Vec<Printed>>,
+}
+
+/// The same value was printed before: 50 clients who poll 4,096 flows would else cost a core.
+struct Printed {
+    value: Weak<Value>,
+    form: Form,
+    octets: Bytes,
+}
+
+/// How a request came and how the reply goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Json,
+    Protobuf,
+}
+
+/// What is answered.
+enum Reply {
+    Value(Arc<Value>),
+    Octets(Vec<u8>),
+}
+
+/// What a client can ask for.
+pub(crate) struct Operation {
+    /// As gRPC calls it.
+    name: &'static str,
+    /// As HTTP calls it: method and path.
+    method: &'static str,
+    path: &'static str,
+    /// The message it takes; "": none.
+    takes: &'static str,
+    /// The message it gives; "": octets.
+    gives: &'static str,
+    does: fn(&mut Controller, &Value) -> Result<Reply, Refusal>,
+}
+
+pub(crate) const OPERATIONS: &[Operation] = &[
+    Operation {
+        name: "GetVersion",
+        method: "GET",
+        path: "/capabilities/version",
+        takes: "",
+        gives: "Version",
+        does: |_, _| Ok(value(Controller::version())),
+    },
+    Operation {
+        name: "SetConfig",
+        method: "POST",
+        path: "/config",
+        takes: "Config",
+        gives: "Warning",
+        does: |session, asked| session.set_config(asked).map(value),
+    },
+    Operation {
+        name: "GetConfig",
+        method: "GET",
+        path: "/config",
+        takes: "",
+        gives: "Config",
+        does: |session, _| Ok(value(session.config())),
+    },
+    Operation {
+        name: "UpdateConfig",
+        method: "PATCH",
+        path: "/config",
+        takes: "ConfigUpdate",
+        gives: "Warning",
+        does: |session, asked| session.update_config(asked).map(value),
+    },
+    Operation {
+        name: "AppendConfig",
+        method: "PATCH",
+        path: "/config/append",
+        takes: "ConfigAppend",
+        gives: "Warning",
+        does: |session, asked| session.append_config(asked).map(value),
+    },
+    Operation {
+        name: "DeleteConfig",
+        method: "PATCH",
+        path: "/config/delete",
+        takes: "ConfigDelete",
+        gives: "Warning",
+        does: |session, asked| session.delete_config(asked).map(value),
+    },
+    Operation {
+        name: "SetControlState",
+        method: "POST",
+        path: "/control/state",
+        takes: "ControlState",
+        gives: "Warning",
+        does: |session, asked| session.control_state(asked).map(value),
+    },
+    Operation {
+        name: "SetControlAction",
+        method: "POST",
+        path: "/control/action",
+        takes: "ControlAction",
+        gives: "ControlActionResponse",
+        does: |session, asked| session.control_action(asked).map(value),
+    },
+    Operation {
+        name: "GetMetrics",
+        method: "POST",
+        path: "/monitor/metrics",
+        takes: "MetricsRequest",
+        gives: "MetricsResponse",
+        does: |session, asked| session.metrics(asked).map(Reply::Value),
+    },
+    Operation {
+        name: "GetStates",
+        method: "POST",
+        path: "/monitor/states",
+        takes: "StatesRequest",
+        gives: "StatesResponse",
+        does: |session, asked| session.states(asked).map(value),
+    },
+    Operation {
+        name: "GetCapture",
+        method: "POST",
+        path: "/monitor/capture",
+        takes: "CaptureRequest",
+        gives: "",
+        does: |session, asked| session.capture(asked).map(Reply::Octets),
+    },
+];
+
+fn value(value: Value) -> Reply {
+    Reply::Value(Arc::new(value))
+}
+
+impl Sessions {
+    /// Before the first request; without, runs start as they do in process.
+    pub fn hosted_by(&self, host: Box<dyn Host>) {
+        // A second host would not know what the first has started.
+        assert!(self.host.set(host).is_ok(), "sessions have one host");
+    }
+
+    /// Nobody holds the session's ports any more: its traffic and captures stop, its config stays. Blocks.
+    pub fn expire(&self, name: &str) {
+        let session = lock(&self.open).get(name).cloned();
+        if let Some(session) = session {
+            lock(&session.controller).stop_all();
+        }
+    }
+
+    /// Does `operation` for the session of that name, which is made when it is asked first, and answers in the form in which
+    /// it was asked.
+    async fn perform(
+        &self,
+        operation: &'static Operation,
+        name: &str,
+        by: &Extensions,
+        form: Form,
+        request: Bytes,
+    ) -> Result<Bytes, Refusal> {
+        let session = self.session(name)?;
+        if let Some(host) = self.host.get() {
+            host.used(name, by);
+        }
+        // Reading ten megabytes takes its time, and so does opening ports.
+        let done = tokio::task::spawn_blocking(move || session.perform(operation, form, &request)).await;
+        done.unwrap_or_else(|_| {
+            Err(Refusal::internal("this is a defect in Squall, please report it with what the daemon printed"))
+        })
+    }
+
+    fn session(&self, name: &str) -> Result<Arc<Session>, Refusal> {
+        let sound = name.len() <= 64 && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
+        if !sound {
+            let what = "a session's name has at most 64 letters, digits, and -, _, .";
+            return Err(refusal(what.into()));
+        }
+        let mut open = lock(&self.open);
+        if let Some(session) = open.get(name) {
+            return Ok(session.clone());
+        }
+        if open.len() >= SESSIONS {
+            let what = format!("there are {SESSIONS} sessions already\n  try the name of one of them");
+            return Err(refusal(what));
+        }
+        let controller = Mutex::new(Controller::new(
+            self.host.get().map_or_else(|| Box::new(InProcess) as _, |host| host.start(name)),
+        ));
+        let session = Arc::new(Session { controller, printed: Mutex::default() });
+        open.insert(name.into(), session.clone());
+        Ok(session)
+    }
+}
+
+impl Session {
+    fn perform(&self, operation: &Operation, form: Form, request: &[u8]) -> Result<Bytes, Refusal> {
+        let asked = match (operation.takes, form) {
+            ("", _) => Ok(Value::Null),
+            (takes, Form::Json) => schema::from_json(&schema::message(takes), request),
+            (takes, Form::Protobuf) => schema::from_protobuf(&schema::message(takes), request),
+        };
+        let asked = asked.map_err(|errors| Refusal { errors, ..refusal(String::new()) })?;
+        let reply = (operation.does)(&mut lock(&self.controller), &asked)?;
+        let value = match reply {
+            Reply::Octets(octets) => return Ok(octets.into()),
+            Reply::Value(value) => value,
+        };
+        let mut printed = lock(&self.printed);
+        printed.retain(|printed| printed.value.strong_count() > 0);
+        let same = |printed: &&Printed| printed.form == form && std::ptr::eq(printed.value.as_ptr(), &raw const *value);
+        if let Some(printed) = printed.iter().find(same) {
+            return Ok(printed.octets.clone());
+        }
+        let gives = schema::message(operation.gives);
+        let octets = match form {
+            Form::Json => Bytes::from(schema::to_json(&gives, &value)),
+            Form::Protobuf => {
+                let octets = schema::to_protobuf(&gives, &value);
+                octets.map_err(Refusal::internal)?.into()
+            }
+        };
+        // The controller keeps what it may give again.
+        if Arc::strong_count(&value) > 1 {
+            printed.push(Printed { value: Arc::downgrade(&value), form, octets: octets.clone() });
+        }
+        Ok(octets)
+    }
+}
+
+/// What the client did wrong.
+fn refusal(what: String) -> Refusal {
+    Refusal { code: 400, kind: "validation".into(), errors: vec![what] }
+}
+
+fn json(refusal: &Refusal) -> String {
+    serde_json::to_string(refusal).expect("words and numbers")
+}
+
+/// What a thread that panicked left is whole enough: a controller that is half changed says so itself.
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}

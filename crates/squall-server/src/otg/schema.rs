@@ -1,0 +1,457 @@
+//! The schema of Open Traffic Generator: JSON and protobuf to checked values, and values to both.
+//!
+//! A value here is as the schema's JSON mapping has it, with the schema's own names (`tx_rx`), enumerations as words and
+//! every number as a number. What a client wrote in another of the ways that protobuf's JSON allows (`txRx`, `"12"`,
+//! `null`) is brought into this form, so that what reads it needs to know one. Knows nothing of what fields mean.
+
+use std::{fmt::Write as _, sync::LazyLock};
+
+use prost_reflect::{
+    DescriptorPool, DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, SerializeOptions, prost::Message as _,
+};
+use serde_json::{Map, Number, Value};
+
+/// How many mistakes are told at once.
+const TOLD: usize = 20;
+
+/// From PyPI's snappi 1.62.0: see otg.md.
+static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
+    // The global one has what OTG imports (descriptor.proto, empty.proto).
+    let mut pool = DescriptorPool::global();
+    pool.decode_file_descriptor_proto(include_bytes!("../../otg.pb").as_slice())
+        .expect("the descriptor that is built in");
+    pool
+});
+
+/// A message of the schema: `Config`, `MetricsRequest`.
+///
+/// # Panics
+/// If the schema has none of that name.
+pub fn message(name: &str) -> MessageDescriptor {
+    POOL.get_message_by_name(&format!("otg.{name}")).unwrap_or_else(|| panic!("the schema has no {name}"))
+}
+
+/// Reads JSON as `of`.
+///
+/// # Errors
+/// What is no JSON, with line and column; else all that does not fit, each with its path: "flows\[3\].rate.pps: ...".
+pub fn from_json(of: &MessageDescriptor, octets: &[u8]) -> Result<Value, Vec<String>> {
+    match serde_json::from_slice(octets) {
+        Ok(value) => checked(of, value),
+        Err(error) => {
+            Err(vec![format!("the request is not JSON: {error}\n  expected an object as {} has it", of.name())])
+        }
+    }
+}
+
+/// Reads protobuf as `of`; fields that a newer schema has are ignored, as protobuf means it.
+///
+/// # Errors
+/// As [`from_json`].
+pub fn from_protobuf(of: &MessageDescriptor, octets: &[u8]) -> Result<Value, Vec<String>> {
+    let message = DynamicMessage::decode(of.clone(), octets)
+        .map_err(|error| vec![format!("the request is not a protobuf message of type {}: {error}", of.full_name())])?;
+    let options = SerializeOptions::new().stringify_64_bit_integers(false).use_proto_field_name(true);
+    match message.serialize_with_options(serde_json::value::Serializer, &options) {
+        Ok(value) => checked(of, value),
+        Err(error) => Err(vec![format!("the request cannot be read as {}: {error}", of.full_name())]),
+    }
+}
+
+/// `value`, which has the form of `of`, as protobuf.
+///
+/// # Errors
+/// It has not that form; says where.
+pub fn to_protobuf(of: &MessageDescriptor, value: &Value) -> Result<Vec<u8>, String> {
+    let message = DynamicMessage::deserialize(of.clone(), value);
+    message.map(|message| message.encode_to_vec()).map_err(|error| format!("a reply is no {}: {error}", of.name()))
+}
+
+/// `value`, which has the form of `of`, as the JSON that every client reads: 64-bit integers are strings, as protobuf's
+/// mapping has them, and no number has an exponent, as Python clients read YAML, to which 1e-7 and 1.7e18 are words.
+pub fn to_json(of: &MessageDescriptor, value: &Value) -> String {
+    let mut out = String::new();
+    print_message(of, value, &mut out);
+    out
+}
+
+/// # Errors
+/// All that does not fit, with paths.
+fn checked(of: &MessageDescriptor, mut value: Value) -> Result<Value, Vec<String>> {
+    let mut checker = Checker { path: String::new(), wrong: vec![], more: 0 };
+    checker.message(of, &mut value);
+    if checker.more > 0 {
+        checker.wrong.push(format!("and {} more", checker.more));
+    }
+    if checker.wrong.is_empty() { Ok(value) } else { Err(checker.wrong) }
+}
+
+struct Checker {
+    path: String,
+    wrong: Vec<String>,
+    more: usize,
+}
+
+impl Checker {
+    fn wrong(&mut self, what: impl std::fmt::Display) {
+        if self.wrong.len() == TOLD {
+            self.more += 1;
+        } else if self.path.is_empty() {
+            self.wrong.push(what.to_string());
+        } else {
+            self.wrong.push(format!("{}: {what}", self.path));
+        }
+    }
+
+    /// Does `what` with the path longer by `step`.
+    fn at(&mut self, step: std::fmt::Arguments<'_>, what: impl FnOnce(&mut Self)) {
+        let before = self.path.len();
+        self.path.write_fmt(step).expect("a string takes everything");
+        what(self);
+        self.path.truncate(before);
+    }
+
+    fn message(&mut self, of: &MessageDescriptor, value: &mut Value) {
+        let Value::Object(object) = value else {
+            return self.wrong(format_args!("expected an object ({}), found {}", of.name(), found(value)));
+        };
+        let mut kept = Map::new();
+        for (name, mut value) in std::mem::take(object) {
+            let field = of.get_field_by_name(&name).or_else(|| of.get_field_by_json_name(&name));
+            let dot = if self.path.is_empty() { "" } else { "." };
+            let Some(field) = field else {
+                let advice = advice(of, &name);
+                self.at(format_args!("{dot}{}", shortened(&name)), |this| {
+                    this.wrong(format_args!("{} has no such field\n  try {advice}", of.name()));
+                });
+                continue;
+            };
+            // To protobuf's JSON, null is what is not there.
+            if value.is_null() {
+                continue;
+            }
+            let mut there = true;
+            self.at(format_args!("{dot}{}", field.name()), |this| there = this.field(&field, &mut value));
+            if there && kept.insert(field.name().to_string(), value).is_some() {
+                self.wrong(format_args!("{} is there twice", field.name()));
+            }
+        }
+        *object = kept;
+    }
+
+    /// False: it is as if it were not there.
+    fn field(&mut self, field: &FieldDescriptor, value: &mut Value) -> bool {
+        if !field.is_list() {
+            return self.single(&field.kind(), value);
+        }
+        let Value::Array(items) = value else {
+            self.wrong(format_args!("expected a list, found {}", found(value)));
+            return false;
+        };
+        let kind = field.kind();
+        for (index, item) in items.iter_mut().enumerate() {
+            self.at(format_args!("[{index}]"), |this| {
+                if !this.single(&kind, item) {
+                    this.wrong("\"unspecified\" says nothing");
+                }
+            });
+        }
+        // Protobuf does not know an empty list from none.
+        !items.is_empty()
+    }
+
+    fn single(&mut self, kind: &Kind, value: &mut Value) -> bool {
+        match kind {
+            Kind::Message(message) => self.message(message, value),
+            Kind::Enum(words) => {
+                let known = match &*value {
+                    Value::String(word) => words.get_value_by_name(word),
+                    number => number.as_i64().and_then(|n| i32::try_from(n).ok()).and_then(|n| words.get_value(n)),
+                };
+                let Some(known) = known else {
+                    let all: Vec<String> =
+                        words.values().filter(|word| word.number() != 0).map(|word| word.name().into()).collect();
+                    self.wrong(format_args!("{} is none of: {}", found(value), all.join(", ")));
+                    return true;
+                };
+                *value = Value::String(known.name().into());
+                // Zero is protobuf's way to say nothing.
+                return known.number() != 0;
+            }
+            Kind::Bool if value.is_boolean() => {}
+            Kind::String if value.is_string() => {}
+            Kind::Bytes if value.is_string() => {}
+            Kind::Bool => self.wrong(format_args!("expected true or false, found {}", found(value))),
+            Kind::String => self.wrong(format_args!("expected a string, found {}", found(value))),
+            Kind::Bytes => self.wrong(format_args!("expected octets in base64, found {}", found(value))),
+            Kind::Float | Kind::Double => match real(value) {
+                // As short as it says the same in 32 bits: 0.1 is 0.1 over both transports.
+                Some(number) if *kind == Kind::Float => *value = short(number as f32),
+                Some(number) => *value = Number::from_f64(number).map_or(Value::Null, Value::Number),
+                None => self.wrong(format_args!("expected a number, found {}", found(value))),
+            },
+            Kind::Int32 | Kind::Sint32 | Kind::Sfixed32 => self.whole(value, i32::MIN.into(), i32::MAX.into()),
+            Kind::Int64 | Kind::Sint64 | Kind::Sfixed64 => self.whole(value, i64::MIN.into(), i64::MAX.into()),
+            Kind::Uint32 | Kind::Fixed32 => self.whole(value, 0, u32::MAX.into()),
+            Kind::Uint64 | Kind::Fixed64 => self.whole(value, 0, u64::MAX.into()),
+        }
+        true
+    }
+
+    fn whole(&mut self, value: &mut Value, least: i128, most: i128) {
+        let number = match &*value {
+            Value::Number(number) => number.as_i128().or_else(|| {
+                // 1e3 and 5.0 are whole; a float that is too big for its precision is refused below.
+                number.as_f64().filter(|number| number.fract() == 0.0).map(|number| number as i128)
+            }),
+            Value::String(text) => text.parse().ok(),
+            _ => None,
+        };
+        match number {
+            Some(number) if (least..=most).contains(&number) => {
+                *value = Number::from_i128(number).map_or(Value::Null, Value::Number);
+            }
+            _ => self.wrong(format_args!("expected a whole number of {least} to {most}, found {}", found(value))),
+        }
+    }
+}
+
+/// A finite number.
+fn real(value: &Value) -> Option<f64> {
+    let number = match value {
+        Value::Number(number) => number.as_f64(),
+        Value::String(text) => text.parse().ok(),
+        _ => None,
+    };
+    number.filter(|number| number.is_finite() && (*number as f32).is_finite())
+}
+
+/// The double whose digits are the fewest that `number` needs.
+fn short(number: f32) -> Value {
+    number.to_string().parse().ok().and_then(Number::from_f64).map_or(Value::Null, Value::Number)
+}
+
+/// What is there, in at most a line.
+fn found(value: &Value) -> String {
+    match value {
+        Value::Null => "null".into(),
+        Value::Bool(is) => is.to_string(),
+        Value::Number(number) => number.to_string(),
+        Value::String(text) => format!("{:?}", shortened(text)),
+        Value::Array(_) => "a list".into(),
+        Value::Object(_) => "an object".into(),
+    }
+}
+
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(60) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.into(),
+    }
+}
+
+/// The fields whose names are nearest to `name`; all, where none is near.
+fn advice(of: &MessageDescriptor, name: &str) -> String {
+    let names: Vec<String> = of.fields().map(|field| field.name().to_string()).collect();
+    let near: Vec<&String> = names.iter().filter(|known| near(known, name)).collect();
+    match near.as_slice() {
+        [] if names.is_empty() => "nothing: it has no fields".into(),
+        [] => names.join(", "),
+        near => near.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", "),
+    }
+}
+
+/// One has the other in it, or they differ by a letter or two.
+fn near(known: &str, name: &str) -> bool {
+    if name.len() >= 3 && (known.contains(name) || name.contains(known)) {
+        return true;
+    }
+    if name.len() > 40 {
+        return false;
+    }
+    // Levenshtein's distance, row by row.
+    let (known, name): (Vec<char>, Vec<char>) = (known.chars().collect(), name.chars().collect());
+    let mut row: Vec<usize> = (0..=name.len()).collect();
+    for (i, k) in known.iter().enumerate() {
+        let mut corner = std::mem::replace(&mut row[0], i + 1);
+        for (j, n) in name.iter().enumerate() {
+            let changed = corner + usize::from(k != n);
+            corner = row[j + 1];
+            row[j + 1] = changed.min(row[j] + 1).min(corner + 1);
+        }
+    }
+    row[name.len()] <= 1 + name.len() / 6
+}
+
+fn print_message(of: &MessageDescriptor, value: &Value, out: &mut String) {
+    let Value::Object(object) = value else { return print_as_is(value, out) };
+    out.push('{');
+    let mut first = true;
+    for (name, value) in object {
+        // Some clients refuse a reply with a field that their schema has not.
+        let Some(field) = of.get_field_by_name(name).filter(|_| !value.is_null()) else {
+            debug_assert!(value.is_null(), "{} has no {name}", of.name());
+            continue;
+        };
+        if !std::mem::take(&mut first) {
+            out.push(',');
+        }
+        print_text(name, out);
+        out.push(':');
+        let kind = field.kind();
+        match value {
+            Value::Array(items) if field.is_list() => {
+                out.push('[');
+                for (index, item) in items.iter().enumerate() {
+                    if index > 0 {
+                        out.push(',');
+                    }
+                    print_single(&kind, item, out);
+                }
+                out.push(']');
+            }
+            value => print_single(&kind, value, out),
+        }
+    }
+    out.push('}');
+}
+
+fn print_single(kind: &Kind, value: &Value, out: &mut String) {
+    match (kind, value) {
+        (Kind::Message(message), value) => print_message(message, value, out),
+        (Kind::Int64 | Kind::Uint64 | Kind::Sint64 | Kind::Fixed64 | Kind::Sfixed64, Value::Number(number)) => {
+            let _ = write!(out, "\"{number}\"");
+        }
+        (Kind::Float, Value::Number(number)) => {
+            let _ = write!(out, "{}", number.as_f64().unwrap_or_default() as f32);
+        }
+        (_, value) => print_as_is(value, out),
+    }
+}
+
+fn print_as_is(value: &Value, out: &mut String) {
+    match value {
+        // Rust prints floats without exponents.
+        Value::Number(number) if number.is_f64() => {
+            let _ = write!(out, "{}", number.as_f64().unwrap_or_default());
+        }
+        Value::String(text) => print_text(text, out),
+        value => {
+            let _ = write!(out, "{value}");
+        }
+    }
+}
+
+/// YAML refuses control characters and a byte order mark that stand for themselves; JSON does not.
+fn print_text(text: &str, out: &mut String) {
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            '\0'..='\x1f' | '\x7f'..='\u{9f}' | '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}' => {
+                let _ = write!(out, "\\u{:04x}", u32::from(c));
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn config(value: Value) -> Result<Value, Vec<String>> {
+        from_json(&message("Config"), value.to_string().as_bytes())
+    }
+
+    #[test]
+    fn json_and_protobuf_of_the_same_config_are_the_same_value() {
+        let written = json!({
+            "ports": [{"name": "a", "location": "veth-a"}],
+            "flows": [{
+                "name": "f", "txRx": {"choice": "port", "port": {"txName": "a", "rx_names": ["a"]}}, "size": null, "egress_packet": [],
+                "rate": {"choice": "percentage", "percentage": 0.1}, "duration": {"choice": "fixed_packets", "fixed_packets": {"packets": "7"}},
+                "packet": [{"choice": "ethernet", "ethernet": {"dst": {"choice": "value", "value": "00:00:00:00:00:01"}}}],
+                "metrics": {"enable": true}
+            }]
+        });
+        let read = config(written).expect("it fits");
+        let flow = &read["flows"][0];
+        assert_eq!(flow["tx_rx"]["port"]["tx_name"], "a");
+        assert_eq!(flow["rate"]["percentage"], 0.1);
+        assert_eq!(flow["duration"]["fixed_packets"]["packets"], 7);
+        assert_eq!(flow.get("size"), None);
+        let of = message("Config");
+        let octets = to_protobuf(&of, &read).expect("it fits");
+        assert_eq!(from_protobuf(&of, &octets).expect("our own"), read);
+        assert_eq!(from_json(&of, to_json(&of, &read).as_bytes()).expect("our own"), read);
+    }
+
+    #[test]
+    fn all_that_does_not_fit_is_told_with_its_place() {
+        let wrong = config(json!({
+            "prots": [], "flows": [{"name": 3, "rate": {"choice": "ppps", "pps": -1}, "packet": {}, "metrics": {"enable": "yes"}},
+                {"rate": {"percentage": "a lot", "gbps": 4294967296u64}}]
+        }));
+        let wrong = wrong.expect_err("much is wrong");
+        let all = wrong.join("\n");
+        for told in [
+            "prots: Config has no such field\n  try ports",
+            "flows[0].name: expected a string, found 3",
+            "flows[0].rate.choice: \"ppps\" is none of: pps, bps, kbps, mbps, gbps, percentage",
+            "flows[0].rate.pps: expected a whole number of 0 to 18446744073709551615, found -1",
+            "flows[0].packet: expected a list, found an object",
+            "flows[0].metrics.enable: expected true or false, found \"yes\"",
+            "flows[1].rate.percentage: expected a number, found \"a lot\"",
+            "flows[1].rate.gbps: expected a whole number of 0 to 4294967295, found 4294967296",
+        ] {
+            assert!(all.contains(told), "{told}\nis not in\n{all}");
+        }
+        assert_eq!(wrong.len(), 8);
+        let many = json!({"flows": vec![json!({"nmae": 1}); 50]});
+        let many = config(many).expect_err("fifty times");
+        assert_eq!((many.len(), many[TOLD].as_str()), (TOLD + 1, "and 30 more"));
+    }
+
+    #[test]
+    fn what_is_no_json_and_no_protobuf_is_told_as_such() {
+        let of = message("Config");
+        assert!(from_json(&of, b"{\"ports\": [").expect_err("cut off")[0].contains("line 1 column 11"));
+        assert!(from_json(&of, b"[]").expect_err("a list")[0].contains("expected an object (Config), found a list"));
+        assert!(from_json(&of, "[".repeat(100_000).as_bytes()).expect_err("deep")[0].contains("recursion"));
+        assert!(from_protobuf(&of, b"\x0a\xff").expect_err("cut off")[0].contains("otg.Config"));
+        assert_eq!(from_protobuf(&of, b"").expect("nothing is set"), json!({}));
+    }
+
+    #[test]
+    fn replies_have_no_exponents_and_long_integers_are_strings() {
+        let of = message("MetricsResponse");
+        let value = json!({"choice": "flow_metrics", "flow_metrics": [{
+            "name": "a\u{7f}\"\u{feff}é", "frames_tx": 18446744073709551615u64, "frames_tx_rate": 3e0, "loss": 1e-7, "tx_rate_bps": 1.7e18,
+            "timestamps": {"first_timestamp_ns": 1.7e18}}]});
+        let text = to_json(&of, &value);
+        for part in [
+            r#""frames_tx":"18446744073709551615""#,
+            r#""frames_tx_rate":3"#,
+            r#""loss":0.0000001"#,
+            r#""tx_rate_bps":1700000000000000000"#,
+            r#""first_timestamp_ns":1700000000000000000"#,
+            r#""a\u007f\"\ufeffé""#,
+        ] {
+            assert!(text.contains(part), "{part}\nis not in\n{text}");
+        }
+        to_protobuf(&of, &value).expect("it fits");
+        assert!(to_protobuf(&of, &json!({"nonsense": 1})).expect_err("it does not").contains("MetricsResponse"));
+    }
+
+    #[test]
+    fn the_schema_has_what_the_operations_need() {
+        for name in super::super::OPERATIONS.iter().flat_map(|operation| [operation.takes, operation.gives]) {
+            if !name.is_empty() {
+                message(name);
+            }
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Bodies of requests that have to come at some pace: who sends an octet a second would hold memory for ever.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use axum::BoxError;
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use tokio::time::{Instant, Sleep};
+
+/// Time for a body to come at all, and that between two pieces of it.
+const GRACE: Duration = Duration::from_secs(10);
+/// Octets a second that are slow enough.
+const SLOW: u64 = 10_000;
+
+/// A body that ends with an error when it comes too slowly.
+pub struct Paced<B> {
+    body: B,
+    started: Instant,
+    octets: u64,
+    patience: Pin<Box<Sleep>>,
+}
+
+impl<B> Paced<B> {
+    pub fn new(body: B) -> Self {
+        Self { body, started: Instant::now(), octets: 0, patience: Box::pin(tokio::time::sleep(GRACE)) }
+    }
+}
+
+impl<B: Body<Data = Bytes, Error = axum::Error> + Unpin> Body for Paced<B> {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) {
+            let octets = frame.iter().flatten().filter_map(Frame::data_ref).map(|data| data.len() as u64).sum::<u64>();
+            self.octets += octets;
+            // The whole counts, too: an octet every nine seconds is not a pace.
+            let due = self.started + GRACE * 2 + Duration::from_millis(self.octets * 1000 / SLOW);
+            let next = (Instant::now() + GRACE).min(due);
+            self.patience.as_mut().reset(next);
+            return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
+        }
+        ready!(self.patience.as_mut().poll(context));
+        Poll::Ready(Some(Err("the body comes too slowly".into())))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

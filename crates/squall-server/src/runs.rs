@@ -1,0 +1,747 @@
+//! Runs that go on: from a session that may begin to what came of it in the history.
+
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant, SystemTime},
+};
+
+use axum::http::{Extensions, StatusCode};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use squall::{
+    Error, Profile, Session,
+    driving::{Driven, Moment, Start},
+    report::{Report, fail_if::FailIf},
+};
+
+use crate::{
+    Refusal,
+    connection::Connection,
+    error::Detail,
+    leases::{Held, Keep, Lease},
+    service::Service,
+};
+
+/// Between two moments of a run.
+const EVERY: Duration = Duration::from_millis(500);
+/// Runs at once.
+const MOST: usize = 64;
+
+/// A run, as requests are answered.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RunRow {
+    /// `r-20261122-0001`: the day (UTC) and a number.
+    pub id: String,
+    pub name: String,
+    pub note: String,
+    pub kind: Kind,
+    pub state: State,
+    /// Whether the generator did as it was told; `null` before the end.
+    pub verdict: Option<RunVerdict>,
+    /// Whether nothing of `fail_if` holds; `null` without such.
+    pub passed: Option<bool>,
+    pub error: Option<String>,
+    pub owner: String,
+    pub lease: Option<String>,
+    /// RFC 3339.
+    pub started: String,
+    pub ended: Option<String>,
+    pub elapsed_s: f64,
+    /// As it was asked for; `null`: until it is stopped, or all is sent.
+    pub duration_s: Option<f64>,
+    pub ports: Vec<RunPort>,
+    /// How many.
+    pub streams: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RunPort {
+    pub name: String,
+    pub address: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RunVerdict {
+    pub valid: bool,
+    /// Why it is not; what of `fail_if` holds.
+    pub reasons: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    Streams,
+    Replay,
+    Flows,
+    Attacks,
+    Capture,
+    Otg,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    Starting,
+    Running,
+    Paused,
+    Stopping,
+    Done,
+    Failed,
+}
+
+impl Kind {
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Streams => "streams",
+            Self::Replay => "replay",
+            Self::Flows => "flows",
+            Self::Attacks => "attacks",
+            Self::Capture => "capture",
+            Self::Otg => "otg",
+        }
+    }
+
+    pub fn of(session: &Session) -> Self {
+        match session {
+            Session { replay: Some(_), .. } => Self::Replay,
+            session if !session.profile.attacks.is_empty() => Self::Attacks,
+            session if session.profile.flows.is_some() => Self::Flows,
+            session if session.profile.streams.is_empty() => Self::Capture,
+            _ => Self::Streams,
+        }
+    }
+}
+
+impl State {
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Running => "running",
+            Self::Paused => "paused",
+            Self::Stopping => "stopping",
+            Self::Done => "done",
+            Self::Failed => "failed",
+        }
+    }
+
+    pub fn is_over(self) -> bool {
+        matches!(self, Self::Done | Self::Failed)
+    }
+}
+
+/// What is to be run, and for whom.
+pub struct Wanted {
+    pub session: Session,
+    pub kind: Kind,
+    pub name: String,
+    pub owner: String,
+    /// What holds the ports; `None`: a lease of the run's own is made.
+    pub lease: Option<String>,
+    pub ttl: Duration,
+    /// The run's own lease lasts as long as the run.
+    pub detached: bool,
+    /// As it was written, for the history.
+    pub text: String,
+    pub format: &'static str,
+    pub fail_if: Vec<FailIf>,
+    /// Of a capture or another run that sends nothing.
+    pub ends_after: Option<Duration>,
+}
+
+/// A run that goes on.
+pub struct Live {
+    row: Mutex<RunRow>,
+    driven: OnceLock<Arc<Driven>>,
+    /// As it is now.
+    profile: Mutex<Profile>,
+    pub text: String,
+    fail_if: Vec<FailIf>,
+    since: Instant,
+    ends_at: Option<Instant>,
+    /// It made its lease itself, and takes it along.
+    own_lease: bool,
+    /// It is to stop because of this, which is told at the end.
+    because: Mutex<Option<String>>,
+    finished: AtomicBool,
+    /// Of a run that only reads files: what had come at the last moments.
+    quiet: Mutex<(u64, u32)>,
+}
+
+#[derive(Default)]
+pub struct Runs {
+    live: Mutex<BTreeMap<String, Arc<Live>>>,
+    /// The day, and the last number on it.
+    last: Mutex<(String, u64)>,
+    /// Counts changes of runs and leases, so that who watches looks again.
+    changed: tokio::sync::watch::Sender<u64>,
+    pub started: std::sync::atomic::AtomicU64,
+}
+
+impl Live {
+    pub fn row(&self) -> RunRow {
+        let mut row = lock(&self.row).clone();
+        if !row.state.is_over() {
+            row.elapsed_s = self.since.elapsed().as_secs_f64();
+        }
+        row
+    }
+
+    /// `None` while it starts.
+    pub fn driven(&self) -> Option<&Arc<Driven>> {
+        self.driven.get()
+    }
+
+    pub fn moment(&self) -> Option<Arc<Moment>> {
+        self.driven()?.latest()
+    }
+
+    pub fn profile(&self) -> Profile {
+        lock(&self.profile).clone()
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.finished.load(Ordering::Acquire)
+    }
+
+    /// Another profile takes the place of the run's.
+    ///
+    /// # Errors
+    /// As [`Driven::change`].
+    pub fn change(&self, profile: Profile) -> Result<(), Refusal> {
+        self.driving()?.change(profile.clone())?;
+        *lock(&self.profile) = profile;
+        Ok(())
+    }
+
+    /// # Errors
+    /// A run that has not begun, or is over.
+    pub fn driving(&self) -> Result<&Arc<Driven>, Refusal> {
+        match self.driven() {
+            Some(driven) if !self.is_over() => Ok(driven),
+            Some(_) => Err(over(&self.row().id)),
+            None => Err(Refusal::conflict("run_starting", "the run has not begun\n  try again in a moment")),
+        }
+    }
+
+    /// Nothing more is sent; `because` is told with what came of it.
+    pub fn stop(&self, because: Option<&str>) {
+        let mut row = lock(&self.row);
+        if row.state.is_over() {
+            return;
+        }
+        row.state = State::Stopping;
+        drop(row);
+        if let Some(because) = because {
+            lock(&self.because).get_or_insert_with(|| because.to_owned());
+        }
+        if let Some(driven) = self.driven() {
+            driven.stop();
+        }
+    }
+
+    pub fn set_state(&self, from: &[State], to: State) {
+        let mut row = lock(&self.row);
+        if from.contains(&row.state) {
+            row.state = to;
+        }
+    }
+
+    /// It is called or noted otherwise.
+    pub fn rename(&self, name: Option<String>, note: Option<String>) -> RunRow {
+        let mut row = lock(&self.row);
+        row.name = name.unwrap_or(std::mem::take(&mut row.name));
+        row.note = note.unwrap_or(std::mem::take(&mut row.note));
+        drop(row);
+        self.row()
+    }
+
+    /// What nothing else ends: the time of who only receives, files that have been read.
+    fn is_due(&self, moment: &Moment, virtual_time: bool) -> bool {
+        if self.ends_at.is_some_and(|at| Instant::now() >= at) {
+            return true;
+        }
+        if !virtual_time {
+            return false;
+        }
+        let received = moment.report.ports.iter().map(|port| port.rx.packets).sum();
+        let mut quiet = lock(&self.quiet);
+        *quiet = if quiet.0 == received { (received, quiet.1 + 1) } else { (received, 0) };
+        quiet.1 >= 3
+    }
+}
+
+pub fn over(id: &str) -> Refusal {
+    Refusal::conflict("run_over", format!("run {id} is over\n  try a new one"))
+}
+
+impl Runs {
+    pub fn get(&self, id: &str) -> Option<Arc<Live>> {
+        lock(&self.live).get(id).cloned()
+    }
+
+    /// Those that go on, the oldest first.
+    pub fn all(&self) -> Vec<Arc<Live>> {
+        lock(&self.live).values().cloned().collect()
+    }
+
+    pub fn of_lease(&self, lease: &str) -> Vec<Arc<Live>> {
+        self.all().into_iter().filter(|live| lock(&live.row).lease.as_deref() == Some(lease)).collect()
+    }
+
+    pub fn changes(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    pub fn touch(&self) {
+        self.changed.send_modify(|count| *count += 1);
+    }
+
+    fn next_id(&self, service: &Service, now: SystemTime) -> Result<String, Refusal> {
+        let day: String = humantime::format_rfc3339_seconds(now).to_string()[..10].replace('-', "");
+        let mut last = lock(&self.last);
+        if last.0 != day {
+            let number = service.history.last_number(&format!("r-{day}-"));
+            *last = (day, number.map_err(|error| Refusal::internal(format!("the history: {error}")))?);
+        }
+        last.1 += 1;
+        Ok(format!("r-{}-{:04}", last.0, last.1))
+    }
+}
+
+impl Service {
+    /// Leases the ports, if that has not been done, and starts. Takes as long as opening ports and solving rules does.
+    ///
+    /// # Errors
+    /// Ports that others hold or that are not allowed, files elsewhere, and what the session refuses.
+    pub fn start(self: &Arc<Self>, wanted: Wanted) -> Result<Arc<Live>, Refusal> {
+        let Wanted { mut session, kind, name, owner, lease, ttl, detached, text, format, fail_if, ends_after } = wanted;
+        if lock(&self.runs.live).len() >= MOST {
+            return Err(Refusal::conflict("too_many_runs", format!("{MOST} runs go on\n  try to stop one")));
+        }
+        if *self.ending.borrow() {
+            return Err(Refusal::conflict("ending", "the daemon ends"));
+        }
+        self.files.check(&session.profile)?;
+        let (mut ports, mut shown) = (Vec::new(), Vec::new());
+        for port in &mut session.profile.ports {
+            let admitted = self.ports.admit(&port.address, &self.files)?;
+            ports.push((port.address.clone(), admitted.resource));
+            shown.push(RunPort { name: port.name.clone(), address: port.address.clone() });
+            port.address = admitted.address;
+        }
+        let own_lease = lease.is_none();
+        let lease = match lease {
+            Some(id) => self.covers(&id, &ports)?,
+            None => self.lease(&owner, ports, ttl, if detached { Keep::Run } else { Keep::Renewed })?,
+        };
+        let now = SystemTime::now();
+        let id = self.runs.next_id(self, now)?;
+        let row = RunRow {
+            id: id.clone(),
+            name: if name.is_empty() { format!("{} on {}", kind.word(), addresses(&shown)) } else { name },
+            note: String::new(),
+            kind,
+            state: State::Starting,
+            verdict: None,
+            passed: None,
+            error: None,
+            owner,
+            lease: Some(lease.id.clone()),
+            started: humantime::format_rfc3339_millis(now).to_string(),
+            ended: None,
+            elapsed_s: 0.0,
+            duration_s: session.profile.stop.duration.map(|d| d.as_secs_f64()).or(ends_after.map(|d| d.as_secs_f64())),
+            ports: shown,
+            streams: session.profile.streams.len(),
+        };
+        let live = Arc::new(Live {
+            profile: Mutex::new(session.profile.clone()),
+            driven: OnceLock::new(),
+            text,
+            fail_if,
+            since: Instant::now(),
+            ends_at: ends_after.map(|after| Instant::now() + after),
+            own_lease,
+            because: Mutex::default(),
+            finished: AtomicBool::new(false),
+            quiet: Mutex::default(),
+            row: Mutex::new(row.clone()),
+        });
+        if let Err(error) = self.history.insert(&row, &live.text, format) {
+            self.give_back(&live, &lease.id);
+            return Err(Refusal::internal(format!("the history: {error}")));
+        }
+        lock(&self.runs.live).insert(id.clone(), live.clone());
+        self.runs.started.fetch_add(1, Ordering::Relaxed);
+        self.runs.touch();
+        let begun = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.drive(&live, session)));
+        match begun {
+            Ok(Ok(())) => Ok(live),
+            Ok(Err(error)) => {
+                self.finish(&live, Err(&error));
+                Err(self.files.unsaid(error.into()))
+            }
+            Err(_) => {
+                self.finish(&live, Err(&Error::Environment("a defect in Squall: see what the daemon printed".into())));
+                Err(Refusal::internal("this is a defect in Squall, please report it with what the daemon printed"))
+            }
+        }
+    }
+
+    fn drive(self: &Arc<Self>, live: &Arc<Live>, session: Session) -> Result<(), Error> {
+        let listens = Kind::of(&session) == Kind::Capture;
+        let told = {
+            let (service, live) = (Arc::downgrade(self), live.clone());
+            move |moment: Option<&Arc<Moment>>| match (moment, live.driven()) {
+                (None, Some(driven)) => {
+                    if let Some(service) = service.upgrade() {
+                        service.finish_driven(&live, driven);
+                    }
+                }
+                (Some(moment), Some(driven)) if listens => {
+                    // Asked without the lock that this thread holds no more.
+                    let files = driven.with(|run| Ok(run.virtual_time())).unwrap_or(false);
+                    if live.is_due(moment, files) {
+                        driven.stop();
+                    }
+                }
+                _ => {}
+            }
+        };
+        let driven = Driven::start(session, EVERY, told)?;
+        _ = live.driven.set(driven.clone());
+        live.set_state(&[State::Starting], State::Running);
+        let mut row = live.row();
+        if row.state == State::Stopping {
+            driven.stop();
+        }
+        row.elapsed_s = 0.0;
+        _ = self.history.update(&row, None);
+        // It may have ended before it was known here.
+        if driven.outcome().is_some() {
+            self.finish_driven(live, &driven);
+        }
+        self.runs.touch();
+        Ok(())
+    }
+
+    fn finish_driven(&self, live: &Arc<Live>, driven: &Driven) {
+        match driven.outcome() {
+            Some(Ok(report)) => self.finish(live, Ok(&report)),
+            Some(Err(error)) => self.finish(live, Err(&error)),
+            None => self.finish(live, Err(&Error::Environment("the run ended without a report".into()))),
+        }
+    }
+
+    /// Once: what came of it goes to the history, and its ports are free.
+    fn finish(&self, live: &Arc<Live>, outcome: Result<&Report, &Error>) {
+        if live.finished.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let row = {
+            let mut row = lock(&live.row);
+            row.elapsed_s = live.since.elapsed().as_secs_f64();
+            row.ended = Some(humantime::format_rfc3339_millis(SystemTime::now()).to_string());
+            row.error = lock(&live.because).clone();
+            match outcome {
+                Ok(report) => {
+                    let mut reasons: Vec<_> = report.verdict.reasons.iter().map(|reason| reason.text.clone()).collect();
+                    let failed: Vec<_> = live.fail_if.iter().flat_map(|rule| rule.check(report)).collect();
+                    row.passed = (!live.fail_if.is_empty()).then_some(failed.is_empty());
+                    reasons.extend(failed);
+                    row.verdict = Some(RunVerdict { valid: report.verdict.valid, reasons });
+                    row.elapsed_s = report.duration_s;
+                    row.state = State::Done;
+                }
+                Err(error) => {
+                    row.error = Some(self.files.without_root(&error.to_string()));
+                    row.state = State::Failed;
+                }
+            }
+            row.clone()
+        };
+        let written = self.history.update(&row, outcome.ok());
+        if let Err(error) = written {
+            eprintln!("squall: run {} is not in the history: {error}", row.id);
+        }
+        lock(&self.runs.live).remove(&row.id);
+        if let Some(lease) = &row.lease {
+            self.give_back(live, lease);
+        }
+        self.runs.touch();
+    }
+
+    /// The ports of a lease that was the run's own, or that waits for its last run to end.
+    fn give_back(&self, live: &Live, id: &str) {
+        let own = if live.own_lease { lock(&self.leases).release(id) } else { None };
+        match own {
+            // Others may have been started on it.
+            Some(lease) => self.stop_on(&lease, "the run that had leased its ports has ended"),
+            None if self.runs.of_lease(id).is_empty() => lock(&self.leases).ended(id),
+            None => {}
+        }
+    }
+
+    /// Now, as leases know it.
+    pub fn now(&self) -> Duration {
+        self.since.elapsed()
+    }
+
+    /// # Errors
+    /// All ports that others hold.
+    pub fn lease(
+        self: &Arc<Self>,
+        owner: &str,
+        ports: Vec<(String, Option<String>)>,
+        ttl: Duration,
+        keep: Keep,
+    ) -> Result<Lease, Refusal> {
+        self.expire();
+        let leased = lock(&self.leases).acquire(self.now(), owner, ports, ttl, keep).map_err(|held| in_use(&held));
+        self.runs.touch();
+        leased
+    }
+
+    /// A lease that holds all these ports, renewed.
+    fn covers(self: &Arc<Self>, id: &str, ports: &[(String, Option<String>)]) -> Result<Lease, Refusal> {
+        self.expire();
+        let mut leases = lock(&self.leases);
+        let Some(lease) = leases.renew(self.now(), id).cloned() else { return Err(no_lease(id)) };
+        let has = |what: &String| lease.ports.iter().any(|(_, held)| held.as_ref() == Some(what));
+        match ports.iter().find(|(_, what)| what.as_ref().is_some_and(|what| !has(what))) {
+            Some((address, _)) => Err(Refusal::conflict(
+                "port_not_leased",
+                format!("lease {id} does not hold {address}\n  try a lease of all ports of the run, or none"),
+            )),
+            None => Ok(lease),
+        }
+    }
+
+    /// Leases that are over take their runs along.
+    pub fn expire(self: &Arc<Self>) {
+        let over = lock(&self.leases).expire(self.now());
+        for lease in &over {
+            self.end_lease(lease, "its lease has expired: nothing was heard of its client");
+        }
+        if !over.is_empty() {
+            self.runs.touch();
+        }
+    }
+
+    /// Stops what runs on the ports of a lease that is over.
+    pub fn end_lease(self: &Arc<Self>, lease: &Lease, because: &str) {
+        // Its session has to know that its ports are gone, or it would go on from what it believes.
+        if let Some(session) = lease.owner.strip_prefix("otg") {
+            let (service, session) = (self.clone(), session.trim_start_matches('/').to_owned());
+            std::thread::spawn(move || service.otg.expire(&session));
+        }
+        self.stop_on(lease, because);
+    }
+
+    fn stop_on(&self, lease: &Lease, because: &str) {
+        let runs = self.runs.of_lease(&lease.id);
+        runs.iter().for_each(|live| live.stop(Some(because)));
+        if runs.is_empty() {
+            lock(&self.leases).ended(&lease.id);
+        }
+        self.runs.touch();
+    }
+
+    /// A request has named the run: its own lease is kept.
+    pub fn heard_of(&self, live: &Live) {
+        let lease = live.own_lease.then(|| lock(&live.row).lease.clone()).flatten();
+        if let Some(lease) = lease {
+            _ = lock(&self.leases).renew(self.now(), &lease);
+        }
+    }
+
+    /// All runs end; those that do not in time are failed ones.
+    pub async fn end(&self) {
+        let runs = self.runs.all();
+        for live in &runs {
+            live.stop(Some("the daemon ended"));
+        }
+        let patience = Instant::now() + Duration::from_millis(1500);
+        while !lock(&self.runs.live).is_empty() && Instant::now() < patience {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        for live in self.runs.all() {
+            self.finish(
+                &live,
+                Err(&Error::Environment("the daemon ended, and did not wait for what is received".into())),
+            );
+        }
+    }
+}
+
+pub fn no_lease(id: &str) -> Refusal {
+    Refusal::not_found(format!("there is no lease {id:?}: it was released, or has expired\n  try a new one"))
+}
+
+fn in_use(held: &[Held]) -> Refusal {
+    let detail = |held: &Held| Detail {
+        path: held.address.clone(),
+        message: match held.left {
+            _ if held.ending => format!("was held by {}, whose run is being stopped", held.owner),
+            Some(left) => format!("held by {} for {} s more", held.owner, left.as_secs_f64().ceil()),
+            None => format!("held by {} until its run or connection ends", held.owner),
+        },
+        ..Detail::default()
+    };
+    let mut details: Vec<_> = held.iter().map(detail).collect();
+    // The two ends of a link have one address.
+    details.dedup();
+    let told: Vec<_> = details.iter().map(|detail| format!("{}: {}", detail.path, detail.message)).collect();
+    let message = format!("{}\n  try to wait, or POST /squall/v1/leases/release to take it away", told.join("\n"));
+    Refusal::conflict("port_in_use", message).with(details)
+}
+
+fn addresses(ports: &[RunPort]) -> String {
+    ports.iter().map(|port| port.address.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+/// Runs of Open Traffic Generator: ports and files as for all, a lease that is kept by the session's connections.
+pub struct OtgStart {
+    service: Weak<Service>,
+    /// `otg/alice`
+    owner: String,
+    lease: Option<String>,
+}
+
+impl OtgStart {
+    /// `session` is its name; that without a name is empty.
+    pub fn new(service: Weak<Service>, session: &str) -> Self {
+        Self { service, owner: otg_owner(session), lease: None }
+    }
+
+    fn service(&self) -> Result<Arc<Service>, Refusal> {
+        self.service.upgrade().ok_or_else(|| Refusal::conflict("ending", "the daemon ends"))
+    }
+
+    fn begin(&mut self, name: &str, session: Session) -> Result<Arc<Driven>, Refusal> {
+        let service = self.service()?;
+        let addresses: Vec<_> = session.profile.ports.iter().map(|port| port.address.clone()).collect();
+        if self.lease.as_ref().is_none_or(|id| lock(&service.leases).get(id).is_none_or(|lease| lease.ending)) {
+            self.hold(&addresses)?;
+        }
+        let live = service.start(Wanted {
+            kind: Kind::Otg,
+            name: name.to_owned(),
+            owner: self.owner.clone(),
+            lease: self.lease.clone(),
+            ttl: service.settings.lease,
+            detached: false,
+            text: session.profile.to_toml(),
+            format: "toml",
+            fail_if: Vec::new(),
+            ends_after: None,
+            session,
+        })?;
+        let driven = live.driven().cloned();
+        driven.ok_or_else(|| Refusal::internal("a run has begun without being there"))
+    }
+
+    /// What this session held before may still be ending: that is nobody else.
+    fn wait_for_own(&self, service: &Service, ports: &[(String, Option<String>)]) {
+        let ending = |(_, what): &(String, Option<String>)| {
+            let leases = lock(&service.leases);
+            what.as_ref().and_then(|what| leases.holder(what)).is_some_and(|l| l.ending && l.owner == self.owner)
+        };
+        let patience = Instant::now() + Duration::from_secs(3);
+        while ports.iter().any(ending) && Instant::now() < patience {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn hold(&mut self, addresses: &[String]) -> Result<(), Refusal> {
+        let service = self.service()?;
+        let admit = |address: &String| Ok((address.clone(), service.ports.admit(address, &service.files)?.resource));
+        let ports = addresses.iter().map(admit).collect::<Result<Vec<_>, Refusal>>()?;
+        if ports.is_empty() {
+            let lease = self.lease.take().and_then(|id| lock(&service.leases).release(&id));
+            if let Some(lease) = lease {
+                service.stop_on(&lease, "its ports were given back");
+            }
+            return Ok(());
+        }
+        let exchanged = self.lease.as_ref().map(|id| lock(&service.leases).exchange(service.now(), id, ports.clone()));
+        match exchanged {
+            Some(Some(Ok(()))) => {}
+            Some(Some(Err(held))) => return Err(in_use(&held)),
+            // There is none, or it has expired.
+            Some(None) | None => {
+                self.wait_for_own(&service, &ports);
+                self.lease = Some(service.lease(&self.owner, ports, service.settings.lease, Keep::Renewed)?.id);
+            }
+        }
+        service.runs.touch();
+        Ok(())
+    }
+}
+
+impl Start for OtgStart {
+    fn start(&mut self, name: &str, session: Session) -> Result<Arc<Driven>, Error> {
+        self.begin(name, session).map_err(|refusal| Error::Usage(refusal.message))
+    }
+
+    fn take(&mut self, addresses: &[String]) -> Result<(), Error> {
+        self.hold(addresses).map_err(|refusal| Error::Usage(refusal.message))
+    }
+}
+
+/// What sessions of Open Traffic Generator need of the daemon.
+pub struct OtgHost(pub Weak<Service>);
+
+impl crate::otg::Host for OtgHost {
+    fn start(&self, session: &str) -> Box<dyn Start> {
+        Box::new(OtgStart::new(self.0.clone(), session))
+    }
+
+    fn used(&self, session: &str, by: &Extensions) {
+        if let (Some(service), Some(connection)) = (self.0.upgrade(), by.get::<Arc<Connection>>()) {
+            service.used_by(&otg_owner(session), connection);
+        }
+    }
+}
+
+/// Who holds the ports of a session of Open Traffic Generator.
+pub fn otg_owner(session: &str) -> String {
+    if session.is_empty() { "otg".into() } else { format!("otg/{session}") }
+}
+
+impl Service {
+    /// A request of `owner` has come over the connection: as long as that is open, its leases are kept.
+    pub fn used_by(self: &Arc<Self>, owner: &str, connection: &Connection) {
+        if connection.is_first_of(owner) {
+            lock(&self.leases).connect(owner);
+            let (service, owner) = (Arc::downgrade(self), owner.to_owned());
+            connection.at_end(move || {
+                if let Some(service) = service.upgrade() {
+                    lock(&service.leases).disconnect(service.now(), &owner);
+                }
+            });
+        }
+    }
+
+    /// The file that a capture writes.
+    ///
+    /// # Errors
+    /// A name that leads elsewhere; a folder that cannot be made.
+    pub fn new_file(&self, name: &str) -> Result<PathBuf, Refusal> {
+        let path = self.files.path(name)?;
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder)
+                .map_err(|error| Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "environment", error.to_string()))?;
+        }
+        Ok(path)
+    }
+}
+
+pub fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,87 @@
+//! What all requests share.
+
+use std::{
+    fs::{self, File, TryLockError},
+    net::SocketAddr,
+    os::unix::fs::PermissionsExt,
+    sync::{Arc, Mutex, OnceLock},
+    time::{Instant, SystemTime},
+};
+
+use squall::Error;
+use tokio::sync::{Semaphore, watch::Sender};
+
+use crate::{
+    Settings, auth::Auth, design, files::Files, history::History, leases::Leases, log::RequestLog, otg, ports::Ports,
+    runs::Runs, watch,
+};
+
+pub struct Service {
+    pub settings: Settings,
+    pub started: SystemTime,
+    pub since: Instant,
+    pub auth: Auth,
+    pub ports: Ports,
+    pub leases: Mutex<Leases>,
+    pub runs: Runs,
+    pub history: History,
+    pub files: Files,
+    pub log: RequestLog,
+    pub otg: otg::Sessions,
+    /// Captures that were looked at.
+    pub captures: squall::design::Captures,
+    /// Rules that are solved, or were.
+    pub solving: design::Solving,
+    /// Where it listens; set before the first request.
+    pub bound: OnceLock<(SocketAddr, Option<SocketAddr>)>,
+    /// `true` when the daemon ends.
+    pub ending: Sender<bool>,
+    /// Of those who watch.
+    pub watchers: Arc<Semaphore>,
+    /// Held, so that no other daemon has the same folder.
+    _lock: File,
+}
+
+impl Service {
+    /// Makes the data folder, and reads what is kept there.
+    ///
+    /// # Errors
+    /// A folder or a file that cannot be used; another daemon in the same folder.
+    pub fn open(settings: Settings) -> Result<Self, Error> {
+        let data = &settings.data;
+        let wrong = |error: std::io::Error| Error::Environment(format!("{}: {error}", data.display()));
+        fs::create_dir_all(data).map_err(wrong)?;
+        // Profiles, reports and captures are nobody else's affair.
+        fs::set_permissions(data, fs::Permissions::from_mode(0o700)).map_err(wrong)?;
+        let lock = File::create(data.join("lock")).map_err(wrong)?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(Error::Environment(format!(
+                    "{}: another daemon has this folder\n  try to stop it, or another --data FOLDER",
+                    data.display()
+                )));
+            }
+            Err(TryLockError::Error(error)) => return Err(wrong(error)),
+        }
+        Ok(Self {
+            started: SystemTime::now(),
+            since: Instant::now(),
+            auth: Auth::open(&settings)?,
+            ports: Ports::new(settings.allow.clone()),
+            leases: Mutex::default(),
+            runs: Runs::default(),
+            history: History::open(&data.join("history.sqlite"))?,
+            files: Files::open(data)?,
+            log: RequestLog::default(),
+            otg: otg::Sessions::default(),
+            captures: squall::design::Captures::default(),
+            solving: design::Solving::default(),
+            bound: OnceLock::new(),
+            ending: Sender::new(false),
+            watchers: watch::places(),
+            settings,
+            _lock: lock,
+        })
+    }
+}

@@ -1,0 +1,281 @@
+//! `/squall/v1/watch`: a WebSocket that tells what changes in runs, leases and the request log.
+//!
+//! Nothing is queued for a reader: at each of its ticks it is told what differs from what it was told before. Who reads
+//! slowly misses moments, and costs no memory.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use axum::{
+    extract::{
+        State,
+        ws::{Message, WebSocket, WebSocketUpgrade},
+    },
+    response::Response,
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use squall::driving::Moment;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+use crate::{
+    Refusal,
+    api::{Asked, Operation, Routes, blocking, ports::LeaseRow},
+    runs::{Live, RunRow, lock},
+    service::Service,
+};
+
+/// A reader that takes nothing for so long is gone.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Sockets at once.
+const MOST: usize = 256;
+
+pub fn routes() -> Routes {
+    let says = Operation::new("runs", "WebSocket: what changes in runs, leases and requests").query::<Query>();
+    Routes::new().get("/squall/v1/watch", watch, says.status(101))
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Query {
+    /// `all`, or the names of runs with commas; their own leases are kept by this.
+    runs: Option<String>,
+    /// Between two moments, 100 to 60,000 [default: 500].
+    every_ms: Option<u64>,
+    /// 1: requests, too.
+    log: Option<u8>,
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+enum Said {
+    Watch { runs: Runs },
+    Renew { lease: String },
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Runs {
+    All(String),
+    These(BTreeSet<String>),
+}
+
+async fn watch(
+    State(service): State<Arc<Service>>,
+    Asked(query): Asked<Query>,
+    upgrade: WebSocketUpgrade,
+) -> Result<Response, Refusal> {
+    let every = Duration::from_millis(query.every_ms.unwrap_or(500).clamp(100, 60_000));
+    let place = service.watchers.clone().try_acquire_owned();
+    let Ok(place) = place else {
+        return Err(Refusal::conflict("too_many_watchers", format!("{MOST} watch already\n  try again later")));
+    };
+    let runs = match query.runs.as_deref() {
+        None | Some("" | "all") => None,
+        Some(list) => Some(list.split(',').map(|id| id.trim().to_owned()).collect()),
+    };
+    let log = query.log.unwrap_or(0) > 0;
+    let upgrade = upgrade.max_message_size(64 << 10).max_frame_size(64 << 10);
+    Ok(upgrade.on_upgrade(move |socket| async move {
+        let watcher = Watcher {
+            last_log: log.then_some(0),
+            service,
+            runs,
+            told: BTreeMap::new(),
+            leases: Vec::new(),
+            kept: BTreeSet::new(),
+        };
+        watcher.run(socket, every).await;
+        drop(place);
+    }))
+}
+
+pub fn places() -> Arc<tokio::sync::Semaphore> {
+    Arc::new(tokio::sync::Semaphore::new(MOST))
+}
+
+struct Watcher {
+    service: Arc<Service>,
+    /// `None`: all.
+    runs: Option<BTreeSet<String>>,
+    told: BTreeMap<String, Told>,
+    leases: Vec<LeaseRow>,
+    /// Leases that were renewed here: they are kept as long as the socket is open.
+    kept: BTreeSet<String>,
+    /// Number of the last request that was told.
+    last_log: Option<u64>,
+}
+
+/// What a reader knows of a run.
+struct Told {
+    row: RunRow,
+    names: Value,
+    moment: Option<Arc<Moment>>,
+    ports: Vec<Value>,
+    streams: Vec<Value>,
+}
+
+impl Watcher {
+    async fn run(mut self, mut socket: WebSocket, every: Duration) {
+        let mut ticks = interval(every);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (mut changes, mut ending) = (self.service.runs.changes(), self.service.ending.subscribe());
+        let hello: Vec<_> = self.live().iter().map(|live| live.row()).collect();
+        let mut news = vec![json!({ "type": "hello", "runs": hello })];
+        loop {
+            for message in news.drain(..) {
+                let sent = timeout(PATIENCE, socket.send(Message::Text(message.to_string().into()))).await;
+                if !matches!(sent, Ok(Ok(()))) {
+                    return;
+                }
+            }
+            tokio::select! {
+                _ = ticks.tick() => news = self.news(true).await,
+                _ = changes.changed() => news = self.news(false).await,
+                // What it gives is a guard, which cannot wait.
+                () = async { _ = ending.wait_for(|ending| *ending).await } => return,
+                said = socket.recv() => match said {
+                    Some(Ok(Message::Text(text))) => news.extend(self.hear(&text)),
+                    Some(Ok(Message::Close(_)) | Err(_)) | None => return,
+                    Some(Ok(_)) => {}
+                },
+            }
+        }
+    }
+
+    fn hear(&mut self, text: &str) -> Option<Value> {
+        let wrong = |message: String| {
+            Some(
+                json!({ "type": "error", "error": { "status": 400, "code": "bad_request", "message": message, "details": [] } }),
+            )
+        };
+        match serde_json::from_str(text) {
+            Ok(Said::Watch { runs: Runs::All(all) }) if all == "all" => self.runs = None,
+            Ok(Said::Watch { runs: Runs::All(one) }) => self.runs = Some([one].into()),
+            Ok(Said::Watch { runs: Runs::These(runs) }) if runs.len() <= 1000 => self.runs = Some(runs),
+            Ok(Said::Watch { .. }) => return wrong("more than 1000 runs".into()),
+            Ok(Said::Renew { lease }) => {
+                if lock(&self.service.leases).renew(self.service.now(), &lease).is_none() {
+                    return wrong(format!("there is no lease {lease:?}"));
+                }
+                self.kept.insert(lease);
+            }
+            Err(error) => return wrong(error.to_string()),
+        }
+        None
+    }
+
+    fn live(&self) -> Vec<Arc<Live>> {
+        let wanted = |live: &Arc<Live>| self.runs.as_ref().is_none_or(|runs| runs.contains(&live.row().id));
+        self.service.runs.all().into_iter().filter(wanted).collect()
+    }
+
+    /// What is other than it was told; of moments at ticks only.
+    async fn news(&mut self, tick: bool) -> Vec<Value> {
+        let mut news = Vec::new();
+        let live = self.live();
+        if tick {
+            if self.runs.is_some() {
+                live.iter().for_each(|live| self.service.heard_of(live));
+            }
+            let now = self.service.now();
+            let mut leases = lock(&self.service.leases);
+            self.kept.retain(|lease| leases.renew(now, lease).is_some());
+        }
+        for live in &live {
+            let row = live.row();
+            let told = self.told.entry(row.id.clone()).or_insert_with(|| {
+                news.push(json!({ "type": "run", "run": row }));
+                Told { row: row.clone(), names: Value::Null, moment: None, ports: vec![], streams: vec![] }
+            });
+            if (RunRow { elapsed_s: 0.0, ..told.row.clone() }) != (RunRow { elapsed_s: 0.0, ..row.clone() }) {
+                news.push(json!({ "type": "run", "run": row }));
+                told.row = row;
+            }
+            if let Some(moment) = live.moment().filter(|_| tick) {
+                told.moment(moment, &mut news);
+            }
+        }
+        let gone: Vec<_> =
+            self.told.keys().filter(|id| !live.iter().any(|live| live.row().id == **id)).cloned().collect();
+        for id in gone {
+            self.told.remove(&id);
+            let (service, known) = (self.service.clone(), id.clone());
+            if let Ok(Some(run)) = blocking(move || service.history.run(&known)).await {
+                news.push(json!({ "type": "run", "run": run }));
+            }
+            news.push(json!({ "type": "ended", "id": id }));
+        }
+        let leases = self.service.lease_rows();
+        let timeless =
+            |rows: &[LeaseRow]| rows.iter().map(|row| LeaseRow { expires_s: None, ..row.clone() }).collect::<Vec<_>>();
+        if timeless(&leases) != timeless(&self.leases) {
+            news.push(json!({ "type": "leases", "leases": leases }));
+            self.leases = leases;
+        }
+        if let Some(last) = self.last_log.filter(|_| tick) {
+            let mut entries = self.service.log.latest(100, last);
+            entries.reverse();
+            if let Some(newest) = entries.last() {
+                self.last_log = Some(newest.n);
+                news.push(json!({ "type": "log", "entries": entries }));
+            }
+        }
+        news
+    }
+}
+
+impl Told {
+    /// The rows that differ from those told before, with the names that they have once.
+    fn moment(&mut self, moment: Arc<Moment>, news: &mut Vec<Value>) {
+        if self.moment.as_ref().is_some_and(|old| Arc::ptr_eq(old, &moment)) {
+            return;
+        }
+        let (sample, report) = (&moment.sample, &moment.report);
+        let ports: Vec<_> = report.ports.iter().map(|port| &port.name).collect();
+        let streams: Vec<_> = report.streams.iter().map(|stream| &stream.name).collect();
+        let names = json!({ "type": "names", "run": self.row.id, "ports": ports, "streams": streams });
+        if names != self.names {
+            news.push(names.clone());
+            (self.names, self.ports, self.streams) = (names, Vec::new(), Vec::new());
+        }
+        let ports = report.ports.iter().enumerate().map(|(i, port)| {
+            let now = sample.ports.get(i).filter(|now| now.name == port.name).cloned().unwrap_or_default();
+            let rates = [now.tx_pps, now.tx_bps_l1, now.rx_pps, now.rx_bps_l1].map(short);
+            json!([i, rates[0], rates[1], rates[2], rates[3], port.tx.packets, port.rx.packets])
+        });
+        let streams = report.streams.iter().enumerate().map(|(i, stream)| {
+            let now = sample.streams.get(i).filter(|now| now.name == stream.name).cloned().unwrap_or_default();
+            let rx = stream.rx.as_ref();
+            let max = rx.and_then(|rx| rx.latency_ns.as_ref()).map(|latency| latency.max);
+            json!([
+                i,
+                short(now.tx_pps),
+                short(now.rx_pps),
+                stream.tx_packets,
+                rx.map(|rx| rx.packets),
+                rx.map(|rx| rx.lost),
+                now.latency_p50_ns,
+                now.latency_p99_ns,
+                max
+            ])
+        });
+        let (ports, streams): (Vec<_>, Vec<_>) = (ports.collect(), streams.collect());
+        let changed = |new: &[Value], old: &[Value]| -> Vec<Value> {
+            new.iter().enumerate().filter(|(i, row)| old.get(*i) != Some(row)).map(|(_, row)| row.clone()).collect()
+        };
+        news.push(json!({
+            "type": "moment", "run": self.row.id, "t_s": sample.t_s,
+            "ports": changed(&ports, &self.ports), "streams": changed(&streams, &self.streams),
+        }));
+        (self.ports, self.streams, self.moment) = (ports, streams, Some(moment));
+    }
+}
+
+/// A rate to a tenth: who draws it sees no more, and it is half as long.
+fn short(rate: f64) -> f64 {
+    (rate * 10.0).round() / 10.0
+}

@@ -1,0 +1,557 @@
+//! The daemon as its clients see it: started in this process, on ports of loopback that are free, with ports of traffic that
+//! are in memory.
+
+use std::{
+    fs,
+    io::{Read, Write},
+    net::{SocketAddr, TcpStream},
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    sync::mpsc,
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+use squall_server::{Bound, Settings, Token, serve_until};
+use tokio::sync::oneshot;
+use tungstenite::{Message, WebSocket};
+
+const PROFILE: &str = "[ports]\nA = \"loop:NAME\"\nB = \"loop:NAME\"\n[[stream]]\nname = \"web\"\nport = \"A\"\npacket = \"eth/ipv4/udp\"\nrate = \"1 kpps\"\nlatency = true\n";
+
+struct Daemon {
+    bound: Bound,
+    data: PathBuf,
+    end: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+fn folder(name: &str) -> PathBuf {
+    let data = std::env::temp_dir().join(format!("squall-daemon-{name}-{}", std::process::id()));
+    _ = fs::remove_dir_all(&data);
+    data
+}
+
+fn settings(data: &Path) -> Settings {
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    Settings {
+        listen: any,
+        grpc: Some(any),
+        plain: true,
+        data: data.to_owned(),
+        token: Token::Auto,
+        lease: Duration::from_secs(30),
+        allow: Vec::new(),
+        certificate: None,
+        names: Vec::new(),
+    }
+}
+
+impl Daemon {
+    fn of(name: &str) -> Self {
+        Self::start(settings(&folder(name)))
+    }
+
+    fn start(settings: Settings) -> Self {
+        let data = settings.data.clone();
+        let ((end, ended), (tell, told)) = (oneshot::channel(), mpsc::channel());
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+            let serving =
+                serve_until(settings, move |bound| tell.send(bound.clone()).expect("the test waits"), async {
+                    _ = ended.await
+                });
+            runtime.expect("a runtime").block_on(serving).expect("it serves");
+        });
+        let bound = told.recv_timeout(Duration::from_secs(20)).expect("it is ready");
+        Self { bound, data, end: Some(end), thread: Some(thread) }
+    }
+
+    fn stop(&mut self) {
+        if let Some(end) = self.end.take() {
+            _ = end.send(());
+            self.thread.take().expect("once").join().expect("it ends well");
+        }
+    }
+
+    /// Status and body. What stands in `headers` is sent, too.
+    fn ask(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> (u16, Vec<(String, String)>, Vec<u8>) {
+        let mut stream = TcpStream::connect(self.bound.https).expect("it listens");
+        stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a socket");
+        talk(&mut stream, self.bound.https, method, path, headers, body)
+    }
+
+    fn json(&self, method: &str, path: &str, body: Value) -> (u16, Value) {
+        let octets = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+        let (status, _, reply) = self.ask(method, path, &[("content-type", "application/json")], &octets);
+        (status, serde_json::from_slice(&reply).unwrap_or(Value::Null))
+    }
+
+    fn get(&self, path: &str) -> Value {
+        let (status, reply) = self.json("GET", path, Value::Null);
+        assert_eq!(status, 200, "{path}: {reply}");
+        reply
+    }
+
+    /// The run's name.
+    fn run(&self, link: &str, more: Value) -> String {
+        let mut body = json!({ "profile": PROFILE.replace("NAME", link) });
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let (status, reply) = self.json("POST", "/squall/v1/runs", body);
+        assert_eq!(status, 201, "{reply}");
+        reply["run"]["id"].as_str().expect("a name").to_owned()
+    }
+
+    fn until(&self, path: &str, what: impl Fn(&Value) -> bool) -> Value {
+        let patience = Instant::now() + Duration::from_secs(20);
+        loop {
+            let found = self.get(path);
+            if what(&found) {
+                return found;
+            }
+            assert!(Instant::now() < patience, "{path}: {found}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn watch(&self, query: &str) -> WebSocket<TcpStream> {
+        let stream = TcpStream::connect(self.bound.https).expect("it listens");
+        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
+        let url = format!("ws://{}/squall/v1/watch?{query}", self.bound.https);
+        tungstenite::client(url, stream).expect("a WebSocket").0
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.stop();
+            _ = fs::remove_dir_all(&self.data);
+        }
+    }
+}
+
+fn talk(
+    stream: &mut (impl Read + Write),
+    host: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> (u16, Vec<(String, String)>, Vec<u8>) {
+    let mut head = format!("{method} {path} HTTP/1.1\r\nconnection: close\r\n");
+    if !headers.iter().any(|(name, _)| *name == "host") {
+        head += &format!("host: {host}\r\n");
+    }
+    headers.iter().for_each(|(name, value)| head += &format!("{name}: {value}\r\n"));
+    if !body.is_empty() {
+        head += &format!("content-length: {}\r\n", body.len());
+    }
+    stream.write_all((head + "\r\n").as_bytes()).expect("it takes the request");
+    // One that refuses early does not read on.
+    _ = stream.write_all(body);
+    let mut reply = Vec::new();
+    _ = stream.read_to_end(&mut reply);
+    let end = reply.windows(4).position(|four| four == b"\r\n\r\n").expect("a whole header");
+    let head = String::from_utf8_lossy(&reply[..end]).into_owned();
+    let mut lines = head.split("\r\n");
+    let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().expect("a status");
+    let headers = lines
+        .filter_map(|line| line.split_once(": "))
+        .map(|(a, b)| (a.to_lowercase(), b.to_owned()))
+        .collect::<Vec<_>>();
+    let mut body = reply[end + 4..].to_vec();
+    if headers.iter().any(|(name, value)| name == "transfer-encoding" && value == "chunked") {
+        body = unchunked(&body);
+    }
+    (status, headers, body)
+}
+
+fn unchunked(mut rest: &[u8]) -> Vec<u8> {
+    let mut whole = Vec::new();
+    while let Some(line) = rest.windows(2).position(|two| two == b"\r\n") {
+        let length = usize::from_str_radix(std::str::from_utf8(&rest[..line]).expect("hex"), 16).expect("hex");
+        whole.extend(&rest[line + 2..line + 2 + length]);
+        rest = &rest[line + 2 + length + 2..];
+    }
+    whole
+}
+
+fn code(reply: &[u8]) -> String {
+    let reply: Value = serde_json::from_slice(reply).expect("JSON");
+    reply["error"]["code"].as_str().expect("a code").to_owned()
+}
+
+#[test]
+fn who_does_not_show_the_token_gets_nothing_but_what_the_daemon_is() {
+    let daemon = Daemon::start(Settings { token: Token::Always, ..settings(&folder("token")) });
+    let token = daemon.bound.new_token.clone().expect("it was made now");
+    let mode = fs::metadata(&daemon.bound.token_file).expect("the file").permissions().mode();
+    assert_eq!((mode & 0o777, token.len()), (0o600, 64));
+    let info = daemon.get("/squall/v1/info");
+    assert_eq!((&info["token_required"], &info["authorized"]), (&json!(true), &json!(false)));
+    let bearer = |token: &str| format!("Bearer {token}");
+    for path in
+        ["/squall/v1/ports", "/squall/v1/runs", "/metrics", "/config", "/otg/alice/config", "/squall/v1/nowhere"]
+    {
+        assert_eq!(daemon.ask("GET", path, &[], b"").0, 401, "{path}");
+        let wrong = bearer(&"0".repeat(64));
+        assert_eq!(daemon.ask("GET", path, &[("authorization", &wrong)], b"").0, 401, "{path}");
+    }
+    assert_eq!(daemon.ask("GET", "/squall/v1/runs", &[("authorization", &bearer(&token))], b"").0, 200);
+    let json = ("content-type", "application/json");
+    let body = |token: &str| json!({ "token": token }).to_string();
+    assert_eq!(daemon.ask("POST", "/squall/v1/login", &[json], body("x").as_bytes()).0, 401);
+    let (status, headers, _) = daemon.ask("POST", "/squall/v1/login", &[json], body(&token).as_bytes());
+    assert_eq!(status, 204);
+    let cookie = &headers.iter().find(|(name, _)| name == "set-cookie").expect("a cookie").1;
+    assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict") && !cookie.contains(&token), "{cookie}");
+    let cookie = ("cookie", cookie.split(';').next().unwrap());
+    assert_eq!(daemon.ask("GET", "/squall/v1/runs", &[cookie], b"").0, 200);
+    assert_eq!(daemon.ask("POST", "/squall/v1/logout", &[cookie], b"").0, 204);
+    assert_eq!(daemon.ask("GET", "/squall/v1/runs", &[cookie], b"").0, 401);
+}
+
+#[test]
+fn pages_of_others_and_names_that_were_made_to_point_here_are_refused() {
+    let daemon = Daemon::of("guard");
+    let host = daemon.bound.https.to_string();
+    let own = format!("http://{host}");
+    for (headers, expected) in [
+        (vec![("origin", own.as_str())], 200),
+        (vec![("origin", "http://evil.example")], 403),
+        (vec![("origin", "null")], 403),
+        (vec![("origin", "http://127.0.0.1:1")], 403),
+        (vec![("host", "evil.example")], 403),
+        (vec![("host", "localhost:1")], 200),
+        (vec![("host", "[::1]:8443")], 200),
+        (vec![("sec-fetch-site", "cross-site")], 403),
+    ] {
+        assert_eq!(daemon.ask("GET", "/squall/v1/runs", &headers, b"").0, expected, "{headers:?}");
+    }
+    for kind in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""] {
+        let (status, _, reply) = daemon.ask("POST", "/squall/v1/leases", &[("content-type", kind)], b"{}");
+        assert_eq!((status, code(&reply)), (415, "content_type".into()), "{kind}");
+    }
+    let (status, _, reply) =
+        daemon.ask("POST", "/squall/v1/leases", &[("content-type", "application/json")], b"{\"ports\": [");
+    assert_eq!((status, code(&reply)), (400, "bad_request".into()));
+    let log = daemon.get("/squall/v1/requests?limit=3");
+    assert_eq!(
+        (&log["requests"][0]["status"], &log["requests"][0]["path"]),
+        (&json!(400), &json!("/squall/v1/leases"))
+    );
+}
+
+#[test]
+fn a_port_has_one_holder_until_it_is_given_back_taken_away_or_forgotten() {
+    let daemon = Daemon::of("leases");
+    let lease = |owner: &str, port: &str, ttl: f64| {
+        daemon.json("POST", "/squall/v1/leases", json!({ "ports": [port], "owner": owner, "ttl_s": ttl }))
+    };
+    let (status, of_alice) = lease("alice", "loop:x", 60.0);
+    assert_eq!(status, 201);
+    let (status, refused) = lease("bob", "loop:x,ring=64", 60.0);
+    assert_eq!((status, &refused["error"]["code"]), (409, &json!("port_in_use")));
+    let told = refused["error"]["details"][0]["message"].as_str().expect("told");
+    assert!(told.starts_with("held by alice for "), "{told}");
+    let (status, refused) = daemon.json("POST", "/squall/v1/runs", json!({ "profile": PROFILE.replace("NAME", "x") }));
+    assert_eq!((status, &refused["error"]["code"]), (409, &json!("port_in_use")));
+    // Alice's own run is on her lease; the force of another stops it.
+    let run = daemon.run("x", json!({ "lease": of_alice["id"] }));
+    let (status, _) = daemon.json("POST", "/squall/v1/leases/release", json!({ "ports": ["loop:x"] }));
+    assert_eq!(status, 200);
+    let ended = daemon.until(&format!("/squall/v1/runs/{run}"), |run| run["state"] == "done");
+    assert_eq!(ended["error"], "its ports were taken away");
+    let id = of_alice["id"].as_str().unwrap();
+    assert_eq!(daemon.json("POST", &format!("/squall/v1/leases/{id}/renew"), Value::Null).0, 404);
+    let (status, of_bob) = lease("bob", "loop:x", 1.0);
+    assert_eq!(status, 201, "{of_bob}");
+    // Bob is gone without a word.
+    daemon.until("/squall/v1/leases", |leases| leases["leases"] == json!([]));
+    let (_, of_carol) = lease("carol", "loop:x", 60.0);
+    let path = format!("/squall/v1/leases/{}", of_carol["id"].as_str().expect("free again"));
+    assert_eq!(daemon.json("DELETE", &path, Value::Null).0, 204);
+    assert_eq!(daemon.json("GET", &path, Value::Null).0, 404);
+}
+
+#[test]
+fn traffic_of_a_client_that_is_gone_stops_with_its_lease() {
+    let daemon = Daemon::of("gone");
+    let run = daemon.run("gone", json!({ "ttl_s": 1.0 }));
+    // A list names no run, and keeps none.
+    let over = |list: &Value| list["runs"][0]["state"] == "done";
+    let list = daemon.until("/squall/v1/runs", over);
+    assert_eq!(list["runs"][0]["id"], json!(run));
+    assert!(list["runs"][0]["error"].as_str().unwrap().contains("lease has expired"), "{list}");
+    assert_eq!(daemon.get("/squall/v1/leases")["leases"], json!([]));
+}
+
+#[test]
+fn a_run_is_begun_changed_watched_and_stopped_and_its_report_stays() {
+    let mut daemon = Daemon::of("runs");
+    let run =
+        daemon.run("runs", json!({ "name": "first", "owner": "alice", "options": { "fail_if": ["loss > 1000000"] } }));
+    let path = format!("/squall/v1/runs/{run}");
+    let stats = format!("{path}/stats");
+    daemon.until(&stats, |stats| stats["report"]["streams"][0]["rx"]["packets"].as_u64().is_some_and(|n| n > 0));
+    let post = |what: &str, body: Value| daemon.json("POST", &format!("{path}/{what}"), body);
+    assert_eq!(post("rate", json!({ "mult": 5 })).0, 200);
+    let fast = |stats: &Value| stats["sample"]["ports"][0]["tx_pps"].as_f64().is_some_and(|pps| pps > 1500.0);
+    daemon.until(&stats, fast);
+    assert_eq!(post("rate", json!({ "stream": "wed", "rate": "1 pps" })).0, 404);
+    assert_eq!(post("rate", json!({ "stream": "web" })).0, 400);
+    assert_eq!(post("rate", json!({ "mult": "0" })).0, 400);
+    let (status, row) = post("pause", json!({}));
+    assert_eq!((status, &row["state"]), (200, &json!("paused")));
+    daemon.until(&stats, |stats| stats["sample"]["ports"][0]["tx_pps"] == json!(0.0));
+    assert_eq!(post("resume", Value::Null).1["state"], "running");
+    assert_eq!(daemon.json("DELETE", &path, Value::Null).0, 409);
+    assert_eq!(daemon.json("PATCH", &path, json!({ "note": "a note" })).0, 200);
+    assert_eq!(post("stop", Value::Null).0, 200);
+    let row = daemon.until(&path, |run| run["state"] == "done");
+    assert_eq!(
+        (&row["verdict"]["valid"].is_boolean(), &row["passed"], &row["note"]),
+        (&true, &json!(true), &json!("a note"))
+    );
+    assert_eq!(post("pause", json!({})).1["error"]["code"], "run_over");
+    let report = daemon.get(&format!("{path}/report"));
+    assert!(report["streams"][0]["tx_packets"].as_u64().unwrap() > 0);
+    let (status, headers, page) = daemon.ask("GET", &format!("{path}/report.html"), &[], b"");
+    assert!(status == 200 && String::from_utf8_lossy(&page).contains("<html"));
+    assert!(headers.iter().any(|(name, value)| name == "content-security-policy" && value.contains("sandbox")));
+    let (_, _, text) = daemon.ask("GET", &format!("{path}/profile"), &[], b"");
+    assert_eq!(String::from_utf8_lossy(&text), PROFILE.replace("NAME", "runs"));
+    // It is there when the daemon comes again.
+    daemon.stop();
+    let again = Daemon::start(settings(&daemon.data));
+    assert_eq!(again.bound.new_token, None, "the token stays");
+    assert_eq!(again.get(&path)["note"], "a note");
+    assert_eq!(again.get(&format!("{path}/report")), report);
+    assert_eq!(again.get("/squall/v1/runs?q=FIRST&state=done")["runs"][0]["id"], json!(run));
+    assert_eq!(again.get("/squall/v1/runs?q=first%25&state=done")["runs"], json!([]));
+    assert_eq!(again.json("DELETE", &path, Value::Null).0, 204);
+    assert_eq!(again.json("GET", &path, Value::Null).0, 404);
+}
+
+#[test]
+fn an_end_stops_traffic_and_writes_history_and_a_kill_leaves_failed_runs() {
+    let mut daemon = Daemon::of("end");
+    let run = daemon.run("end", json!({}));
+    daemon.until(&format!("/squall/v1/runs/{run}/stats"), |stats| !stats["sample"].is_null());
+    // What a daemon that is killed now would leave.
+    let killed = folder("killed");
+    fs::create_dir_all(&killed).expect("a folder");
+    for name in ["history.sqlite", "history.sqlite-wal"] {
+        fs::copy(daemon.data.join(name), killed.join(name)).expect("a database in WAL mode");
+    }
+    fs::create_dir_all(killed.join("unfinished")).expect("a folder");
+    fs::write(killed.join("unfinished/half"), "half").expect("a file");
+    let began = Instant::now();
+    daemon.stop();
+    // Two seconds on a machine that has time.
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    let again = Daemon::start(settings(&daemon.data));
+    let row = again.get(&format!("/squall/v1/runs/{run}"));
+    assert!(row["error"].as_str().is_some_and(|error| error.starts_with("the daemon ended")), "{row}");
+    assert_ne!(row["ended"], Value::Null);
+    let after_kill = Daemon::start(settings(&killed));
+    let row = after_kill.get(&format!("/squall/v1/runs/{run}"));
+    assert_eq!((&row["state"], &row["error"]), (&json!("failed"), &json!("the daemon ended")));
+    assert!(!killed.join("unfinished/half").exists());
+}
+
+#[test]
+fn a_second_daemon_in_the_same_folder_is_refused() {
+    let daemon = Daemon::of("twice");
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let refused = runtime.block_on(serve_until(settings(&daemon.data), |_| panic!("it serves"), async {}));
+    assert!(refused.expect_err("refused").to_string().contains("another daemon"));
+}
+
+#[test]
+fn who_watches_is_told_what_changes() {
+    let daemon = Daemon::of("watch");
+    let mut socket = daemon.watch("runs=all&every_ms=100&log=1");
+    let mut next = move || loop {
+        match socket.read().expect("a message") {
+            Message::Text(text) => return serde_json::from_str::<Value>(&text).expect("JSON"),
+            _ => continue,
+        }
+    };
+    let mut until = |kind: &str| loop {
+        let message = next();
+        if message["type"] == kind {
+            return message;
+        }
+    };
+    assert_eq!(until("hello")["runs"], json!([]));
+    let run = daemon.run("watched", json!({}));
+    assert_eq!(until("run")["run"]["id"], json!(run));
+    assert_eq!(until("names")["streams"], json!(["web"]));
+    let moment = until("moment");
+    assert_eq!(
+        (&moment["run"], moment["ports"][0].as_array().map(Vec::len), moment["streams"][0].as_array().map(Vec::len)),
+        (&json!(run), Some(7), Some(9))
+    );
+    daemon.json("POST", &format!("/squall/v1/runs/{run}/pause"), json!({}));
+    while until("run")["run"]["state"] != "paused" {}
+    // What stands still is not told again.
+    while until("moment")["streams"] != json!([]) {}
+    daemon.get("/squall/v1/info");
+    assert!(until("log")["entries"][0]["method"].is_string());
+    daemon.json("POST", &format!("/squall/v1/runs/{run}/stop"), Value::Null);
+    assert_eq!(until("ended")["id"], json!(run));
+}
+
+#[test]
+fn a_socket_that_watches_a_run_keeps_its_lease() {
+    let daemon = Daemon::of("kept");
+    let run = daemon.run("kept", json!({ "ttl_s": 1.0 }));
+    let mut socket = daemon.watch(&format!("runs={run}&every_ms=200"));
+    let since = Instant::now();
+    while since.elapsed() < Duration::from_millis(2500) {
+        socket.read().expect("a message");
+    }
+    assert_eq!(daemon.get("/squall/v1/runs")["runs"][0]["state"], "running");
+    drop(socket);
+    daemon.until("/squall/v1/runs", |list| list["runs"][0]["state"] == "done");
+}
+
+#[test]
+fn prometheus_reads_what_runs_count() {
+    let daemon = Daemon::of("metrics");
+    let run = daemon.run("metrics", json!({}));
+    daemon.until(&format!("/squall/v1/runs/{run}/stats"), |stats| !stats["sample"].is_null());
+    let (status, _, text) = daemon.ask("GET", "/metrics", &[], b"");
+    let text = String::from_utf8(text).expect("UTF-8");
+    assert_eq!(status, 200);
+    for line in [
+        format!("squall_port_tx_packets_total{{port=\"A\",run=\"{run}\"}} "),
+        format!("squall_stream_lost_packets_total{{stream=\"web\",run=\"{run}\"}} "),
+        format!("squall_stream_latency_seconds{{stream=\"web\",run=\"{run}\",quantile=\"0.99\"}} "),
+        "squall_requests_total{status=\"201\"} 1\n".into(),
+        "# TYPE squall_port_rx_packets_total counter\n".into(),
+    ] {
+        assert!(text.contains(&line), "{line}\n{text}");
+    }
+    let mut families: Vec<_> = text.lines().filter(|line| line.starts_with("# TYPE")).collect();
+    let all = families.len();
+    families.sort_unstable();
+    families.dedup();
+    assert_eq!(families.len(), all, "each family is told of once");
+}
+
+#[test]
+fn files_stay_in_their_folder() {
+    let daemon = Daemon::of("files");
+    let octets = ("content-type", "application/octet-stream");
+    let (status, _, row) = daemon.ask("PUT", "/squall/v1/files/deep/load.pcap", &[octets], b"12345");
+    assert_eq!(status, 201, "{}", String::from_utf8_lossy(&row));
+    let list = daemon.get("/squall/v1/files");
+    assert_eq!(
+        (&list["files"][0]["name"], &list["files"][0]["size"], &list["files"][0]["kind"]),
+        (&json!("deep/load.pcap"), &json!(5), &json!("capture"))
+    );
+    assert_eq!(daemon.ask("GET", "/squall/v1/files/deep/load.pcap", &[], b"").2, b"12345");
+    for name in ["../token", "%2e%2e/token", "deep/../../token", "..%2ftoken", "%2fetc%2fpasswd", "/etc/passwd", "%00"]
+    {
+        for method in ["GET", "PUT", "DELETE"] {
+            let (status, _, reply) = daemon.ask(method, &format!("/squall/v1/files/{name}"), &[octets], b"x");
+            assert_eq!((status, code(&reply)), (400, "bad_path".into()), "{method} {name}");
+        }
+    }
+    assert!(daemon.data.join("token").exists());
+    for address in ["pcap:/tmp/squall-outside.pcap", "pcap:../outside.pcap", "pcap:/etc/passwd,read"] {
+        let profile = PROFILE.replace("loop:NAME", address).replace("B = ", "# ");
+        let (status, reply) = daemon.json("POST", "/squall/v1/runs", json!({ "profile": profile }));
+        assert_eq!((status, &reply["error"]["code"]), (400, &json!("bad_path")), "{address}");
+    }
+    assert!(!Path::new("/tmp/squall-outside.pcap").exists());
+    let written = json!({ "profile": PROFILE.replace("loop:NAME", "pcap:out.pcap").replace("B = ", "# "), "options": { "packets": 5 } });
+    let (status, reply) = daemon.json("POST", "/squall/v1/runs", written);
+    assert_eq!(status, 201, "{reply}");
+    let id = reply["run"]["id"].as_str().unwrap().to_owned();
+    daemon.until(&format!("/squall/v1/runs/{id}"), |run| run["state"] == "done");
+    let replay = json!({ "options": { "replay": { "files": ["out.pcap"], "ports": ["null:"], "topspeed": true } } });
+    let (status, reply) = daemon.json("POST", "/squall/v1/runs", replay);
+    assert_eq!((status, &reply["run"]["kind"]), (201, &json!("replay")), "{reply}");
+    let id = reply["run"]["id"].as_str().unwrap().to_owned();
+    daemon.until(&format!("/squall/v1/runs/{id}"), |run| run["state"] == "done");
+    assert_eq!(daemon.get(&format!("/squall/v1/runs/{id}/report"))["ports"][0]["tx"]["packets"], 5);
+    assert_eq!(daemon.ask("DELETE", "/squall/v1/files/out.pcap", &[], b"").0, 204);
+    assert_eq!(daemon.ask("GET", "/squall/v1/files/out.pcap", &[], b"").0, 404);
+}
+
+#[test]
+fn a_capture_is_a_run_whose_file_can_be_fetched() {
+    let daemon = Daemon::of("capture");
+    let sent =
+        format!("packets = 5\n{}", PROFILE.replace("A = \"loop:NAME\"", "A = \"pcap:in.pcap\"").replace("B = ", "# "));
+    let (status, reply) = daemon.json("POST", "/squall/v1/runs", json!({ "profile": sent }));
+    assert_eq!(status, 201, "{reply}");
+    let sender = format!("/squall/v1/runs/{}", reply["run"]["id"].as_str().unwrap());
+    daemon.until(&sender, |run| run["state"] == "done");
+    let body = json!({ "ports": ["pcap:in.pcap,read"], "file": "c.pcapng", "packets": 3, "owner": "carol" });
+    let (status, reply) = daemon.json("POST", "/squall/v1/captures", body);
+    assert_eq!((status, &reply["run"]["kind"]), (201, &json!("capture")), "{reply}");
+    let capture = reply["run"]["id"].as_str().unwrap().to_owned();
+    let row = daemon.until(&format!("/squall/v1/runs/{capture}"), |run| run["state"] == "done");
+    assert_eq!(row["error"], Value::Null);
+    assert_eq!(daemon.get(&format!("/squall/v1/runs/{capture}/report"))["capture"]["written_packets"], 3);
+    let (status, _, file) = daemon.ask("GET", "/squall/v1/files/c.pcapng", &[], b"");
+    assert!(status == 200 && file.starts_with(&[0x0a, 0x0d, 0x0d, 0x0a]));
+}
+
+#[test]
+fn what_is_described_is_there() {
+    let daemon = Daemon::of("openapi");
+    let document = daemon.get("/squall/v1/openapi.json");
+    let paths = document["paths"].as_object().expect("paths");
+    assert!(paths.len() > 25);
+    for (path, methods) in paths {
+        for method in methods.as_object().expect("methods").keys() {
+            let asked =
+                path.replace("{id}", "none").replace("{name}", "none").replace("{file}", "none").replace("{n}", "1");
+            let (status, _, reply) = daemon.ask(&method.to_uppercase(), &asked, &[], b"");
+            let text = String::from_utf8_lossy(&reply);
+            assert!(
+                status != 405 && !text.contains(&format!("there is no {asked}")),
+                "{method} {path}: {status} {text}"
+            );
+            assert!(status < 500, "{method} {path}: {status} {text}");
+        }
+    }
+}
+
+#[test]
+fn the_certificate_is_made_once_and_good_for_localhost() {
+    let mut daemon = Daemon::start(Settings { plain: false, ..settings(&folder("tls")) });
+    let certificate = fs::read(daemon.data.join("cert.pem")).expect("it was made");
+    assert_eq!(fs::metadata(daemon.data.join("key.pem")).expect("a key").permissions().mode() & 0o777, 0o600);
+    let info = |daemon: &Daemon| {
+        use rustls::pki_types::{CertificateDer, pem::PemObject};
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(&certificate).expect("PEM")).expect("a certificate");
+        let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("versions");
+        let config = config.with_root_certificates(roots).with_no_client_auth();
+        let name = "localhost".try_into().expect("a name");
+        let session = rustls::ClientConnection::new(config.into(), name).expect("a session");
+        let socket = TcpStream::connect(daemon.bound.https).expect("it listens");
+        let mut stream = rustls::StreamOwned::new(session, socket);
+        talk(&mut stream, daemon.bound.https, "GET", "/squall/v1/info", &[], b"").0
+    };
+    assert_eq!(info(&daemon), 200);
+    daemon.stop();
+    let again = Daemon::start(Settings { plain: false, ..settings(&daemon.data) });
+    assert_eq!(info(&again), 200, "the same certificate");
+}

@@ -1,0 +1,180 @@
+//! Attacks and what is mixed with them as one capture that is made while it is read: frames in the order of their times, in
+//! memory that does not grow with their number.
+
+use std::{
+    cmp::Reverse,
+    collections::BinaryHeap,
+    io::{self, Read},
+    sync::Arc,
+};
+
+use squall_attacks::{End, suite::Suite, wire};
+use squall_pcap::PcapFormat;
+use squall_rules::RuleSet;
+use squall_units::Nanos;
+
+/// A frame, and when it leaves.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Timed {
+    pub at: Nanos,
+    pub from: End,
+    /// Without FCS.
+    pub octets: Vec<u8>,
+}
+
+impl Timed {
+    /// A frame of what begins at `begin`.
+    pub fn of(frame: wire::Frame, begin: Nanos) -> Self {
+        Timed { at: Nanos(begin.0.saturating_add(frame.at.0)), from: frame.from, octets: frame.octets }
+    }
+}
+
+/// Frames in the order of their times.
+pub type Timeline = Box<dyn Iterator<Item = Timed> + Send>;
+
+/// What takes its time each and may overlap the next: attacks that follow each other quickly, conversations of a template.
+pub trait Overlapping {
+    /// Before this none of the `nth` and later ones begins; `None`: there are no more.
+    fn earliest(&self, nth: usize) -> Option<Nanos>;
+
+    /// The frames of the `nth`, in the order of their times; `None`: there are no more.
+    fn frames(&self, nth: usize) -> Option<Vec<Timed>>;
+}
+
+/// The frames of all of them.
+pub struct Frames<O> {
+    made: O,
+    next: usize,
+    /// Frames of those that have begun: by time, then by which one's and number.
+    pending: BinaryHeap<Reverse<(Nanos, usize, usize, Timed)>>,
+}
+
+impl<O: Overlapping> Frames<O> {
+    pub fn new(made: O) -> Self {
+        Frames { made, next: 0, pending: BinaryHeap::new() }
+    }
+}
+
+impl<O: Overlapping> Iterator for Frames<O> {
+    type Item = Timed;
+
+    fn next(&mut self) -> Option<Timed> {
+        while let Some(earliest) = self.made.earliest(self.next) {
+            if self.pending.peek().is_some_and(|Reverse((at, ..))| *at < earliest) {
+                break;
+            }
+            let Some(frames) = self.made.frames(self.next) else { break };
+            let numbered = frames.into_iter().enumerate();
+            self.pending.extend(numbered.map(|(number, timed)| Reverse((timed.at, self.next, number, timed))));
+            self.next += 1;
+        }
+        self.pending.pop().map(|Reverse((.., timed))| timed)
+    }
+}
+
+/// What the attacks of one section are made from.
+#[derive(Clone)]
+pub struct Made {
+    pub rules: Arc<RuleSet>,
+    pub suite: Arc<Suite>,
+    pub wire: wire::Settings,
+    /// Attacks whose frames these are.
+    pub which: fn(&squall_attacks::suite::Attack) -> bool,
+}
+
+impl Overlapping for Made {
+    fn earliest(&self, nth: usize) -> Option<Nanos> {
+        self.suite.attacks.get(nth).map(|attack| attack.begin)
+    }
+
+    fn frames(&self, nth: usize) -> Option<Vec<Timed>> {
+        let attack = self.suite.attacks.get(nth)?;
+        if !(self.which)(attack) {
+            return Some(Vec::new());
+        }
+        // What cannot be written has been counted when labels were made.
+        let (frames, _) = attack.frames(&self.rules, &self.wire).unwrap_or_default();
+        Some(frames.into_iter().map(|frame| Timed::of(frame, attack.begin)).collect())
+    }
+}
+
+/// Several timelines as one.
+pub struct Merged {
+    lines: Vec<std::iter::Peekable<Timeline>>,
+}
+
+impl Merged {
+    pub fn new(lines: Vec<Timeline>) -> Self {
+        Merged { lines: lines.into_iter().map(Iterator::peekable).collect() }
+    }
+}
+
+impl Iterator for Merged {
+    type Item = Timed;
+
+    fn next(&mut self) -> Option<Timed> {
+        let first = self.lines.iter_mut().enumerate().filter_map(|(i, line)| line.peek().map(|timed| (timed.at, i)));
+        let (_, line) = first.min()?;
+        self.lines[line].next()
+    }
+}
+
+/// A timeline as a pcap in nanoseconds.
+pub struct Capture<I> {
+    frames: I,
+    buffer: Vec<u8>,
+    at: usize,
+    begun: bool,
+}
+
+impl<I: Iterator<Item = Timed>> Capture<I> {
+    pub fn new(frames: I) -> Self {
+        Capture { frames, buffer: Vec::new(), at: 0, begun: false }
+    }
+}
+
+impl<I: Iterator<Item = Timed>> Read for Capture<I> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        const ROOM: usize = 64 << 10;
+        if self.at == self.buffer.len() {
+            self.buffer.clear();
+            self.at = 0;
+            let format = PcapFormat::default();
+            if !self.begun {
+                self.begun = true;
+                format.write_header(&mut self.buffer)?;
+            }
+            while self.buffer.len() < ROOM {
+                let Some(frame) = self.frames.next() else { break };
+                format.write_packet(&mut self.buffer, frame.at.0, frame.octets.len() as u32, &frame.octets)?;
+            }
+        }
+        let n = into.len().min(self.buffer.len() - self.at);
+        into[..n].copy_from_slice(&self.buffer[self.at..self.at + n]);
+        self.at += n;
+        Ok(n)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(times: &[u64]) -> Timeline {
+        let frame = |at: u64| Timed { at: Nanos(at), from: End::Client, octets: vec![at as u8; 60] };
+        Box::new(times.iter().map(|&at| frame(at)).collect::<Vec<_>>().into_iter())
+    }
+
+    #[test]
+    fn timelines_are_one_capture_in_the_order_of_time() {
+        let merged = Merged::new(vec![line(&[1, 5, 9]), line(&[2, 3, 10]), line(&[])]);
+        let mut octets = Vec::new();
+        Capture::new(merged).read_to_end(&mut octets).unwrap();
+        let mut reader = squall_pcap::CaptureReader::from_read(&octets[..]).unwrap();
+        let mut times = Vec::new();
+        while let Some(packet) = reader.next().unwrap() {
+            times.push((packet.time_ns, packet.data[0]));
+        }
+        assert_eq!(times, [1, 2, 3, 5, 9, 10].map(|at| (at, at as u8)));
+    }
+}

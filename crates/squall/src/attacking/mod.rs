@@ -1,0 +1,610 @@
+//! Attacks of a profile: rules are read and solved, attacks are placed in time and on hosts, and become one capture that is made
+//! while it is sent; of a live run, conversations that TCP and UDP of our own speak.
+
+mod background;
+mod capture;
+mod live;
+mod rules;
+mod templates;
+
+use std::{
+    fs::File,
+    io::{BufWriter, Write},
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::Path,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread,
+};
+
+use squall_attacks::{
+    Label, Solver, Unsolved,
+    evade::EVASIONS,
+    labels::{self, Kind},
+    solve,
+    suite::{self, NearMisses, Order, Outcome, Pace},
+};
+use squall_flows::FailedConversation;
+use squall_profile::{Attack, AttackOf, AttackPace, AttackRules, NearMiss, Profile};
+use squall_replay::{Input, Replay, SplitBy, split};
+use squall_rules::RuleSet;
+use squall_units::{MacAddr, Nanos};
+
+use crate::{
+    Error,
+    loading::{Loaded, Mistakes},
+    report::attack::{AttackReport, UnsolvedRule},
+};
+
+pub use capture::{Capture, Frames, Made, Merged, Overlapping, Timed, Timeline};
+pub(crate) use live::Live;
+pub use templates::list_templates;
+
+/// Whose frames leave by the first port, and whose by the second: by these a replay tells them apart.
+const CLIENT_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+const SERVER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
+
+/// Attacks that are ready to leave.
+#[derive(Clone)]
+pub struct Prepared {
+    /// Of [`Profile::ports`]: where clients stand, and servers if they have a port of their own.
+    pub port: usize,
+    pub port2: Option<usize>,
+    /// In the order of the profile, then of their beginnings; times from the beginning of the run.
+    pub labels: Arc<Vec<Label>>,
+    pub reports: Vec<AttackReport>,
+    /// The rules of each, and what became of them.
+    solved: Vec<Option<SolvedRules>>,
+    /// What leaves as frames.
+    lines: Vec<Line>,
+    /// Ports that frames leave by, clients' and servers'.
+    pub(crate) ways: Vec<usize>,
+    /// Of a live run, what is spoken by TCP and UDP of our own.
+    pub(crate) live: Option<Live>,
+}
+
+impl std::fmt::Debug for Prepared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Prepared")
+            .field("labels", &self.labels.len())
+            .field("lines", &self.lines.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Rules, and what became of those that were chosen.
+type SolvedRules = (Arc<RuleSet>, Arc<Vec<Outcome>>);
+
+/// Begins a timeline, each time from its beginning.
+pub(crate) type Line = Arc<dyn Fn() -> Timeline + Send + Sync>;
+
+/// Told how many rules are done, of how many; whether to go on.
+pub type Progress<'a> = &'a (dyn Fn(usize, usize) -> bool + Sync);
+
+/// What one `[[attack]]` comes to.
+#[derive(Default)]
+struct Section {
+    report: AttackReport,
+    solved: Option<SolvedRules>,
+    labels: Vec<Label>,
+    lines: Vec<Line>,
+    /// Of a live run: conversations.
+    spoken: Vec<Line>,
+}
+
+/// Reads, solves and places the attacks of `profile`; `None` if it has none.
+///
+/// # Errors
+/// [`Error::Input`], every mistake with its place; [`Error::Environment`] for files that cannot be read;
+/// [`Error::Usage`] when `progress` said to stop.
+pub fn prepare(profile: &Profile, progress: Progress<'_>) -> Result<Option<Prepared>, Error> {
+    let Some(first) = profile.attacks.first() else { return Ok(None) };
+    let mut mistakes = Mistakes::of(profile);
+    for other in profile.attacks.iter().filter(|other| (other.port, other.port2) != (first.port, first.port2)) {
+        let text = format!("attack {:?} goes by other ports than attack {:?}", other.name, first.name);
+        mistakes.at(other.at, &text, "all attacks of a run go by the same ports: try two runs");
+    }
+    let address = |port: usize| profile.ports.get(port).map_or("", |port| port.address.as_str());
+    if let Some(port2) = first.port2
+        && address(first.port) == address(port2)
+        && !["loop:", "null:"].iter().any(|both| address(port2).starts_with(both))
+    {
+        let text = format!("clients and servers stand at one interface, {}", address(port2));
+        mistakes.at(
+            first.at,
+            &text,
+            "leave port2 out, and frames of both sides leave by port; or name another interface",
+        );
+    }
+    let mut prepared = Prepared {
+        port: first.port,
+        port2: first.port2,
+        labels: Arc::default(),
+        reports: Vec::new(),
+        solved: Vec::new(),
+        lines: Vec::new(),
+        ways: Vec::new(),
+        live: None,
+    };
+    let (mut labels, mut spoken) = (Vec::new(), Vec::new());
+    for said in &profile.attacks {
+        let background = said.background.as_ref().and_then(|file| background::survey(file, &mut mistakes));
+        let section = match &said.what {
+            AttackOf::Rules(of) => from_rules(profile, said, of, background.as_ref(), progress, &mut mistakes)?,
+            AttackOf::Template { name, options } => templates::section(profile, said, name, options, &mut mistakes),
+        };
+        let Some(mut section) = section else { continue };
+        section.report.name.clone_from(&said.name);
+        let end = section.labels.iter().map(|label| label.end).max().unwrap_or(Nanos::ZERO);
+        section.report.duration_s = end.as_secs_f64();
+        if let Some(background) = background {
+            let number = section.labels.last().map_or(0, |last| last.attack + 1);
+            let (line, benign) = background.line(end, number);
+            section.lines.push(line);
+            section.labels.extend(benign);
+        }
+        // Each attack of a run has a number of its own.
+        let before = labels.last().map_or(0, |last: &Label| last.attack + 1);
+        labels.extend(section.labels.into_iter().map(|label| Label { attack: label.attack + before, ..label }));
+        prepared.lines.extend(section.lines);
+        spoken.extend(section.spoken);
+        prepared.reports.push(section.report);
+        prepared.solved.push(section.solved);
+    }
+    mistakes.check()?;
+    prepared.live = (!spoken.is_empty()).then(|| Live::of(spoken, &labels)).transpose()?;
+    prepared.labels = Arc::new(labels);
+    Ok(Some(prepared))
+}
+
+fn from_rules(
+    profile: &Profile,
+    said: &Attack,
+    of: &AttackRules,
+    background: Option<&background::Survey>,
+    progress: Progress<'_>,
+    mistakes: &mut Mistakes<'_>,
+) -> Result<Option<Section>, Error> {
+    let Some(rules) = rules::read(of, mistakes)? else { return Ok(None) };
+    let Some(choice) = rules::choose(of, mistakes) else { return Ok(None) };
+    let (Some(wire), Some(hosts)) = (rules::wire(profile, said, mistakes), rules::hosts(said, mistakes)) else {
+        return Ok(None);
+    };
+    let chosen: Vec<usize> = (0..rules.rules.len()).filter(|&rule| choice.takes(&rules.rules[rule])).collect();
+    if chosen.is_empty() {
+        let what = match (rules.rules.len(), rules.problems.first()) {
+            (0, Some(first)) => {
+                let first = rules::told(&rules, first);
+                format!("there is no rule: {} lines are not understood\n    {first}", rules.problems.len())
+            }
+            (0, None) => "there is no rule".into(),
+            (n, _) => format!("none of {n} rules is chosen"),
+        };
+        mistakes.at(
+            said.at,
+            &format!("attack {:?}: {what}", said.name),
+            if rules.rules.is_empty() {
+                "expected rules of Snort 2, Snort 3 or Suricata in files, or in folders of *.rules"
+            } else {
+                "squall attack RULES --list shows what there is"
+            },
+        );
+        return Ok(None);
+    }
+    let mut order = Order {
+        samples: said.samples,
+        every_branch: said.every_branch,
+        near_misses: match said.near_miss {
+            NearMiss::No => NearMisses::No,
+            NearMiss::Also => NearMisses::Also,
+            NearMiss::Only => NearMisses::Only,
+        },
+        shuffle: said.shuffle,
+        seed: profile.seed,
+        repeat: said.repeat,
+        begin: said.start,
+        pace: Pace { attacks: 1, seconds: 1 },
+        hosts,
+        variants: rules::variants(said),
+    };
+    let outcomes = solve_all(&rules, &chosen, &order, progress)?;
+    let mut report = told(&rules, &outcomes, &order);
+    order.pace = match said.pace {
+        AttackPace::PerSecond(rate) => Pace::of(rate),
+        AttackPace::Share(share) => {
+            let Some(octets) = background.map(background::Survey::octets_per_second) else { return Ok(None) };
+            let suite = suite::arrange(&rules, &outcomes, &order);
+            let all: usize = suite
+                .attacks
+                .iter()
+                .filter_map(|attack| attack.frames(&rules, &wire).ok())
+                .map(|(frames, _)| frames.iter().map(|frame| frame.octets.len()).sum::<usize>())
+                .sum();
+            let mean = all as f64 / suite.attacks.len().max(1) as f64;
+            Pace::of((octets * share / (1.0 - share) / mean.max(1.0)).max(1e-6))
+        }
+    };
+    let mut suite = suite::arrange(&rules, &outcomes, &order);
+    if said.port2.is_some() {
+        for attack in &mut suite.attacks {
+            (attack.ends.client_mac, attack.ends.server_mac) = (CLIENT_MAC.0, SERVER_MAC.0);
+        }
+    }
+    let mut labels = Vec::with_capacity(suite.attacks.len());
+    let mut section = Section::default();
+    suite.attacks.retain(|attack| match attack.frames(&rules, &wire) {
+        Ok((frames, of)) => {
+            report.frames += frames.len() as u64;
+            report.octets += frames.iter().map(|frame| frame.octets.len() as u64).sum::<u64>();
+            *(if attack.kind == Kind::Attack { &mut report.attacks } else { &mut report.near_misses }) += 1;
+            labels.extend(of);
+            true
+        }
+        Err(error) => {
+            *report.left_out.entry("not_written".into()).or_default() += 1;
+            report.left_out_first.get_or_insert_with(|| error.to_string());
+            false
+        }
+    });
+    if suite.without_address > 0 {
+        report.left_out.insert("no_address".into(), suite.without_address);
+    }
+    section.solved = Some((rules.clone(), Arc::new(outcomes)));
+    let made = Made { rules, suite: Arc::new(suite), wire, which: |_| true };
+    let line = |which: fn(&suite::Attack) -> bool| -> Line {
+        let made = Made { which, ..made.clone() };
+        Arc::new(move || Box::new(Frames::new(made.clone())))
+    };
+    if said.live {
+        section.spoken.push(line(live::is_conversation));
+        section.lines.push(line(|attack| !live::is_conversation(attack)));
+    } else {
+        section.lines.push(line(|_| true));
+    }
+    Ok(Some(Section { report, labels, ..section }))
+}
+
+/// On as many threads as there are CPUs.
+fn solve_all(rules: &RuleSet, chosen: &[usize], order: &Order, progress: Progress<'_>) -> Result<Vec<Outcome>, Error> {
+    let threads = thread::available_parallelism().map_or(1, usize::from).min(chosen.len().max(1));
+    let (next, done, stopped) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
+    let outcomes = Mutex::new(Vec::with_capacity(chosen.len()));
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                let solver = Solver::new(rules, solve::Settings { seed: order.seed, ..solve::Settings::default() });
+                while !stopped.load(Ordering::Relaxed) {
+                    let Some(&rule) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
+                    // A defect that one rule brings to light is not to keep the others from being played.
+                    let solved = catch_unwind(AssertUnwindSafe(|| suite::solve(rules, &solver, rule, order)));
+                    let outcome = solved.unwrap_or_else(|_| defect(rules, rule));
+                    outcomes.lock().expect("no thread panics while it holds it").push(outcome);
+                    if !progress(done.fetch_add(1, Ordering::Relaxed) + 1, chosen.len()) {
+                        stopped.store(true, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    if stopped.into_inner() {
+        return Err(Error::Usage("stopped before all rules were solved; nothing was sent".into()));
+    }
+    let mut outcomes = outcomes.into_inner().expect("all threads ended well");
+    outcomes.sort_unstable_by_key(|outcome| outcome.rule);
+    Ok(outcomes)
+}
+
+fn defect(rules: &RuleSet, rule: usize) -> Outcome {
+    let text = format!("sid {} brings a defect of Squall to light: please report it", rules.rules[rule].sid);
+    Outcome { rule, solved: Vec::new(), unsolved: Some(Unsolved { rule, reason: solve::Reason::Defect, text }) }
+}
+
+/// What solving came to.
+fn told(rules: &RuleSet, outcomes: &[Outcome], order: &Order) -> AttackReport {
+    let mut report =
+        AttackReport { rules: rules.rules.len() as u64, chosen: outcomes.len() as u64, ..AttackReport::default() };
+    for problem in &rules.problems {
+        *report.problems.entry(snake(problem.reason)).or_default() += 1;
+    }
+    report.problems_first = rules.problems.iter().take(MOST_NAMED).map(|problem| rules::told(rules, problem)).collect();
+    for outcome in outcomes {
+        if !outcome.solved.is_empty() {
+            report.solved += 1;
+            report.varied += u64::from(outcome.solved.iter().any(|solved| solved.varied));
+            let without = outcome.solved.iter().any(|solved| solved.twin.is_none());
+            report.without_twin += u64::from(order.near_misses != NearMisses::No && without);
+        } else if let Some(unsolved) = &outcome.unsolved {
+            let rule = &rules.rules[outcome.rule];
+            let reason = snake(unsolved.reason);
+            *report.unsolved.entry(reason.clone()).or_default() += 1;
+            let (msg, text) = (rule.msg.clone(), unsolved.text.clone());
+            report.unsolved_rules.push(UnsolvedRule { gid: rule.gid, sid: rule.sid, msg, reason, text });
+        }
+    }
+    report
+}
+
+/// So many problems are named.
+const MOST_NAMED: usize = 20;
+
+/// `NoSetter` as reports write it: `no_setter`.
+fn snake(name: impl std::fmt::Debug) -> String {
+    let name = format!("{name:?}");
+    let mut text = String::with_capacity(name.len() + 4);
+    for (i, c) in name.chars().enumerate() {
+        if c.is_uppercase() && i > 0 {
+            text.push('_');
+        }
+        text.extend(c.to_lowercase());
+    }
+    text
+}
+
+/// What `--evasions` prints.
+pub fn list_evasions() -> String {
+    let mut text = String::new();
+    for help in EVASIONS {
+        let argument =
+            help.argument.map_or_else(String::new, |of| format!("={} ({} to {})", of.name, of.least, of.most));
+        text += &format!("{}{argument}\n    {}\n    takes for granted: {}\n", help.name, help.does, help.assumes);
+    }
+    for variant in rules::all_variants() {
+        let (name, does) = (variant.name(), variant.does());
+        text += &format!(
+            "{name}\n    of HTTP: {does}\n    where the rule would not match any more, its attack stays as it is\n"
+        );
+    }
+    text
+}
+
+impl Prepared {
+    /// Finds what leaves as frames its ports: beside conversations, a second way to the same interfaces, which `ports` get.
+    pub(crate) fn settle(&mut self, ports: &mut Vec<squall_profile::Port>) -> Vec<String> {
+        let mut notes = Vec::new();
+        self.ways = [self.port].into_iter().chain(self.port2).collect();
+        // Whoever reads a capture of it takes the beginning of the epoch for a mistake.
+        for &port in &self.ways {
+            let address = &mut ports[port].address;
+            if address.starts_with("pcap:") && !address.contains(",epoch=") && !address.contains(",read") {
+                address.push_str(&format!(",epoch={EPOCH_S}"));
+            }
+        }
+        if self.live.is_none() {
+            return notes;
+        }
+        let left = self.frames();
+        if left == 0 {
+            return notes;
+        }
+        // An interface that is named alone is taken as one of af_packet wherever somebody speaks.
+        let packets = |address: &str| match address.split_once(':') {
+            None => Some(format!("af_packet:{address}")),
+            Some((kind, _)) => (kind == "af_packet").then(|| address.to_owned()),
+        };
+        let addresses: Option<Vec<String>> = self.ways.iter().map(|&way| packets(&ports[way].address)).collect();
+        if let Some(addresses) = addresses {
+            for (&way, address) in self.ways.iter().zip(addresses) {
+                ports[way].address = address;
+            }
+            for way in &mut self.ways {
+                let port =
+                    squall_profile::Port { name: format!("{} (frames)", ports[*way].name), ..ports[*way].clone() };
+                ports.push(port);
+                *way = ports.len() - 1;
+            }
+            return notes;
+        }
+        self.lines.clear();
+        notes.push(format!(
+            "{left} frames of attacks that are no conversations are left out: only af_packet takes them beside \
+             conversations; try live = false (--frames), which sends all attacks as frames"
+        ));
+        for report in &mut self.reports {
+            report.left_out.insert("no_frames".into(), left);
+        }
+        notes
+    }
+
+    fn frames(&self) -> u64 {
+        self.timeline().count() as u64
+    }
+
+    /// All that leaves as frames, as what a replay reads; `None`: nothing does.
+    pub(crate) fn replay(&self) -> Option<Replay> {
+        self.timeline().next()?;
+        let lines = self.lines.clone();
+        let open = move || -> std::io::Result<Box<dyn std::io::Read + Send>> {
+            Ok(Box::new(Capture::new(Merged::new(lines.iter().map(|line| line()).collect()))))
+        };
+        let by_mac = || SplitBy::Rule(Box::new(split::Split::new(split::By::Mac(vec![CLIENT_MAC]))));
+        Some(Replay {
+            inputs: vec![Input { name: "attacks".into(), open: Arc::new(open), once: false }],
+            since: Some(0),
+            split: self.port2.map(|_| by_mac()),
+            flows: None,
+            ..Replay::default()
+        })
+    }
+
+    /// What attacks come to, in words.
+    pub fn summary(&self) -> String {
+        self.reports.iter().map(crate::render::one_attack).collect()
+    }
+
+    /// A line for each rule: solved, or why not; then one for each line that is no rule.
+    pub fn list(&self) -> String {
+        let sections = self.solved.iter().zip(&self.reports);
+        let lists = sections.filter_map(|(solved, report)| {
+            let (rules, outcomes) = solved.as_ref()?;
+            let problems = rules.problems.iter().map(|problem| rules::told(rules, problem) + "\n");
+            Some(crate::render::attack_list(rules, outcomes, report) + &problems.collect::<String>())
+        });
+        lists.collect()
+    }
+
+    /// What became of each rule, as values.
+    pub fn rules(&self) -> Vec<RuleOutcome> {
+        let mut frames = std::collections::HashMap::new();
+        for label in self.labels.iter().filter(|label| label.kind == Kind::Attack) {
+            frames.entry((label.gid, label.sid)).or_insert(label.frames);
+        }
+        let mut all = Vec::new();
+        for (rules, outcomes) in self.solved.iter().flatten() {
+            all.extend(outcomes.iter().map(|outcome| {
+                let rule = &rules.rules[outcome.rule];
+                let frames = frames.get(&(rule.gid, rule.sid)).copied().unwrap_or(0);
+                RuleOutcome::of(rule, outcome, u64::from(frames))
+            }));
+        }
+        all
+    }
+
+    /// How each rule was solved, and where each octet comes from; or why not.
+    pub fn explain(&self) -> String {
+        let mut text = String::new();
+        for (rules, outcomes) in self.solved.iter().flatten() {
+            for outcome in outcomes.iter() {
+                for solved in &outcome.solved {
+                    text.push_str(&solve::explain(rules, &solved.solution).to_string());
+                }
+                if let (true, Some(unsolved)) = (outcome.solved.is_empty(), &outcome.unsolved) {
+                    let rule = &rules.rules[outcome.rule];
+                    let reason = snake(unsolved.reason);
+                    text.push_str(&format!(
+                        "{}:{}  {}\n  not solved, {reason}: {}\n",
+                        rule.gid, rule.sid, rule.msg, unsolved.text
+                    ));
+                }
+            }
+        }
+        text
+    }
+
+    /// All frames in the order of their times.
+    pub fn timeline(&self) -> impl Iterator<Item = Timed> + use<> {
+        Merged::new(self.lines.iter().map(|line| line()).collect())
+    }
+
+    /// With what became of conversations: `failed` of those that were `played` until the run's `end`.
+    pub(crate) fn reports(
+        &self,
+        played: Option<&Loaded>,
+        failed: &[FailedConversation],
+        end: Nanos,
+    ) -> Vec<AttackReport> {
+        let mut reports = self.reports.clone();
+        if let (Some(live), Some((_, numbers))) = (&self.live, played.and_then(|played| played.conversations.as_ref()))
+        {
+            // Conversations of all attacks are played together.
+            let passage = live.passage(&self.labels, numbers, failed, end);
+            reports.iter_mut().take(1).for_each(|report| report.passage = Some(passage.clone()));
+        }
+        reports
+    }
+
+    /// Labels of what began before the run had ended; of what it cut short no alert is owed.
+    pub(crate) fn sent_until(&self, end: Nanos) -> Vec<Label> {
+        // Where nothing leaves as frames, what is spoken is all.
+        let spoken = self.live.as_ref().filter(|_| self.lines.is_empty()).map(Live::labelled);
+        let leaves = |i: &usize| spoken.as_ref().is_none_or(|spoken| spoken.contains(i));
+        let begun = (0..self.labels.len()).filter(leaves).map(|i| &self.labels[i]).filter(|label| label.begin <= end);
+        let mut labels: Vec<Label> = begun.cloned().collect();
+        // An answer may come a little later than planned, where it is spoken live.
+        let late = if self.live.is_some() { Nanos(u64::MAX) } else { end };
+        for label in labels.iter_mut().filter(|label| label.end > late) {
+            label.alerts = 0;
+            label.note = "cut short".into();
+        }
+        labels.sort_by_key(|label| label.begin);
+        labels
+    }
+}
+
+/// A rule, and what became of it.
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+pub struct RuleOutcome {
+    pub gid: u32,
+    pub sid: u32,
+    pub rev: u32,
+    pub msg: String,
+    pub classtype: Option<String>,
+    /// An attack was found and verified by the evaluator.
+    pub solved: bool,
+    /// Where not: a word that reports group by, and why.
+    pub reason: Option<String>,
+    pub why: Option<String>,
+    /// As the rule says it: `tcp`, `http`.
+    pub protocol: String,
+    /// Of an attack; 0: it is not part of the run.
+    pub frames: u64,
+    /// What its contents are looked for in, by Suricata's names.
+    pub buffers: Vec<String>,
+}
+
+impl RuleOutcome {
+    fn of(rule: &squall_rules::Rule, outcome: &Outcome, frames: u64) -> Self {
+        let solved = !outcome.solved.is_empty();
+        let unsolved = outcome.unsolved.as_ref().filter(|_| !solved);
+        let mut buffers: Vec<String> = Vec::new();
+        for inspection in &rule.inspections {
+            let name = inspection.buffer.name().to_owned();
+            if !buffers.contains(&name) {
+                buffers.push(name);
+            }
+        }
+        Self {
+            gid: rule.gid,
+            sid: rule.sid,
+            rev: rule.rev,
+            msg: rule.msg.clone(),
+            classtype: rule.classtype.clone(),
+            solved,
+            reason: unsolved.map(|unsolved| snake(unsolved.reason)),
+            why: unsolved.map(|unsolved| unsolved.text.clone()),
+            protocol: snake(rule.header.protocol),
+            frames,
+            buffers,
+        }
+    }
+}
+
+/// What captures of attacks begin with: 2023-11-14.
+const EPOCH_S: u64 = 1_700_000_000;
+
+/// The time in files that a run's beginning has: what the first of `ports` that says so says.
+pub(crate) fn epoch(ports: &[squall_profile::Port]) -> Nanos {
+    let said = ports.iter().find_map(|port| port.address.split(',').find_map(|part| part.strip_prefix("epoch=")));
+    let seconds: f64 = said.and_then(|text| text.parse().ok()).unwrap_or(0.0);
+    Nanos((seconds * 1e9) as u64)
+}
+
+/// A file for labels, made before anything is sent.
+pub(crate) struct LabelFile {
+    name: String,
+    file: File,
+}
+
+pub(crate) fn create(path: &Path) -> Result<LabelFile, Error> {
+    let name = path.display().to_string();
+    let file = File::create(path).map_err(|error| Error::Environment(format!("{name} cannot be written: {error}")))?;
+    Ok(LabelFile { name, file })
+}
+
+impl LabelFile {
+    /// `epoch` is the time of the run's beginning.
+    pub fn write(self, labels: &[Label], epoch: Nanos) -> Result<(), Error> {
+        let jsonl = [".jsonl", ".json", ".ndjson"].iter().any(|end| self.name.ends_with(end));
+        let format = if jsonl { labels::Format::Jsonl } else { labels::Format::Csv };
+        let written = || -> std::io::Result<()> {
+            let mut writer = labels::Writer::new(BufWriter::new(self.file), format)?;
+            for label in labels {
+                let (begin, end) = (label.begin.0.saturating_add(epoch.0), label.end.0.saturating_add(epoch.0));
+                writer.write(&Label { begin: Nanos(begin), end: Nanos(end), ..label.clone() })?;
+            }
+            writer.into_inner().flush()
+        };
+        written().map_err(|error| Error::Environment(format!("{} cannot be written: {error}", self.name)))
+    }
+}

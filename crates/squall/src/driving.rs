@@ -1,0 +1,325 @@
+//! A run on a thread of its own, for whoever cannot wait beside it: the daemon, and Open Traffic Generator's clients.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use crate::{
+    Amount, Error, Multiplier, Profile, Run, Session,
+    looking::Look,
+    report::{Report, Sample},
+};
+
+/// How often the thread looks whether the run is over.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// How runs come about where somebody else decides whether they may: who holds the ports, which files are read.
+pub trait Start: Send {
+    /// # Errors
+    /// What the session itself refuses, and what is not allowed.
+    fn start(&mut self, name: &str, session: Session) -> Result<Arc<Driven>, Error>;
+
+    /// From now on runs are on ports at these addresses, and on no others; none: the ports are free again.
+    ///
+    /// # Errors
+    /// Somebody else has one of them, or it is not allowed; what was held before is held still.
+    fn take(&mut self, _addresses: &[String]) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+/// What was seen at an instant.
+#[derive(Clone, Debug)]
+pub struct Moment {
+    /// Rates since the moment before.
+    pub sample: Sample,
+    /// So far.
+    pub report: Report,
+    pub taken: Instant,
+}
+
+/// A run that goes on by itself. Dropping it does not end it: [`Driven::stop`] does.
+pub struct Driven {
+    /// `None` when it is over, and while it is being ended.
+    run: Mutex<Option<Run>>,
+    latest: Mutex<Option<Arc<Moment>>>,
+    looks: Mutex<Looks>,
+    /// What came of it. An error has its exit status beside it.
+    outcome: Mutex<Option<Result<Arc<Report>, Arc<Error>>>>,
+    over: Condvar,
+    stopped: AtomicBool,
+    started: Instant,
+}
+
+impl Driven {
+    /// Opens the session's ports, starts, and takes a moment as often as `every` says, which `told` hears of; it hears
+    /// `None` when the outcome is there.
+    ///
+    /// # Errors
+    /// As [`Session::open`] and [`crate::Opened::start`].
+    pub fn start(
+        session: Session,
+        every: Duration,
+        told: impl Fn(Option<&Arc<Moment>>) + Send + 'static,
+    ) -> Result<Arc<Self>, Error> {
+        let run = session.open()?.start()?;
+        let driven = Arc::new(Self {
+            run: Mutex::new(Some(run)),
+            latest: Mutex::new(None),
+            looks: Mutex::new(Looks::default()),
+            outcome: Mutex::new(None),
+            over: Condvar::new(),
+            stopped: AtomicBool::new(false),
+            started: Instant::now(),
+        });
+        let itself = driven.clone();
+        std::thread::Builder::new()
+            .name("squall-run".into())
+            .spawn(move || itself.drive(every, &told))
+            .map_err(|error| Error::Environment(format!("no thread can be started: {error}")))?;
+        Ok(driven)
+    }
+
+    fn drive(&self, every: Duration, told: &dyn Fn(Option<&Arc<Moment>>)) {
+        let mut due = self.started + every;
+        let run = loop {
+            std::thread::sleep(PATIENCE.min(due.saturating_duration_since(Instant::now())));
+            let mut run = lock(&self.run);
+            // To the engine, who sends nothing has sent all at once.
+            let done = run.as_mut().is_none_or(|run| match run.listening() {
+                true => self.stopped.load(Ordering::Acquire) || run.captured() || run.is_deaf(),
+                false => run.wait(Duration::ZERO),
+            });
+            if done {
+                break run.take();
+            }
+            if Instant::now() >= due {
+                let moment = run.as_mut().map(moment);
+                drop(run);
+                *lock(&self.latest) = moment.clone();
+                told(moment.as_ref());
+                if lock(&self.looks).newest.is_some() {
+                    // Somebody looks at rates: the next who comes finds them since now, not since he came last.
+                    self.look(every / 2);
+                }
+                due = Instant::now() + every;
+            }
+        };
+        if let Some(mut run) = run {
+            // What is left of the last period is a moment, too.
+            *lock(&self.latest) = Some(moment(&mut run));
+            // Whoever looks until the end is there finds this.
+            lock(&self.looks).put(Arc::new(run.look()));
+            run.stop();
+            let outcome = run.finish_looking().map(|(report, look)| {
+                lock(&self.looks).put(Arc::new(look));
+                Arc::new(report)
+            });
+            *lock(&self.outcome) = Some(outcome.map_err(Arc::new));
+        }
+        self.over.notify_all();
+        told(None);
+    }
+
+    /// The latest moment; `None` before the first.
+    pub fn latest(&self) -> Option<Arc<Moment>> {
+        lock(&self.latest).clone()
+    }
+
+    /// All counters, not older than `age` while the run goes on, and those of about a second before that, for rates.
+    /// Whoever asks within `age` of another is told the same: the data plane is asked once.
+    pub fn look(&self, age: Duration) -> (Arc<Look>, Arc<Look>) {
+        let mut looks = lock(&self.looks);
+        if looks.newest.as_ref().is_none_or(|look| look.taken.elapsed() >= age)
+            && let Some(run) = lock(&self.run).as_ref()
+        {
+            looks.put(Arc::new(run.look()));
+        }
+        let nothing = || Arc::new(Look::nothing(self.started));
+        let newest = looks.newest.clone().unwrap_or_else(nothing);
+        (newest, looks.earlier.front().cloned().unwrap_or_else(nothing))
+    }
+
+    /// What came of it, when it is over.
+    pub fn outcome(&self) -> Option<Result<Arc<Report>, Arc<Error>>> {
+        lock(&self.outcome).clone()
+    }
+
+    /// Waits for the outcome as long as `patience` says.
+    pub fn wait(&self, patience: Duration) -> Option<Result<Arc<Report>, Arc<Error>>> {
+        let outcome = lock(&self.outcome);
+        let waited = self.over.wait_timeout_while(outcome, patience, |outcome| outcome.is_none());
+        waited.unwrap_or_else(PoisonError::into_inner).0.clone()
+    }
+
+    /// Nothing more is sent; the outcome comes when what is under way has been received.
+    pub fn stop(&self) {
+        self.stopped.store(true, Ordering::Release);
+        if let Some(run) = lock(&self.run).as_ref() {
+            run.stop();
+        }
+    }
+
+    /// # Errors
+    /// As [`Run::pause`]; a run that is over.
+    pub fn pause(&self, stream: Option<&str>) -> Result<(), Error> {
+        self.with(|run| run.pause(stream))
+    }
+
+    /// # Errors
+    /// As [`Run::resume`]; a run that is over.
+    pub fn resume(&self, stream: Option<&str>) -> Result<(), Error> {
+        self.with(|run| run.resume(stream))
+    }
+
+    /// # Errors
+    /// As [`Run::change`]; a run that is over.
+    pub fn change(&self, profile: Profile) -> Result<(), Error> {
+        self.with(|run| run.change(profile))
+    }
+
+    /// # Errors
+    /// As [`Run::multiply`]; a run that is over.
+    pub fn multiply(&self, by: Multiplier) -> Result<(), Error> {
+        self.with(|run| run.multiply(by))
+    }
+
+    /// # Errors
+    /// As [`Run::set_load`]; a run that is over.
+    pub fn set_load(&self, template: Option<&str>, amount: Amount) -> Result<(), Error> {
+        self.with(|run| run.set_load(template, amount))
+    }
+
+    /// What a capture waits for is now.
+    ///
+    /// # Errors
+    /// A run that is over.
+    pub fn trigger(&self) -> Result<(), Error> {
+        self.with(|run| {
+            run.trigger();
+            Ok(())
+        })
+    }
+
+    /// Does something to the run while it goes on.
+    ///
+    /// # Errors
+    /// What `what` says; a run that is over.
+    pub fn with<T>(&self, what: impl FnOnce(&mut Run) -> Result<T, Error>) -> Result<T, Error> {
+        match lock(&self.run).as_mut() {
+            Some(run) => what(run),
+            None => Err(Error::Usage("the run is over\n  try a new one".into())),
+        }
+    }
+}
+
+/// Rates are over about so long.
+const WINDOW: Duration = Duration::from_secs(1);
+
+#[derive(Default)]
+struct Looks {
+    newest: Option<Arc<Look>>,
+    /// The first is a little more than [`WINDOW`] older than the newest, if there is one as old.
+    earlier: VecDeque<Arc<Look>>,
+}
+
+impl Looks {
+    fn put(&mut self, look: Arc<Look>) {
+        let older = |other: &Arc<Look>| look.taken.saturating_duration_since(other.taken);
+        if let Some(newest) = self.newest.take()
+            && self.earlier.back().is_none_or(|last| newest.taken - last.taken >= WINDOW / 5)
+        {
+            self.earlier.push_back(newest);
+        }
+        while self.earlier.get(1).is_some_and(|second| older(second) >= WINDOW) {
+            self.earlier.pop_front();
+        }
+        self.newest = Some(look);
+    }
+}
+
+fn moment(run: &mut Run) -> Arc<Moment> {
+    let (sample, report) = run.sample();
+    Arc::new(Moment { sample, report, taken: Instant::now() })
+}
+
+/// What a thread that panicked left is whole: each change under these locks is a single assignment.
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use squall_profile::Format;
+
+    fn session(stop: &str) -> Session {
+        let text = format!(
+            "{stop}\n[ports]\nA = \"null:\"\n[[stream]]\nname = \"web\"\npacket = \"eth/ipv4/udp\"\nrate = \"1 kpps\"\n"
+        );
+        Session::new(Profile::parse(&text, "test", Format::Toml).expect("a profile"))
+    }
+
+    #[test]
+    fn a_run_without_end_goes_on_until_it_is_stopped_and_has_moments_meanwhile() {
+        let (heard, hears) = std::sync::mpsc::channel();
+        let told = move |moment: Option<&Arc<Moment>>| heard.send(moment.is_some()).expect("somebody listens");
+        let driven = Driven::start(session(""), Duration::from_millis(20), told).expect("it starts");
+        assert!(hears.recv().expect("a moment"));
+        assert!(driven.latest().is_some() && driven.outcome().is_none());
+        driven.pause(Some("web")).expect("it is there");
+        driven.pause(Some("wed")).expect_err("no such stream");
+        driven.resume(None).expect("it is there");
+        driven.stop();
+        let report = driven.wait(Duration::from_secs(20)).expect("it ends").expect("it ends well");
+        assert_eq!(report.ports[0].tx.packets, report.streams[0].tx_packets);
+        assert!(driven.pause(None).expect_err("it is over").to_string().contains("over"));
+    }
+
+    #[test]
+    fn a_run_that_only_listens_goes_on_until_it_is_stopped() {
+        let session = Session::listen([("A", "loop:4711")]);
+        let (heard, hears) = std::sync::mpsc::channel();
+        let told = move |moment: Option<&Arc<Moment>>| _ = heard.send(moment.is_some());
+        let driven = Driven::start(session, Duration::from_millis(20), told).expect("it starts");
+        // Several looks whether it is over have passed by then.
+        for _ in 0..10 {
+            assert!(hears.recv().expect("a moment"));
+        }
+        assert!(driven.outcome().is_none());
+        driven.stop();
+        driven.wait(Duration::from_secs(20)).expect("it ends").expect("it ends well");
+    }
+
+    #[test]
+    fn looks_have_what_was_counted_and_the_last_one_has_all() {
+        let driven = Driven::start(session(""), Duration::from_secs(3600), |_| {}).expect("it starts");
+        let mut sent = 0;
+        while sent < 20 {
+            let (now, then) = driven.look(Duration::ZERO);
+            assert!(now.streams.is_empty() || now.streams[0].tx_packets >= sent, "counters grow");
+            assert!(then.taken <= now.taken);
+            sent = now.streams.first().map_or(0, |stream| stream.tx_packets);
+        }
+        let (now, _) = driven.look(Duration::from_secs(3600));
+        assert_eq!(now.streams[0].tx_packets, sent, "as old as it may be, it is told again");
+        driven.stop();
+        let report = driven.wait(Duration::from_secs(20)).expect("it ends").expect("it ends well");
+        let (last, _) = driven.look(Duration::ZERO);
+        assert_eq!(last.streams[0].tx_packets, report.streams[0].tx_packets);
+        assert_eq!((last.ports[0].tx_packets, last.streams[0].name.as_str()), (report.ports[0].tx.packets, "web"));
+    }
+
+    #[test]
+    fn a_run_with_an_end_ends_by_itself() {
+        let session = session("packets = 5");
+        let driven = Driven::start(session, Duration::from_secs(1), |_| {}).expect("it starts");
+        let report = driven.wait(Duration::from_secs(20)).expect("it ends").expect("it ends well");
+        assert_eq!(report.ports[0].tx.packets, 5);
+    }
+}

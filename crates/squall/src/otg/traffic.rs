@@ -1,0 +1,453 @@
+//! Which flows are sent, by which run, and what was counted of each.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use squall_measure::StreamGlance;
+use squall_otg::{FlowInfo, Translated, replies::TransmitState};
+use squall_profile::{Mode, Profile};
+
+use super::{AGE, Refusal, unknown};
+use crate::{
+    Capture, Session,
+    driving::{Driven, Start},
+    looking::{Look, PortLook},
+};
+
+/// How long a run has for its end: what is under way is received, files are written.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The flows of a configuration, and the run that sends them.
+///
+/// A run has all flows: those that are not sent wait for a sign that never comes. A flow that is started while others are
+/// sent is replaced by one of another name, which begins at its first frame and is counted from zero.
+pub struct Traffic {
+    pub flows: Vec<Flow>,
+    /// Of runs before this one, since nothing was sent.
+    ports_before: Vec<PortLook>,
+    run: Option<Running>,
+}
+
+/// The run, or the last one.
+struct Running {
+    driven: Arc<Driven>,
+    /// As it runs now.
+    profile: Profile,
+}
+
+pub struct Flow {
+    pub state: Transmit,
+    /// For each of its streams.
+    pub parts: Vec<Part>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transmit {
+    Started,
+    Paused,
+    Stopped,
+}
+
+/// A stream of a flow.
+#[derive(Clone, Default)]
+pub struct Part {
+    /// What it was called since it was started, the newest last.
+    names: Vec<String>,
+    /// By former runs.
+    before: Tally,
+}
+
+/// What was counted of a stream.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    pub tx_packets: u64,
+    pub tx_octets: u64,
+    pub rx: Vec<(usize, StreamGlance)>,
+}
+
+/// Counters at an instant, and about a second before.
+pub struct Seen {
+    now: Arc<Look>,
+    then: Arc<Look>,
+    /// Of streams by name; several where one was replaced by one of other frames.
+    numbers: HashMap<String, Vec<usize>>,
+    pub over: bool,
+}
+
+impl Traffic {
+    pub fn of(translated: &Translated) -> Self {
+        Self {
+            flows: translated.flows.iter().map(Flow::of).collect(),
+            ports_before: vec![PortLook::default(); translated.ports.len()],
+            run: None,
+        }
+    }
+
+    /// `recording`: what is to be captured of a run that begins. True if one has begun.
+    ///
+    /// # Errors
+    /// Unknown names; what the run refuses.
+    pub fn transmit(
+        &mut self,
+        start: &mut dyn Start,
+        translated: &Translated,
+        names: &[String],
+        state: TransmitState,
+        recording: Option<Capture>,
+    ) -> Result<bool, Refusal> {
+        let chosen = chosen(translated, names)?;
+        self.see();
+        match state {
+            TransmitState::Start => self.start(start, translated, &chosen, recording, true),
+            TransmitState::Resume => {
+                self.resume(&chosen)?;
+                let stopped: Vec<_> =
+                    chosen.into_iter().filter(|&f| self.flows[f].state == Transmit::Stopped).collect();
+                match stopped.is_empty() {
+                    true => Ok(false),
+                    false => self.start(start, translated, &stopped, recording, false),
+                }
+            }
+            TransmitState::Pause => {
+                let started = |f: &usize| self.flows[*f].state == Transmit::Started;
+                let started: Vec<_> = chosen.into_iter().filter(started).collect();
+                self.hold(&started, Transmit::Paused)?;
+                Ok(false)
+            }
+            TransmitState::Stop => {
+                self.stop(&chosen)?;
+                Ok(false)
+            }
+        }
+    }
+
+    /// Whether a run has ports open.
+    pub fn is_on(&self) -> bool {
+        self.run.as_ref().is_some_and(|run| run.driven.outcome().is_none())
+    }
+
+    /// What the user should know of the run that has ended.
+    pub fn warnings(&self) -> Vec<String> {
+        match self.run.as_ref().and_then(|run| run.driven.outcome()) {
+            Some(Ok(report)) => report.verdict.reasons.iter().map(ToString::to_string).collect(),
+            Some(Err(error)) => vec![error.to_string()],
+            None => Vec::new(),
+        }
+    }
+
+    /// Nothing is sent any more.
+    pub fn end(&mut self) {
+        if let Some(run) = &self.run {
+            run.driven.stop();
+            run.driven.wait(PATIENCE);
+        }
+        self.flows.iter_mut().for_each(|flow| flow.state = Transmit::Stopped);
+    }
+
+    /// Counters as they are. Flows that have come to their end are stopped from now on.
+    pub fn see(&mut self) -> Option<Seen> {
+        let run = self.run.as_ref()?;
+        let over = run.driven.outcome().is_some();
+        let (now, then) = run.driven.look(AGE);
+        let mut numbers: HashMap<String, Vec<usize>> = HashMap::new();
+        for (i, stream) in now.streams.iter().enumerate() {
+            numbers.entry(stream.name.clone()).or_default().push(i);
+        }
+        let seen = Seen { now, then, numbers, over };
+        let ends: HashMap<&str, u64> =
+            run.profile.streams.iter().filter_map(|s| Some((s.name.as_str(), total(s.mode)?))).collect();
+        for flow in &mut self.flows {
+            let at_end = |part: &Part| {
+                let end = part.names.last().and_then(|name| ends.get(name.as_str()));
+                end.is_some_and(|end| part.sent_last(&seen) >= *end)
+            };
+            if over || (flow.state == Transmit::Started && flow.parts.iter().all(at_end)) {
+                flow.state = Transmit::Stopped;
+            }
+        }
+        if !over && !self.flows.is_empty() && self.flows.iter().all(|flow| flow.state == Transmit::Stopped) {
+            // Flows that were stopped one by one wait in it, for nothing.
+            run.driven.stop();
+        }
+        Some(seen)
+    }
+
+    /// Counters of a port, and those of about a second before.
+    pub fn port(&self, port: usize, seen: Option<&Seen>) -> (PortLook, Option<(PortLook, PortLook, f64)>) {
+        let before = self.ports_before.get(port).copied().unwrap_or_default();
+        let Some(seen) = seen else { return (before, None) };
+        let of = |look: &Look| look.ports.get(port).copied().unwrap_or_default();
+        let (now, then) = (of(&seen.now), of(&seen.then));
+        (plus(before, now), (!seen.over).then_some((now, then, seen.seconds())))
+    }
+
+    /// The flows of a changed configuration: those of the same name keep what was counted of them.
+    ///
+    /// # Errors
+    /// What the run refuses; nothing is changed then.
+    pub fn become_flows(&mut self, old: &Translated, new: &Translated) -> Result<(), Refusal> {
+        self.see();
+        let places: HashMap<&str, usize> = old.flows.iter().enumerate().map(|(i, f)| (f.name.as_str(), i)).collect();
+        let kept: Vec<Option<usize>> = new.flows.iter().map(|flow| places.get(flow.name.as_str()).copied()).collect();
+        let mut flows: Vec<Flow> = (new.flows.iter().zip(&kept))
+            .map(|(info, place)| match place.map(|place| &self.flows[place]) {
+                Some(flow) if flow.parts.len() == info.streams.len() => {
+                    Flow { state: flow.state, parts: flow.parts.clone() }
+                }
+                _ => Flow::of(info),
+            })
+            .collect();
+        if self.is_on()
+            && let Some(run) = &mut self.run
+        {
+            let mut profile = new.profile.clone();
+            let names: HashSet<&str> = run.profile.streams.iter().map(|s| s.name.as_str()).collect();
+            for (info, flow) in new.flows.iter().zip(&mut flows) {
+                for (stream, part) in info.streams.iter().zip(&mut flow.parts) {
+                    let stream = &mut profile.streams[stream.stream];
+                    stream.self_start = flow.state != Transmit::Stopped;
+                    if let Some(name) = part.names.last().filter(|name| names.contains(name.as_str())) {
+                        stream.name.clone_from(name);
+                    }
+                    if part.names.last() != Some(&stream.name) {
+                        part.names.push(stream.name.clone());
+                    }
+                }
+            }
+            run.driven.change(profile.clone())?;
+            run.profile = profile;
+        }
+        self.flows = flows;
+        Ok(())
+    }
+
+    /// `clear`: what was counted of them is forgotten.
+    fn start(
+        &mut self,
+        start: &mut dyn Start,
+        translated: &Translated,
+        chosen: &[usize],
+        recording: Option<Capture>,
+        clear: bool,
+    ) -> Result<bool, Refusal> {
+        let going = |(i, flow): (usize, &Flow)| flow.state != Transmit::Stopped && !(clear && chosen.contains(&i));
+        let others = self.flows.iter().enumerate().any(going);
+        if self.is_on() && others {
+            self.join(translated, chosen, clear)?;
+            return Ok(false);
+        }
+        self.begin(start, translated, chosen, recording, clear)?;
+        Ok(true)
+    }
+
+    /// A new run.
+    fn begin(
+        &mut self,
+        start: &mut dyn Start,
+        translated: &Translated,
+        chosen: &[usize],
+        recording: Option<Capture>,
+        clear: bool,
+    ) -> Result<(), Refusal> {
+        self.end();
+        self.fold();
+        let among: HashSet<usize> = chosen.iter().copied().collect();
+        let mut profile = translated.profile.clone();
+        for (i, info) in translated.flows.iter().enumerate() {
+            for stream in &info.streams {
+                profile.streams[stream.stream].self_start = among.contains(&i);
+            }
+        }
+        let session = Session { capture: recording, command: "otg".into(), ..Session::new(profile.clone()) };
+        let driven = start.start("otg traffic", session)?;
+        if clear {
+            self.ports_before.fill(PortLook::default());
+        }
+        for (i, (flow, info)) in self.flows.iter_mut().zip(&translated.flows).enumerate() {
+            for (part, stream) in flow.parts.iter_mut().zip(&info.streams) {
+                if clear && among.contains(&i) {
+                    part.before = Tally::default();
+                }
+                part.names = vec![profile.streams[stream.stream].name.clone()];
+            }
+            flow.state = if among.contains(&i) { Transmit::Started } else { Transmit::Stopped };
+        }
+        self.run = Some(Running { driven, profile });
+        Ok(())
+    }
+
+    /// Into the run that sends others.
+    fn join(&mut self, translated: &Translated, chosen: &[usize], clear: bool) -> Result<(), Refusal> {
+        let Some(run) = &mut self.run else { return Ok(()) };
+        let mut profile = run.profile.clone();
+        let mut taken: HashSet<String> = profile.streams.iter().map(|s| s.name.clone()).collect();
+        taken.extend(self.flows.iter().flat_map(|flow| &flow.parts).flat_map(|part| part.names.iter().cloned()));
+        let mut named = Vec::new();
+        for &f in chosen {
+            for stream in &translated.flows[f].streams {
+                let plain = &translated.profile.streams[stream.stream].name;
+                let fresh = (2..).map(|n| format!("{plain} ({n})")).find(|name| !taken.contains(name));
+                let fresh = fresh.expect("numbers do not end");
+                taken.insert(fresh.clone());
+                let stream = &mut profile.streams[stream.stream];
+                (stream.name, stream.self_start) = (fresh.clone(), true);
+                named.push(fresh);
+            }
+        }
+        run.driven.change(profile.clone())?;
+        run.profile = profile;
+        let mut named = named.into_iter();
+        for &f in chosen {
+            let flow = &mut self.flows[f];
+            for part in &mut flow.parts {
+                if clear {
+                    *part = Part::default();
+                }
+                part.names.extend(named.next());
+            }
+            flow.state = Transmit::Started;
+        }
+        Ok(())
+    }
+
+    fn stop(&mut self, chosen: &[usize]) -> Result<(), Refusal> {
+        let going: Vec<_> = (0..self.flows.len()).filter(|&f| self.flows[f].state != Transmit::Stopped).collect();
+        let among: HashSet<usize> = chosen.iter().copied().collect();
+        if going.iter().all(|f| among.contains(f)) {
+            self.end();
+            return Ok(());
+        }
+        let stopping: Vec<_> = going.into_iter().filter(|f| among.contains(f)).collect();
+        self.hold(&stopping, Transmit::Stopped)
+    }
+
+    /// They send nothing more, for now or for good.
+    fn hold(&mut self, chosen: &[usize], state: Transmit) -> Result<(), Refusal> {
+        let Some(run) = self.run.as_ref().filter(|_| !chosen.is_empty()) else { return Ok(()) };
+        let names: Vec<_> = self.current(chosen).collect();
+        run.driven.with(|run| names.iter().try_for_each(|name| run.pause(Some(name))))?;
+        chosen.iter().for_each(|&f| self.flows[f].state = state);
+        Ok(())
+    }
+
+    fn resume(&mut self, chosen: &[usize]) -> Result<(), Refusal> {
+        let paused: Vec<_> = chosen.iter().copied().filter(|&f| self.flows[f].state == Transmit::Paused).collect();
+        let Some(run) = self.run.as_ref().filter(|_| !paused.is_empty()) else { return Ok(()) };
+        let names: Vec<_> = self.current(&paused).collect();
+        run.driven.with(|run| names.iter().try_for_each(|name| run.resume(Some(name))))?;
+        paused.into_iter().for_each(|f| self.flows[f].state = Transmit::Started);
+        Ok(())
+    }
+
+    /// What the streams of these flows are called in the run.
+    fn current<'a>(&'a self, chosen: &'a [usize]) -> impl Iterator<Item = &'a str> {
+        let parts = chosen.iter().flat_map(|&f| &self.flows[f].parts);
+        parts.filter_map(|part| part.names.last().map(String::as_str))
+    }
+
+    /// What the run that has ended counted is what was counted before.
+    fn fold(&mut self) {
+        let Some(seen) = self.see() else { return };
+        for (port, before) in self.ports_before.iter_mut().enumerate() {
+            *before = plus(*before, seen.now.ports.get(port).copied().unwrap_or_default());
+        }
+        for part in self.flows.iter_mut().flat_map(|flow| &mut flow.parts) {
+            part.before = part.tally(Some(&seen));
+            part.names.clear();
+        }
+        self.run = None;
+    }
+}
+
+impl Flow {
+    fn of(info: &FlowInfo) -> Self {
+        Self { state: Transmit::Stopped, parts: vec![Part::default(); info.streams.len()] }
+    }
+}
+
+impl Part {
+    /// Since it was started.
+    pub fn tally(&self, seen: Option<&Seen>) -> Tally {
+        let mut tally = self.before.clone();
+        if let Some(seen) = seen {
+            self.add(&mut tally, seen, &seen.now);
+        }
+        tally
+    }
+
+    /// By this run, and what that was about a second before, with the seconds between the two; `None` if the run is over.
+    pub fn change(&self, seen: Option<&Seen>) -> Option<(Tally, Tally, f64)> {
+        let seen = seen.filter(|seen| !seen.over)?;
+        let (mut now, mut then) = (Tally::default(), Tally::default());
+        self.add(&mut now, seen, &seen.now);
+        self.add(&mut then, seen, &seen.then);
+        Some((now, then, seen.seconds()))
+    }
+
+    fn add(&self, tally: &mut Tally, seen: &Seen, look: &Look) {
+        let numbers = self.names.iter().filter_map(|name| seen.numbers.get(name)).flatten();
+        let streams = numbers.filter_map(|&number| look.streams.get(number));
+        for stream in streams {
+            tally.tx_packets += stream.tx_packets;
+            tally.tx_octets += stream.tx_octets;
+            let wall = |at: u64| at.saturating_add_signed(look.wall_offset_ns);
+            tally.rx.extend(stream.rx.iter().map(|&(port, mut glance)| {
+                glance.delay.arrivals_ns = glance.delay.arrivals_ns.map(|(first, last)| (wall(first), wall(last)));
+                (port, glance)
+            }));
+        }
+    }
+
+    fn sent_last(&self, seen: &Seen) -> u64 {
+        let number = self.names.last().and_then(|name| seen.numbers.get(name));
+        number
+            .and_then(|numbers| numbers.last())
+            .and_then(|&number| seen.now.streams.get(number))
+            .map_or(0, |stream| stream.tx_packets)
+    }
+}
+
+impl Seen {
+    fn seconds(&self) -> f64 {
+        self.now.taken.saturating_duration_since(self.then.taken).as_secs_f64().max(1e-3)
+    }
+}
+
+/// Indices of the flows of these names; of all without any.
+///
+/// # Errors
+/// A name that is not there.
+pub fn chosen(translated: &Translated, names: &[String]) -> Result<Vec<usize>, Refusal> {
+    if names.is_empty() {
+        return Ok((0..translated.flows.len()).collect());
+    }
+    let places: HashMap<&str, usize> =
+        translated.flows.iter().enumerate().map(|(i, flow)| (flow.name.as_str(), i)).collect();
+    let find = |name: &String| {
+        let found = places.get(name.as_str()).copied();
+        found.ok_or_else(|| unknown("flow_names", "flow", name, translated.flows.iter().map(|f| f.name.as_str())))
+    };
+    names.iter().map(find).collect()
+}
+
+/// Frames of a stream in all; `None`: it has no end.
+fn total(mode: Mode) -> Option<u64> {
+    match mode {
+        Mode::Continuous => None,
+        Mode::Burst(packets) => Some(packets),
+        Mode::Bursts { bursts, packets, .. } => Some(bursts.saturating_mul(packets)),
+    }
+}
+
+fn plus(a: PortLook, b: PortLook) -> PortLook {
+    PortLook {
+        tx_packets: a.tx_packets + b.tx_packets,
+        tx_octets: a.tx_octets + b.tx_octets,
+        rx_packets: a.rx_packets + b.rx_packets,
+        rx_octets: a.rx_octets + b.rx_octets,
+        rx_unsigned: a.rx_unsigned + b.rx_unsigned,
+    }
+}

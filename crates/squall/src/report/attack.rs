@@ -1,0 +1,84 @@
+//! What was attacked with, and what became of it.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// One `[[attack]]` of a profile.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct AttackReport {
+    pub name: String,
+    /// Rules of the files.
+    pub rules: u64,
+    /// Lines that gave no rule, by reason.
+    pub problems: BTreeMap<String, u64>,
+    /// The first of them.
+    pub problems_first: Vec<String>,
+    /// Rules that were asked for.
+    pub chosen: u64,
+    /// Of these, rules for which an attack was found and verified by the evaluator.
+    pub solved: u64,
+    /// And rules for which none was, by reason; `silent` are those that never alert.
+    pub unsolved: BTreeMap<String, u64>,
+    /// Each of them.
+    pub unsolved_rules: Vec<UnsolvedRule>,
+    /// Attacks of the run, and twins that are one octet off.
+    pub attacks: u64,
+    pub near_misses: u64,
+    /// Rules without a twin that does not match, of those for which one was wanted.
+    pub without_twin: u64,
+    /// Rules whose attacks are said otherwise, as evasions of messages ask for, and still match.
+    pub varied: u64,
+    /// Attacks that are not part of the run, by reason: `no_address` (the addresses given leave no room), `not_written` (headers
+    /// cannot hold what is asked for), `no_frames` (of a live run: what is no conversation needs a second way to the interface).
+    pub left_out: BTreeMap<String, u64>,
+    /// Why the first that was not written was not.
+    #[serde(skip)]
+    pub left_out_first: Option<String>,
+    /// All frames of attacks, and their octets without FCS.
+    pub frames: u64,
+    pub octets: u64,
+    /// From the beginning of the run to the last frame of an attack, as planned.
+    pub duration_s: f64,
+    /// What reached the other end; of a live run.
+    #[serde(default)]
+    pub passage: Option<PassageReport>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct UnsolvedRule {
+    pub gid: u32,
+    pub sid: u32,
+    pub msg: String,
+    pub reason: String,
+    pub text: String,
+}
+
+/// Conversations between two ports of ours, with a device between: whether it let them pass.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PassageReport {
+    /// Attacks that were conversations.
+    pub conversations: u64,
+    /// Spoken to their ends, at both.
+    pub passed: u64,
+    /// Ended otherwise, by what the client, or else the server, says of it.
+    pub blocked: BTreeMap<String, u64>,
+    /// Near misses among the conversations, and those of them that passed.
+    pub near_misses: u64,
+    pub near_misses_passed: u64,
+    /// By rule.
+    pub rules: Vec<RulePassage>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RulePassage {
+    pub gid: u32,
+    pub sid: u32,
+    pub msg: String,
+    pub attacks: u64,
+    pub passed: u64,
+    pub blocked: u64,
+    pub near_misses: u64,
+    pub near_misses_passed: u64,
+}

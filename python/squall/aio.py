@@ -1,0 +1,939 @@
+"""A daemon's sessions for asyncio: `connect`. What waits for the daemon is a coroutine; all else is as with
+`squall.connect`, which says the same without ``await``.
+
+>>> import squall.aio
+>>> async def web(url: str) -> int:
+...     async with await squall.aio.connect(url) as client:
+...         report = await client.run("web.toml")
+...     return report.streams["web"].rx.lost
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import decimal
+import json
+import os
+import pathlib
+import threading
+import time
+import urllib.parse
+import weakref
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from typing import IO, Any, Literal, Protocol, TypeVar
+
+from ._http import Http, Reply, Verify
+from ._profile import Frame, Profile, Stream, Time, Vary, _plain
+from ._report import Report, Sample
+from ._session import Interrupted, Progress
+from ._values import read
+from ._errors import Error, PortError, ServerError
+
+__all__ = ["Client", "DaemonPort", "Lease", "LeaseInfo", "Run", "RunInfo", "Session", "StoredFile", "connect"]
+
+T = TypeVar("T")
+Path = str | os.PathLike[str]
+
+API = "/squall/v1"
+DEFAULT_URL = "https://127.0.0.1:8443"
+#: Between two looks whether a run is over: the first soon, since most that are waited for in tests are short.
+SOON, SELDOM = 0.02, 0.25
+
+
+class Channel(Protocol):
+    """How requests go out and how time passes: blocking, or beside an event loop. All else is said once, here."""
+
+    http: Http
+
+    async def send(self, method: str, path: str, body: Any = None, **more: Any) -> Reply: ...
+    async def sleep(self, seconds: float) -> None: ...
+
+
+class Held(Protocol):
+    """A lease: what counts of it is its name."""
+
+    @property
+    def id(self) -> str: ...
+
+
+class _Beside:
+    """Requests on threads, so that the loop goes on."""
+
+    def __init__(self, http: Http) -> None:
+        self.http = http
+
+    async def send(self, method: str, path: str, body: Any = None, **more: Any) -> Reply:
+        return await asyncio.to_thread(self.http.send, method, path, body, **more)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+@dataclasses.dataclass(frozen=True)
+class RunInfo:
+    """A run in the daemon's words, live or of the history.
+
+    Attributes
+    ----------
+    id, name : str
+    kind : str
+        ``streams``, ``replay``, ``flows``, ``attacks``, ``capture`` or ``otg``.
+    state : str
+        ``starting``, ``running``, ``paused``, ``stopping``, ``done`` or ``failed``.
+    verdict : dict or None
+        As a report's: whether its figures can be trusted.
+    passed : bool or None
+        By what it was to be failed; None where nothing was said.
+    error : str or None
+    owner, lease : str or None
+    started, ended : str or None
+        RFC 3339.
+    elapsed_s, duration_s : float or None
+    ports : tuple of dict
+        ``name`` and ``address``.
+    streams : int
+    """
+
+    id: str
+    name: str
+    kind: str
+    state: str
+    verdict: Mapping[str, Any] | None
+    passed: bool | None
+    error: str | None
+    owner: str | None
+    lease: str | None
+    started: str | None
+    ended: str | None
+    elapsed_s: float | None
+    duration_s: float | None
+    ports: tuple[Mapping[str, str], ...]
+    streams: int | None
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing comes any more."""
+        return self.state in ("done", "failed")
+
+
+@dataclasses.dataclass(frozen=True)
+class LeaseInfo:
+    """Who holds which ports, and for how long if it is not renewed."""
+
+    id: str
+    owner: str | None
+    ports: tuple[str, ...]
+    ttl_s: float | None
+    expires_s: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class DaemonPort:
+    """A port of the daemon's machine.
+
+    Attributes
+    ----------
+    address : str
+        As profiles have it: ``"af_packet:eth1"``.
+    interface, kind, mac, note : str or None
+    state : str
+        ``up``, ``down`` or ``unknown``.
+    mtu, speed_bps : int or None
+    backends : tuple of str
+    lease : dict or None
+        ``id``, ``owner`` and ``expires_s``.
+    run : str or None
+        Which run uses it.
+    """
+
+    address: str
+    interface: str | None
+    kind: str | None
+    state: str | None
+    mac: str | None
+    mtu: int | None
+    speed_bps: int | None
+    backends: tuple[str, ...]
+    lease: Mapping[str, Any] | None
+    run: str | None
+    note: str | None
+
+
+@dataclasses.dataclass(frozen=True)
+class StoredFile:
+    """A file that the daemon keeps: ``name``, ``size`` in octets, ``modified`` (RFC 3339), ``kind``."""
+
+    name: str
+    size: int
+    modified: str | None
+    kind: str | None
+
+
+def _known(kind: type[T], table: Mapping[str, Any]) -> T:
+    """A dataclass from what the daemon says: a newer one says more, an older one less."""
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(kind):  # type: ignore[arg-type]
+        value = table.get(field.name)
+        values[field.name] = tuple(value or ()) if str(field.type).startswith("tuple") else value
+    return kind(**values)
+
+
+class _Keeper:
+    """Renews leases on a thread of its own, each as long as there is somebody who holds it."""
+
+    def __init__(self, http: Http) -> None:
+        self._http = http
+        self._held: dict[str, tuple[weakref.ref[Any], float, float]] = {}
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def hold(self, lease: str, holder: object, ttl_s: float) -> None:
+        """Renews `lease` three times in its life, until `holder` is gone or `drop` is called."""
+        with self._lock:
+            self._held[lease] = (weakref.ref(holder), ttl_s / 3, time.monotonic() + ttl_s / 3)
+            if self._thread is None:
+                # It holds nothing but itself, and ends with its last lease.
+                self._thread = threading.Thread(target=self._renew, name="squall-leases", daemon=True)
+                self._thread.start()
+        self._wake.set()
+
+    def drop(self, lease: str | None) -> None:
+        with self._lock:
+            if lease is not None:
+                self._held.pop(lease, None)
+        self._wake.set()
+
+    def _renew(self) -> None:
+        while True:
+            self._wake.clear()
+            with self._lock:
+                now = time.monotonic()
+                self._held = {key: held for key, held in self._held.items() if held[0]() is not None}
+                if not self._held:
+                    self._thread = None
+                    return
+                due = [key for key, (_, _, at) in self._held.items() if at <= now]
+                for key in due:
+                    holder, every, _ = self._held[key]
+                    self._held[key] = (holder, every, now + every)
+                # Often enough that the lease of what nobody holds any more is not renewed for long.
+                wait = min(min(at for _, _, at in self._held.values()) - now, 5.0)
+            for key in due:
+                try:
+                    self._http.send("POST", f"{API}/leases/{_quoted(key)}/renew")
+                except ServerError as error:
+                    # It has expired, or its run is over. What cannot be reached may be again in time.
+                    if error.status:
+                        self.drop(key)
+                except Error:
+                    self.drop(key)
+            self._wake.wait(max(wait, 0.01))
+
+
+class Client:
+    """A daemon. `connect` makes it; as a context manager it is closed at the end, and what it holds is given back."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._keeper = _Keeper(channel.http)
+        self._leases: dict[str, weakref.ref[Lease]] = {}
+        self.url = channel.http.url
+        #: What the daemon said of itself when it was connected to.
+        self.version = ""
+        self._lease_s = 30.0
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Gives back the leases that were acquired, and closes connections. Runs without such a lease go on to its end."""
+        held, self._leases = self._leases, {}
+        for reference in held.values():
+            lease = reference()
+            if lease is not None:
+                with contextlib.suppress(Error):
+                    await lease.release()
+        self._channel.http.close()
+
+    async def _ask(self, method: str, path: str, body: Any = None, **more: Any) -> Any:
+        reply = await self._channel.send(method, API + path, body, **more)
+        return reply.json() if reply.body else None
+
+    async def _hello(self) -> None:
+        info = await self.info()
+        if not info.get("authorized", True):
+            raise ServerError(
+                f"{self.url} wants a token\n  give token=, or set SQUALL_TOKEN to what the daemon's token file has",
+                401, "unauthorized")
+        self.version = str(info.get("version", ""))
+        self._lease_s = float(info.get("lease_s") or self._lease_s)
+
+    async def info(self) -> dict[str, Any]:
+        """What the daemon says of itself: ``version``, ``uptime_s``, ``lease_s``, ``otg`` ..."""
+        table: dict[str, Any] = await self._ask("GET", "/info")
+        return table
+
+    # Runs
+
+    def session(
+        self,
+        profile: Profile | Path,
+        *,
+        name: str | None = None,
+        lease: Held | str | None = None,
+        detached: bool = False,
+        ttl: float | None = None,
+        cores: int | None = None,
+        cpus: Sequence[int] | None = None,
+        mult: float | str | None = None,
+        clock: Literal["real", "virtual"] | None = None,
+        fingerprint: bool = False,
+        receive: bool = True,
+        linger: float = 0.2,
+        gap_bins: tuple[int, int] | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> Session:
+        """A profile and how it is to be run by the daemon: `squall.Session` explains what is not here.
+
+        Parameters
+        ----------
+        profile : Profile or path
+            A path is that of a file here; files that the profile names are the daemon's (`upload`).
+        name : str, optional
+            What the history calls the run.
+        lease : Lease or its id, optional
+            Its ports are used. Default: the run has its own, which is renewed as long as the `Run` is held.
+        detached : bool
+            The run goes on to its end, whoever is there; it needs an end.
+        ttl : seconds, optional
+            How long the run's own lease outlives its client. Default: what the daemon says.
+        options : mapping, optional
+            More that the daemon's API takes: ``{"fail_if": ["loss > 0"]}``.
+        """
+        if clock not in (None, "real", "virtual"):
+            raise ValueError(f"clock = {clock!r}: expected 'real', 'virtual' or None")
+        asked: dict[str, Any] = {
+            "cores": cores,
+            "cpus": None if cpus is None else list(cpus),
+            "mult": mult,
+            "clock": clock,
+            "fingerprint": fingerprint or None,
+            "receive": None if receive else False,
+            "linger_s": None if linger == 0.2 else linger,
+            "gap_bins": None if gap_bins is None else list(gap_bins),
+            **(options or {}),
+        }
+        body: dict[str, Any] = {
+            **_profile(profile),
+            "name": name,
+            "owner": _owner(),
+            "lease": _id(lease),
+            "detached": detached or None,
+            "ttl_s": ttl,
+            "options": {key: value for key, value in asked.items() if value is not None} or None,
+        }
+        return Session(self, "/runs", {key: value for key, value in body.items() if value is not None})
+
+    async def run(
+        self,
+        profile: Profile | Path,
+        *,
+        every: float = 0.5,
+        progress: Progress | None = None,
+        **more: Any,
+    ) -> Report:
+        """Runs a profile to its end; `more` as `session`."""
+        return await self.session(profile, **more).run(every=every, progress=progress)
+
+    async def send(
+        self,
+        port: str,
+        packet: Frame,
+        *,
+        rate: float | str,
+        count: int | None = None,
+        duration: Time | None = None,
+        size: int | str | Iterable[int] | Mapping[str, Any] | None = None,
+        segment: int | None = None,
+        vary: Iterable[Vary] | None = None,
+        latency: bool = False,
+        seed: int | None = None,
+        progress: Progress | None = None,
+        **more: Any,
+    ) -> Report:
+        """Sends frames of one kind to one port, as `squall.send`; `more` as `session`."""
+        stream = Stream(
+            packet=packet, rate=rate, size=size, segment=segment, vary=vary, latency=latency,
+            mode=None if count is None else {"burst": count},
+        )
+        profile = Profile(ports={"A": port}, streams=[stream], duration=duration, seed=seed)
+        return await self.run(profile, progress=progress, **more)
+
+    def capture(
+        self,
+        port: str | Iterable[str],
+        *,
+        file: str | None = None,
+        filter: str | None = None,
+        snaplen: int | None = None,
+        count: int | None = None,
+        duration_s: float | None = None,
+        lease: Held | str | None = None,
+        **more: Any,
+    ) -> Session:
+        """A capture as a session: start it, send, stop it, `finish`; `files` then has the file.
+
+        Parameters
+        ----------
+        port : str or iterable of str
+        file : str, optional
+            Its name among the daemon's files.
+        filter : str, optional
+            In the language of tcpdump.
+        snaplen, count, duration_s, lease
+            As those of `squall.capture`, and of `session`.
+        **more
+            As the daemon's API has it: ``rotate_octets``, ``ring_files`` ...
+        """
+        body = {
+            "ports": [port] if isinstance(port, str) else list(port),
+            "owner": _owner(),
+            "file": file,
+            "filter": filter,
+            "snaplen": snaplen,
+            "packets": count,
+            "duration_s": duration_s,
+            "lease": _id(lease),
+            **more,
+        }
+        return Session(self, "/captures", {key: value for key, value in body.items() if value is not None})
+
+    async def runs(
+        self,
+        *,
+        state: str | None = None,
+        kind: str | None = None,
+        q: str | None = None,
+        before: str | None = None,
+        limit: int = 50,
+    ) -> tuple[RunInfo, ...]:
+        """Runs that go on and that were, newest first.
+
+        Parameters
+        ----------
+        state, kind : str, optional
+            Only such.
+        q : str, optional
+            Only with this in their names.
+        before : str, optional
+            Older than the run of this id: the last of the page before.
+        limit : int
+        """
+        asked = {"state": state, "kind": kind, "q": q, "before": before, "limit": limit}
+        return tuple(_known(RunInfo, run) for run in (await self._ask("GET", "/runs", query=asked))["runs"])
+
+    async def attach(self, id: str) -> Run:
+        """A run of somebody, live or over. Letting go of it does not end it."""
+        return Run(self, await self._ask("GET", f"/runs/{_quoted(id)}"), renewed=False)
+
+    async def report(self, id: str) -> Report:
+        """The report of a run, of the history, too."""
+        reply = await self._channel.send("GET", f"{API}/runs/{_quoted(id)}/report")
+        return Report.from_json(reply.body.decode())
+
+    async def rename(self, id: str, name: str | None = None, note: str | None = None) -> RunInfo:
+        """Gives a run another name, or a note."""
+        body = {key: value for key, value in {"name": name, "note": note}.items() if value is not None}
+        return _known(RunInfo, await self._ask("PATCH", f"/runs/{_quoted(id)}", body))
+
+    async def forget(self, id: str) -> None:
+        """Takes a run that is over out of the history."""
+        await self._ask("DELETE", f"/runs/{_quoted(id)}")
+
+    # Ports and leases
+
+    async def ports(self) -> tuple[DaemonPort, ...]:
+        """The ports of the daemon's machine, and who holds them."""
+        return tuple(_known(DaemonPort, port) for port in (await self._ask("GET", "/ports"))["ports"])
+
+    async def leases(self) -> tuple[LeaseInfo, ...]:
+        """All leases, of others, too."""
+        return tuple(_known(LeaseInfo, lease) for lease in (await self._ask("GET", "/leases"))["leases"])
+
+    async def acquire(
+        self, *ports: str, owner: str | None = None, ttl: float | None = None, force: bool = False
+    ) -> Lease:
+        """Holds ports for runs to come; renewed in the background until it is released, or the process ends.
+
+        Parameters
+        ----------
+        *ports : str
+            Addresses.
+        owner : str, optional
+            Who holds them, for others to read. Default: the user and the host.
+        ttl : seconds, optional
+            How long others wait for the ports after this process has died. Default: what the daemon says.
+        force : bool
+            Takes them from whoever has them, and stops the run that uses them.
+
+        Raises
+        ------
+        PortError
+            Somebody else has one; the message says who.
+        """
+        if force:
+            await self.release(*ports)
+        body = {"ports": list(ports), "owner": owner or _owner(), "ttl_s": ttl}
+        body = {key: value for key, value in body.items() if value is not None}
+        lease = Lease(self, _known(LeaseInfo, await self._ask("POST", "/leases", body)))
+        self._leases[lease.id] = weakref.ref(lease)
+        return lease
+
+    async def release(self, *ports: str) -> None:
+        """Takes ports from whoever has them. The run that uses them stops."""
+        await self._ask("POST", "/leases/release", {"ports": list(ports)})
+
+    # Files
+
+    async def files(self) -> tuple[StoredFile, ...]:
+        """What profiles, replays and attacks of the daemon can name, and what captures have written."""
+        return tuple(_known(StoredFile, file) for file in (await self._ask("GET", "/files"))["files"])
+
+    async def upload(self, file: Path, name: str | None = None) -> str:
+        """Gives the daemon a file; returns what it is called there.
+
+        Parameters
+        ----------
+        file : path
+        name : str, optional
+            Default: that of the file, without its folders.
+        """
+        name = name or pathlib.Path(file).name
+        with open(file, "rb") as source:
+            await self._channel.send("PUT", f"{API}/files/{_quoted(name)}", upload=source)
+        return name
+
+    async def download(self, name: str, to: Path | None = None) -> pathlib.Path:
+        """Fetches a file of the daemon; returns where it is.
+
+        Parameters
+        ----------
+        name : str
+        to : path, optional
+            A file or a folder. Default: the current folder.
+        """
+        target = pathlib.Path(to) if to is not None else pathlib.Path()
+        if target.is_dir():
+            target /= pathlib.PurePosixPath(name).name
+        # Beside it and then moved: what is there under the name is whole.
+        part = target.with_name(target.name + ".part")
+        try:
+            with part.open("wb") as sink:
+                await self._channel.send("GET", f"{API}/files/{_quoted(name)}", into=sink)
+            part.replace(target)
+        finally:
+            part.unlink(missing_ok=True)
+        return target
+
+    async def remove(self, name: str) -> None:
+        """Deletes a file of the daemon."""
+        await self._ask("DELETE", f"/files/{_quoted(name)}")
+
+    async def packets(self, file: str, *, first: int = 0, count: int = 100, filter: str | None = None) -> dict[str, Any]:
+        """Packets of a capture among the daemon's files: ``total``, and ``packets`` with ``n``, ``t_s``, ``len``,
+        ``source``, ``destination``, ``protocol`` and ``info``."""
+        query = {"from": first, "count": count, "filter": filter}
+        table: dict[str, Any] = await self._ask("GET", f"/captures/{_quoted(file)}/packets", query=query)
+        return table
+
+    # Profiles and attacks
+
+    async def check(self, profile: Profile | Path) -> dict[str, Any]:
+        """What the daemon thinks of a profile: ``ok``, ``problems``, ``profile``, ``summary``."""
+        table: dict[str, Any] = await self._ask("POST", "/profiles/check", _profile(profile))
+        return table
+
+    async def plan(self, profile: Profile | Path) -> str:
+        """What would be sent, as ``squall plan`` says it."""
+        return str((await self._ask("POST", "/plan", _profile(profile)))["text"])
+
+    async def solve(self, rules: str, *, every: float = 0.2, **options: Any) -> dict[str, Any]:
+        """Solves rules of intrusion detection: which attacks could be made of them, and why of others not.
+
+        Parameters
+        ----------
+        rules : str
+            The text of rules, or the name of one of the daemon's files.
+        every : seconds
+            Between two looks.
+        **options
+            As the daemon's API has them.
+
+        Returns
+        -------
+        dict
+            ``counts``, and ``rules`` with ``sid``, ``msg``, ``solved``, ``why`` ...
+        """
+        given = {"rules": rules} if "(" in rules else {"file": rules}
+        job = (await self._ask("POST", "/attacks/solve", {**given, "options": options}))["job"]
+        while True:
+            table: dict[str, Any] = await self._ask("GET", f"/attacks/jobs/{_quoted(str(job))}")
+            if table.get("state") in ("done", "failed"):
+                return table
+            await self._channel.sleep(every)
+
+    async def score(self, labels: str, alerts: str) -> dict[str, Any]:
+        """Compares alerts with the ground truth of attacks: both are names of the daemon's files."""
+        table: dict[str, Any] = await self._ask("POST", "/attacks/score", {"labels": labels, "alerts": alerts})
+        return table
+
+
+class Lease:
+    """Ports that are held: `Client.acquire` gives it. Leaving it as a context manager releases them."""
+
+    def __init__(self, client: Client, info: LeaseInfo) -> None:
+        self._client = client
+        self.id = info.id
+        self.owner = info.owner
+        self.ports = info.ports
+        self.ttl_s = info.ttl_s or client._lease_s
+        client._keeper.hold(self.id, self, self.ttl_s)
+
+    async def __aenter__(self) -> Lease:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.release()
+
+    async def renew(self) -> None:
+        """Renews it now; in the background that happens three times in its life."""
+        await self._client._ask("POST", f"/leases/{_quoted(self.id)}/renew")
+
+    async def release(self) -> None:
+        """Gives the ports back; runs that use them stop. Once more does nothing."""
+        self._client._keeper.drop(self.id)
+        self._client._leases.pop(self.id, None)
+        with contextlib.suppress(ServerError):
+            await self._client._ask("DELETE", f"/leases/{_quoted(self.id)}")
+
+
+class Session:
+    """A profile and how the daemon is to run it: `Client.session` gives it.
+
+    Leaving it as a context manager ends the runs that were started and not finished, but detached ones.
+    """
+
+    def __init__(self, client: Client, path: str, body: dict[str, Any]) -> None:
+        self._client = client
+        self._path = path
+        self._body = body
+        self._runs: weakref.WeakSet[Run] = weakref.WeakSet()
+
+    async def __aenter__(self) -> Session:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._body.get("detached"):
+            return
+        for run in list(self._runs):
+            try:
+                await run.close()
+            except Exception:
+                # What went wrong first is what the user needs to see.
+                if kind is None:
+                    raise
+
+    async def start(self) -> Run:
+        """The daemon opens the ports and starts.
+
+        Raises
+        ------
+        ProfileError
+            There are mistakes in the profile.
+        PortError
+            A port does not open, or somebody else holds it.
+        """
+        table = await self._client._ask("POST", self._path, self._body)
+        own = "lease" not in self._body and not self._body.get("detached")
+        run = Run(self._client, table.get("run", table), renewed=own, ttl=self._body.get("ttl_s"))
+        self._runs.add(run)
+        return run
+
+    async def run(self, *, every: float = 0.5, progress: Progress | None = None) -> Report:
+        """Starts, waits for the end that the profile sets, and reports.
+
+        Raises
+        ------
+        Interrupted
+            Ctrl-C, without asyncio: a `KeyboardInterrupt` with the report of what was sent. A task that is cancelled
+            stops the run, and is cancelled.
+        """
+        async with self:
+            run = await self.start()
+            try:
+                while not await run.wait(every):
+                    if progress is not None:
+                        progress(await run.sample())
+            except KeyboardInterrupt as interrupt:
+                await run.stop()
+                raise Interrupted(await run.finish()) from interrupt
+            return await run.finish()
+
+
+class Run:
+    """A run of the daemon: `Session.start` and `Client.attach` give it.
+
+    What it can do is what one in process can. As long as this object lives, the run's lease is renewed; when the process
+    dies the daemon stops the run.
+    """
+
+    def __init__(self, client: Client, table: Mapping[str, Any], *, renewed: bool, ttl: float | None = None) -> None:
+        self._client = client
+        self._info = _known(RunInfo, table)
+        self._report: Report | None = None
+        if renewed and self._info.lease and not self._info.over:
+            client._keeper.hold(self._info.lease, self, ttl or client._lease_s)
+
+    @property
+    def id(self) -> str:
+        """What the daemon calls it."""
+        return self._info.id
+
+    async def info(self) -> RunInfo:
+        """How it stands."""
+        self._info = _known(RunInfo, await self._ask("GET", ""))
+        if self._info.over:
+            self._client._keeper.drop(self._info.lease)
+        return self._info
+
+    async def elapsed_s(self) -> float:
+        """Seconds since it was started."""
+        return float((await self.info()).elapsed_s or 0.0)
+
+    async def sample(self) -> Sample:
+        """The newest rates that the daemon has taken, four times a second; before the first, of nothing."""
+        table = (await self._ask("GET", "/stats"))["sample"]
+        if table is None:
+            table = {"t_s": 0.0, "ports": [], "streams": [], "capture": None, "load": []}
+        return read(Sample, table)
+
+    async def samples(self, every: float = 0.5) -> AsyncIterator[Sample]:
+        """Samples until the run is over, each once."""
+        last = None
+        while not await self.wait(every):
+            sample = await self.sample()
+            if sample.t_s != last:
+                last = sample.t_s
+                yield sample
+
+    async def report(self) -> Report:
+        """The report so far, without series."""
+        end = time.monotonic() + 5
+        while True:
+            report = (await self._ask("GET", "/stats"))["report"]
+            if report is not None:
+                return Report.from_json(json.dumps(report))
+            if time.monotonic() > end:
+                raise ServerError(f"run {self.id}: the daemon has no report yet", 0, "no_report")
+            await self._client._channel.sleep(SOON)
+
+    async def pause(self, stream: str | None = None) -> None:
+        """Pauses a stream, the streams of a group, a template, or all.
+
+        Raises
+        ------
+        UnknownStream
+            The message lists the nearest names.
+        """
+        await self._ask("POST", "/pause", {} if stream is None else {"stream": stream})
+
+    async def resume(self, stream: str | None = None) -> None:
+        """Lets a paused stream, the streams of a group, a template, or all go on.
+
+        Raises
+        ------
+        UnknownStream
+            The message lists the nearest names.
+        """
+        await self._ask("POST", "/resume", {} if stream is None else {"stream": stream})
+
+    async def change(self, profile: Profile | Path) -> None:
+        """Makes the run that of another profile, which has the same ports.
+
+        Raises
+        ------
+        ProfileError
+            There are mistakes in it; nothing is changed then.
+        """
+        await self._ask("POST", "/change", _profile(profile))
+
+    async def multiply(self, by: float | str) -> None:
+        """All rates are those of the profile times `by`, or come to it: ``2``, ``"50 %"``, ``"1 Mpps"``.
+
+        Raises
+        ------
+        ProfileError
+            It cannot be; nothing is changed then.
+        """
+        if isinstance(by, int | float):
+            # repr would write 1e-05.
+            by = format(decimal.Decimal(repr(by)), "f")
+        await self._ask("POST", "/rate", {"mult": by})
+
+    async def set_rate(self, stream: str, rate: float | str) -> None:
+        """A stream's rate from now on, times what `multiply` said: ``"1 Mpps"``; a number is frames a second.
+
+        Raises
+        ------
+        UnknownStream
+            There is no such stream.
+        ProfileError
+            It is no rate, or a port cannot carry it; nothing is changed.
+        """
+        text = rate if isinstance(rate, str) else f"{rate} pps"
+        await self._ask("POST", "/rate", {"stream": stream, "rate": text})
+
+    async def set_load(
+        self,
+        template: str | None = None,
+        *,
+        cps: float | None = None,
+        active: int | None = None,
+        bandwidth: str | None = None,
+        users: int | None = None,
+        weight: int | None = None,
+    ) -> None:
+        """Flows begin as often as this says from now on: as `squall.Run.set_load`.
+
+        Raises
+        ------
+        UnknownStream
+            There is no such template.
+        ProfileError
+            It is of another kind; nothing is changed.
+        """
+        asked = {"cps": cps, "active": active, "bandwidth": bandwidth, "users": users, "weight": weight}
+        given = {key: value for key, value in asked.items() if value is not None}
+        if len(given) != 1:
+            raise ValueError("expected one of cps, active, bandwidth, users, weight")
+        await self._ask("POST", "/rate", {"template": template, **given})
+
+    async def trigger(self) -> None:
+        """What a capture waits for is now."""
+        await self._ask("POST", "/trigger")
+
+    async def stop(self) -> None:
+        """Nothing more is sent. `finish` then gives the report."""
+        await self._ask("POST", "/stop")
+
+    async def wait(self, timeout: float | None = None) -> bool:
+        """Waits for the end, at most `timeout` seconds (None: for ever); whether it came."""
+        if timeout is not None and not timeout >= 0:
+            raise ValueError(f"timeout = {timeout!r}: that is no time to wait")
+        end = None if timeout is None else time.monotonic() + timeout
+        nap = SOON
+        while True:
+            if self._report is not None or (await self.info()).over:
+                return True
+            left = SELDOM if end is None else end - time.monotonic()
+            if left <= 0:
+                return False
+            await self._client._channel.sleep(min(nap, left))
+            nap = min(nap * 1.5, SELDOM)
+
+    async def finish(self) -> Report:
+        """Waits for the end that the profile sets, and reports. Without such an end, `stop` first.
+
+        Raises
+        ------
+        PortError
+            The run failed; the message says why.
+        """
+        if self._report is None:
+            await self.wait()
+            if self._info.state == "failed":
+                raise PortError(self._info.error or f"run {self.id} failed, and the daemon does not say why")
+            report = await self._client.report(self.id)
+            # A daemon may say that a run is over a moment before it has the report of its end.
+            end = time.monotonic() + 1
+            while report.duration_s != self._info.elapsed_s and time.monotonic() < end:
+                await self._client._channel.sleep(SOON)
+                report = await self._client.report(self.id)
+            self._report = report
+        return self._report
+
+    async def close(self) -> None:
+        """Ends the run if it goes on. `finish` still gives the report."""
+        if self._report is None:
+            if not (await self.info()).over:
+                with contextlib.suppress(ServerError):
+                    # It may end by itself at just this moment.
+                    await self.stop()
+            await self.finish()
+
+    async def html(self) -> str:
+        """The report as one page with plots."""
+        reply = await self._client._channel.send("GET", f"{API}/runs/{_quoted(self.id)}/report.html")
+        return reply.body.decode()
+
+    async def profile(self) -> str:
+        """The profile's text, as it was started."""
+        reply = await self._client._channel.send("GET", f"{API}/runs/{_quoted(self.id)}/profile")
+        return reply.body.decode()
+
+    async def _ask(self, method: str, path: str, body: Any = None) -> Any:
+        return await self._client._ask(method, f"/runs/{_quoted(self.id)}{path}", body)
+
+
+async def connect(
+    url: str = DEFAULT_URL, token: str | None = None, *, verify: Verify = None, timeout: float = 30.0
+) -> Client:
+    """As `squall.connect`, for asyncio.
+
+    Raises
+    ------
+    ServerError
+        There is no daemon, its certificate is not the one it should be, or it wants another token.
+    """
+    return await _connected(_Beside(await asyncio.to_thread(Http, url, token, verify, timeout)))
+
+
+async def _connected(channel: Channel) -> Client:
+    client = Client(channel)
+    await client._hello()
+    return client
+
+
+def _profile(profile: Profile | Path) -> dict[str, Any]:
+    """As requests have it: a file as its text, so that mistakes are named by their lines."""
+    if isinstance(profile, Profile):
+        return {"profile": profile._table()}
+    path = pathlib.Path(profile)
+    kinds = {".toml": "toml", ".yaml": "yaml", ".yml": "yaml", ".json": "json"}
+    if path.suffix not in kinds:
+        raise ValueError(f"profile {os.fspath(path)!r}: expected a file that ends in {', '.join(kinds)}")
+    return {"profile": path.read_text(encoding="utf-8"), "format": kinds[path.suffix]}
+
+
+def _id(lease: Held | str | None) -> str | None:
+    return lease if lease is None or isinstance(lease, str) else lease.id
+
+
+def _owner() -> str:
+    import getpass
+    import socket
+
+    try:
+        return f"{getpass.getuser()}@{socket.gethostname()}"
+    except (OSError, KeyError):
+        return f"process {os.getpid()}"
+
+
+def _quoted(part: str) -> str:
+    return urllib.parse.quote(part, safe="")

@@ -1,0 +1,403 @@
+"""A daemon's sessions: `squall.connect`. They are those of `squall.aio`, which has all that is decided here, waited for.
+
+>>> import squall
+>>> def lost(url: str) -> int:
+...     with squall.connect(url) as client:
+...         return client.run("web.toml").streams["web"].rx.lost
+"""
+
+from __future__ import annotations
+
+import pathlib
+import time
+import types
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeVar
+
+from . import aio
+from ._http import Http, Reply, Verify
+from ._profile import Frame, Profile, Time, Vary
+from ._report import Report, Sample
+from ._session import Progress
+from .aio import DEFAULT_URL, DaemonPort, Held, LeaseInfo, Path, RunInfo, StoredFile
+
+__all__ = ["Client", "DaemonPort", "Lease", "LeaseInfo", "Run", "RunInfo", "Session", "StoredFile", "connect"]
+
+T = TypeVar("T")
+
+
+def connect(
+    url: str = DEFAULT_URL, token: str | None = None, *, verify: Verify = None, timeout: float = 30.0
+) -> Client:
+    """A daemon (``squall serve``), whose runs are like those in process: ``client.run(profile)`` for ``squall.run(profile)``.
+
+    Parameters
+    ----------
+    url : str
+        ``https://HOST:PORT``, or ``http://...`` of a daemon that is plain.
+    token : str, optional
+        Default: ``SQUALL_TOKEN``, or of a daemon on this machine the one in its folder, where that can be read.
+    verify : optional
+        How its certificate is checked. None: by that in the folder of a daemon on this machine, by the system's
+        authorities, else it is trusted when first seen and has to be the same from then on
+        (``~/.config/squall/known_daemons``). ``"sha256:AB:CD..."``: it has this fingerprint. A path: by the certificates in
+        this file (PEM). True: by the system's authorities alone. False: not at all.
+    timeout : seconds
+        For connecting, and for each wait for an answer.
+
+    Raises
+    ------
+    ServerError
+        There is no daemon, its certificate is not the one it should be, or it wants another token.
+    ValueError
+        `url` or `verify` says nothing.
+    """
+    return Client(_now(aio._connected(_Blocking(Http(url, token, verify, timeout)))))
+
+
+class _Blocking:
+    """Requests that are done when they return: nothing is ever awaited for real."""
+
+    def __init__(self, http: Http) -> None:
+        self.http = http
+
+    async def send(self, method: str, path: str, body: Any = None, **more: Any) -> Reply:
+        return self.http.send(method, path, body, **more)
+
+    async def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+def _now(coroutine: Coroutine[Any, Any, T]) -> T:
+    """What a coroutine comes to that has nothing to wait for, as all have over a `_Blocking` channel."""
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]
+    coroutine.close()
+    raise AssertionError("a blocking channel does not wait")
+
+
+
+class Client:
+    def __init__(self, core: aio.Client) -> None:
+        self._core = core
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def url(self) -> str:
+        return self._core.url
+
+    @property
+    def version(self) -> str:
+        return self._core.version
+
+    def close(self) -> None:
+        _now(self._core.close())
+
+    def info(self) -> dict[str, Any]:
+        return _now(self._core.info())
+
+    def session(
+        self,
+        profile: Profile | Path,
+        *,
+        name: str | None = None,
+        lease: Held | str | None = None,
+        detached: bool = False,
+        ttl: float | None = None,
+        cores: int | None = None,
+        cpus: Sequence[int] | None = None,
+        mult: float | str | None = None,
+        clock: Literal["real", "virtual"] | None = None,
+        fingerprint: bool = False,
+        receive: bool = True,
+        linger: float = 0.2,
+        gap_bins: tuple[int, int] | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> Session:
+        return Session(self._core.session(
+            profile,
+            name=name,
+            lease=lease,
+            detached=detached,
+            ttl=ttl,
+            cores=cores,
+            cpus=cpus,
+            mult=mult,
+            clock=clock,
+            fingerprint=fingerprint,
+            receive=receive,
+            linger=linger,
+            gap_bins=gap_bins,
+            options=options,
+        ))
+
+    def run(
+        self,
+        profile: Profile | Path,
+        *,
+        every: float = 0.5,
+        progress: Progress | None = None,
+        **more: Any,
+    ) -> Report:
+        return _now(self._core.run(profile, every=every, progress=progress, **more))
+
+    def send(
+        self,
+        port: str,
+        packet: Frame,
+        *,
+        rate: float | str,
+        count: int | None = None,
+        duration: Time | None = None,
+        size: int | str | Iterable[int] | Mapping[str, Any] | None = None,
+        segment: int | None = None,
+        vary: Iterable[Vary] | None = None,
+        latency: bool = False,
+        seed: int | None = None,
+        progress: Progress | None = None,
+        **more: Any,
+    ) -> Report:
+        return _now(self._core.send(
+            port,
+            packet,
+            rate=rate,
+            count=count,
+            duration=duration,
+            size=size,
+            segment=segment,
+            vary=vary,
+            latency=latency,
+            seed=seed,
+            progress=progress,
+            **more,
+        ))
+
+    def capture(
+        self,
+        port: str | Iterable[str],
+        *,
+        file: str | None = None,
+        filter: str | None = None,
+        snaplen: int | None = None,
+        count: int | None = None,
+        duration_s: float | None = None,
+        lease: Held | str | None = None,
+        **more: Any,
+    ) -> Session:
+        return Session(self._core.capture(
+            port,
+            file=file,
+            filter=filter,
+            snaplen=snaplen,
+            count=count,
+            duration_s=duration_s,
+            lease=lease,
+            **more,
+        ))
+
+    def runs(
+        self,
+        *,
+        state: str | None = None,
+        kind: str | None = None,
+        q: str | None = None,
+        before: str | None = None,
+        limit: int = 50,
+    ) -> tuple[RunInfo, ...]:
+        return _now(self._core.runs(state=state, kind=kind, q=q, before=before, limit=limit))
+
+    def attach(self, id: str) -> Run:
+        return Run(_now(self._core.attach(id)))
+
+    def report(self, id: str) -> Report:
+        return _now(self._core.report(id))
+
+    def rename(self, id: str, name: str | None = None, note: str | None = None) -> RunInfo:
+        return _now(self._core.rename(id, name, note))
+
+    def forget(self, id: str) -> None:
+        _now(self._core.forget(id))
+
+    def ports(self) -> tuple[DaemonPort, ...]:
+        return _now(self._core.ports())
+
+    def leases(self) -> tuple[LeaseInfo, ...]:
+        return _now(self._core.leases())
+
+    def acquire(
+        self, *ports: str, owner: str | None = None, ttl: float | None = None, force: bool = False
+    ) -> Lease:
+        return Lease(_now(self._core.acquire(*ports, owner=owner, ttl=ttl, force=force)))
+
+    def release(self, *ports: str) -> None:
+        _now(self._core.release(*ports))
+
+    def files(self) -> tuple[StoredFile, ...]:
+        return _now(self._core.files())
+
+    def upload(self, file: Path, name: str | None = None) -> str:
+        return _now(self._core.upload(file, name))
+
+    def download(self, name: str, to: Path | None = None) -> pathlib.Path:
+        return _now(self._core.download(name, to))
+
+    def remove(self, name: str) -> None:
+        _now(self._core.remove(name))
+
+    def packets(self, file: str, *, first: int = 0, count: int = 100, filter: str | None = None) -> dict[str, Any]:
+        return _now(self._core.packets(file, first=first, count=count, filter=filter))
+
+    def check(self, profile: Profile | Path) -> dict[str, Any]:
+        return _now(self._core.check(profile))
+
+    def plan(self, profile: Profile | Path) -> str:
+        return _now(self._core.plan(profile))
+
+    def solve(self, rules: str, *, every: float = 0.2, **options: Any) -> dict[str, Any]:
+        return _now(self._core.solve(rules, every=every, **options))
+
+    def score(self, labels: str, alerts: str) -> dict[str, Any]:
+        return _now(self._core.score(labels, alerts))
+
+
+class Lease:
+    def __init__(self, core: aio.Lease) -> None:
+        self._core = core
+
+    def __enter__(self) -> Lease:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    @property
+    def id(self) -> str:
+        return self._core.id
+
+    @property
+    def owner(self) -> str | None:
+        return self._core.owner
+
+    @property
+    def ports(self) -> tuple[str, ...]:
+        return self._core.ports
+
+    def renew(self) -> None:
+        _now(self._core.renew())
+
+    def release(self) -> None:
+        _now(self._core.release())
+
+
+class Session:
+    def __init__(self, core: aio.Session) -> None:
+        self._core = core
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        _now(self._core.__aexit__(kind))
+
+    def start(self) -> Run:
+        return Run(_now(self._core.start()))
+
+    def run(self, *, every: float = 0.5, progress: Progress | None = None) -> Report:
+        return _now(self._core.run(every=every, progress=progress))
+
+
+class Run:
+    def __init__(self, core: aio.Run) -> None:
+        self._core = core
+
+    @property
+    def id(self) -> str:
+        return self._core.id
+
+    def info(self) -> RunInfo:
+        return _now(self._core.info())
+
+    @property
+    def elapsed_s(self) -> float:
+        return _now(self._core.elapsed_s())
+
+    def sample(self) -> Sample:
+        return _now(self._core.sample())
+
+    def samples(self, every: float = 0.5) -> Iterator[Sample]:
+        waited = self._core.samples(every)
+        while True:
+            try:
+                yield _now(waited.__anext__())  # type: ignore[arg-type]
+            except StopAsyncIteration:
+                return
+
+    def report(self) -> Report:
+        return _now(self._core.report())
+
+    def pause(self, stream: str | None = None) -> None:
+        _now(self._core.pause(stream))
+
+    def resume(self, stream: str | None = None) -> None:
+        _now(self._core.resume(stream))
+
+    def change(self, profile: Profile | Path) -> None:
+        _now(self._core.change(profile))
+
+    def multiply(self, by: float | str) -> None:
+        _now(self._core.multiply(by))
+
+    def set_rate(self, stream: str, rate: float | str) -> None:
+        _now(self._core.set_rate(stream, rate))
+
+    def set_load(
+        self,
+        template: str | None = None,
+        *,
+        cps: float | None = None,
+        active: int | None = None,
+        bandwidth: str | None = None,
+        users: int | None = None,
+        weight: int | None = None,
+    ) -> None:
+        _now(self._core.set_load(template, cps=cps, active=active, bandwidth=bandwidth, users=users, weight=weight))
+
+    def trigger(self) -> None:
+        _now(self._core.trigger())
+
+    def stop(self) -> None:
+        _now(self._core.stop())
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return _now(self._core.wait(timeout))
+
+    def finish(self) -> Report:
+        return _now(self._core.finish())
+
+    def close(self) -> None:
+        _now(self._core.close())
+
+    def html(self) -> str:
+        return _now(self._core.html())
+
+    def profile(self) -> str:
+        return _now(self._core.profile())
+
+
+def _explain(these: type, as_those: type) -> None:
+    for name, what in vars(these).items():
+        explained = getattr(as_those, name, None)
+        if isinstance(what, types.FunctionType) and not what.__doc__:
+            what.__doc__ = explained.__doc__
+    these.__doc__ = as_those.__doc__
+
+
+for _these, _those in [(Client, aio.Client), (Lease, aio.Lease), (Session, aio.Session), (Run, aio.Run)]:
+    _explain(_these, _those)

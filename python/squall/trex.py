@@ -1,0 +1,1224 @@
+"""TRex's stateless verbs over Squall: scripts that were written for ``trex.stl.api`` run with few changes.
+
+In process (``server="local"``), or over a daemon (``server="https://host:8443"``). Ports are what ``ports=`` names, in order.
+
+>>> from squall.trex import *
+>>> client = STLClient(ports=["loop:trex-a", "loop:trex-b"])
+>>> client.connect()
+>>> client.reset(ports=[0, 1])
+>>> packet = STLPktBuilder(pkt="eth/ipv4(src=16.0.0.1,dst=48.0.0.1)/udp(dport=12)")
+>>> ids = client.add_streams(STLStream(packet=packet, mode=STLTXSingleBurst(pps=10_000, total_pkts=100)), ports=[0])
+>>> client.start(ports=[0], mult="2")
+>>> client.wait_on_traffic(ports=[0])
+>>> stats = client.get_stats()
+>>> stats[0]["opackets"], stats["total"]["obytes"]
+(100, 6400)
+>>> client.disconnect()
+
+What differs from TRex: ports count only while traffic is on (a port that sends nothing receives as long as another sends);
+checksums are right in each frame, so ``STLVmFixIpv4`` and its like do nothing; source and destination MAC are those of the
+packet; `STLFlowStats` needs room for a signature of 16 octets at the end of the payload; latency is measured on every frame
+of a stream with statistics.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import decimal
+import importlib.util
+import ipaddress
+import itertools
+import os
+import pathlib
+import re
+import sys
+import threading
+import types
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from . import remote
+from ._errors import Error
+from ._profile import Profile, Stream, Vary
+from ._report import Distribution, Report, Sample
+from ._session import Session
+
+__all__ = [
+    "STLArgumentError",
+    "STLClient",
+    "STLError",
+    "STLFlowLatencyStats",
+    "STLFlowStats",
+    "STLPktBuilder",
+    "STLProfile",
+    "STLScVmRaw",
+    "STLStream",
+    "STLTXCont",
+    "STLTXMultiBurst",
+    "STLTXSingleBurst",
+    "STLTimeoutError",
+    "STLVmFixChecksumHw",
+    "STLVmFixIpv4",
+    "STLVmFlowVar",
+    "STLVmFlowVarRepeatableRandom",
+    "STLVmFlowVarRepetableRandom",
+    "STLVmTrimPktSize",
+    "STLVmTupleGen",
+    "STLVmWrFlowVar",
+    "STLVmWrMaskFlowVar",
+    "TRexArgumentError",
+    "TRexError",
+    "TRexTimeoutError",
+]
+
+
+class TRexError(Error):
+    """What went wrong; ``msg`` has it as text, as TRex's errors do."""
+
+    @property
+    def msg(self) -> str:
+        return str(self)
+
+    def brief(self) -> str:
+        """The first line."""
+        return str(self).partition("\n")[0]
+
+
+class TRexArgumentError(TRexError, ValueError):
+    """An argument says nothing that can be done."""
+
+
+class TRexTimeoutError(TRexError, TimeoutError):
+    """Traffic went on beyond the time that was given."""
+
+
+STLError = TRexError
+STLArgumentError = TRexArgumentError
+STLTimeoutError = TRexTimeoutError
+
+
+# How much
+
+
+class STLTXMode:
+    """How often: one of frames a second, bits a second (with or without gap and preamble), per cent of the port."""
+
+    def __init__(
+        self,
+        pps: float | None = None,
+        bps_L1: float | None = None,  # noqa: N803: TRex's name
+        bps_L2: float | None = None,  # noqa: N803
+        percentage: float | None = None,
+    ) -> None:
+        given = {"pps": pps, "bps_L1": bps_L1, "bps_L2": bps_L2, "percentage": percentage}
+        rates = [(unit, value) for unit, value in given.items() if value is not None]
+        if len(rates) > 1:
+            raise TRexArgumentError(f"expected one of pps, bps_L1, bps_L2, percentage: found {', '.join(u for u, _ in rates)}")
+        self.unit, self.value = rates[0] if rates else ("pps", 1.0)
+        if not self.value > 0:
+            raise TRexArgumentError(f"{self.unit} = {self.value}: expected more than 0")
+
+    def _mode(self) -> str | dict[str, Any]:
+        return "continuous"
+
+
+class STLTXCont(STLTXMode):
+    """On and on."""
+
+
+class STLTXSingleBurst(STLTXMode):
+    """So many frames."""
+
+    def __init__(self, total_pkts: int = 1, **rate: Any) -> None:
+        super().__init__(**rate)
+        self.total_pkts = _whole("total_pkts", total_pkts)
+
+    def _mode(self) -> dict[str, Any]:
+        return {"burst": self.total_pkts}
+
+
+class STLTXMultiBurst(STLTXMode):
+    """`count` bursts of `pkts_per_burst` frames, `ibg` microseconds apart."""
+
+    def __init__(self, pkts_per_burst: int = 1, ibg: float = 0.0, count: int = 1, **rate: Any) -> None:
+        super().__init__(**rate)
+        self.pkts_per_burst = _whole("pkts_per_burst", pkts_per_burst)
+        self.count = _whole("count", count)
+        self.ibg = ibg
+
+    def _mode(self) -> dict[str, Any]:
+        return {"bursts": self.count, "packets": self.pkts_per_burst, "gap": f"{_plain(self.ibg)} us"}
+
+
+# What is measured
+
+
+class STLFlowStats:
+    """Frames and octets sent and received of the streams with this number."""
+
+    _latency = False
+
+    def __init__(self, pg_id: int, **_: Any) -> None:
+        self.pg_id = pg_id
+
+
+class STLFlowLatencyStats(STLFlowStats):
+    """As `STLFlowStats`, and latency, jitter, loss and order."""
+
+    _latency = True
+
+
+# What changes from frame to frame
+
+
+class _Instruction:
+    """One of a field engine."""
+
+
+class STLVmFlowVar(_Instruction):
+    """A number that goes up, down, or at random, with each frame. Addresses may be text."""
+
+    def __init__(
+        self,
+        name: str,
+        init_value: int | str | None = None,
+        min_value: int | str = 0,
+        max_value: int | str = 255,
+        size: int = 4,
+        step: int | str = 1,
+        op: str = "inc",
+        **_: Any,
+    ) -> None:
+        if size not in (1, 2, 4, 8):
+            raise TRexArgumentError(f"variable {name!r}: size = {size}: expected 1, 2, 4 or 8")
+        if op not in ("inc", "dec", "random"):
+            raise TRexArgumentError(f"variable {name!r}: op = {op!r}: expected inc, dec or random")
+        self.name, self.size, self.op, self.step = name, size, op, _number(step)
+        self.min, self.max = _number(min_value), _number(max_value)
+        self.init = (self.max if op == "dec" else self.min) if init_value is None else _number(init_value)
+        self.limit: int | None = None
+        # What is written in two places has to be the same in both.
+        self.seed = zlib.crc32(name.encode())
+        if self.min > self.max:
+            raise TRexArgumentError(f"variable {name!r}: max_value {self.max} is below min_value {self.min}")
+
+    def _vary(self, place: dict[str, Any], add: int, shift: int) -> Vary:
+        def moved(value: int) -> int:
+            return (value + add) << shift
+
+        if self.min + add < 0:
+            raise TRexArgumentError(f"variable {self.name!r}: {self.min} with {add} added is below 0")
+        law: dict[str, Any] = {"min": moved(self.min), "max": moved(self.max)}
+        if self.op == "random":
+            law |= {"op": "random", "limit": self.limit, "seed": self.seed}
+        else:
+            op = "increment" if self.op == "inc" else "decrement"
+            law |= {"op": op, "init": moved(self.init), "step": self.step << shift}
+        return Vary(**place, **law)
+
+
+class STLVmFlowVarRepeatableRandom(STLVmFlowVar):
+    """Random numbers: `limit` of them, then the same again."""
+
+    def __init__(
+        self,
+        name: str,
+        size: int = 4,
+        limit: int = 100,
+        seed: int | None = None,
+        min_value: int | str = 0,
+        max_value: int | str | None = None,
+        **_: Any,
+    ) -> None:
+        largest = (1 << (8 * size)) - 1 if max_value is None else max_value
+        super().__init__(name, min_value=min_value, max_value=largest, size=size, op="random")
+        self.limit = limit
+        self.seed = self.seed if seed is None else seed
+
+
+#: As TRex first spelt it.
+STLVmFlowVarRepetableRandom = STLVmFlowVarRepeatableRandom
+
+
+class STLVmTupleGen(_Instruction):
+    """Addresses and ports of clients: each address once with a port, then the next port."""
+
+    def __init__(
+        self,
+        name: str,
+        ip_min: int | str = "0.0.0.1",
+        ip_max: int | str = "0.0.0.10",
+        port_min: int = 1025,
+        port_max: int = 65535,
+        **_: Any,
+    ) -> None:
+        self.name, self.ip_min, self.ip_max = name, ip_min, ip_max
+        self.port_min, self.port_max = port_min, port_max
+
+
+class STLVmWrFlowVar(_Instruction):
+    """Writes a variable into the frame at ``"IP.src"``, ``"UDP:1.sport"`` or an offset in octets."""
+
+    def __init__(
+        self, fv_name: str, pkt_offset: int | str, offset_fixup: int = 0, add_val: int = 0, is_big: bool = True
+    ) -> None:
+        self.name, self.place, self.fixup, self.add, self.is_big = fv_name, pkt_offset, offset_fixup, add_val, is_big
+        self.octets: int | None = None
+        self.mask: int | None = None
+        self.shift = 0
+
+
+class STLVmWrMaskFlowVar(STLVmWrFlowVar):
+    """As `STLVmWrFlowVar`, with a size and a mask of its own, and the variable shifted to the left."""
+
+    def __init__(
+        self,
+        fv_name: str,
+        pkt_offset: int | str,
+        pkt_cast_size: int = 1,
+        mask: int = 0xFF,
+        shift: int = 0,
+        add_value: int = 0,
+        offset_fixup: int = 0,
+        is_big: bool = True,
+    ) -> None:
+        super().__init__(fv_name, pkt_offset, offset_fixup, add_value, is_big)
+        if shift < 0:
+            raise TRexArgumentError(f"variable {fv_name!r}: shift = {shift}: only shifts to the left are supported")
+        self.octets, self.mask, self.shift = pkt_cast_size, mask, shift
+
+
+class STLVmFixIpv4(_Instruction):
+    """Does nothing: checksums are right in each frame."""
+
+    def __init__(self, offset: int | str | None = None) -> None:
+        pass
+
+
+class STLVmFixChecksumHw(_Instruction):
+    """Does nothing: checksums are right in each frame."""
+
+    def __init__(self, l3_offset: Any = None, l4_offset: Any = None, l4_type: Any = None) -> None:
+        pass
+
+
+class STLVmTrimPktSize(_Instruction):
+    """Not supported: give the stream a law of sizes, ``STLStream(size="64-1518")``."""
+
+    def __init__(self, fv_name: str) -> None:
+        raise TRexArgumentError(f"STLVmTrimPktSize({fv_name!r}) is not supported\n  try STLStream(size=\"64-1518\")")
+
+
+class STLScVmRaw:
+    """Instructions of a field engine, in order."""
+
+    def __init__(self, list_of_commands: Sequence[_Instruction] | None = None, *_: Any, **__: Any) -> None:
+        self.commands = list(list_of_commands or ())
+
+    def _varies(self, offset: Any) -> list[Vary]:
+        variables: dict[str, STLVmFlowVar | STLVmTupleGen] = {}
+        tuples: dict[str, dict[str, str]] = {}
+        varies = []
+        for command in self.commands:
+            match command:
+                case STLVmFlowVar() | STLVmTupleGen():
+                    variables[command.name] = command
+                case STLVmWrFlowVar():
+                    name, _, part = command.name.partition(".")
+                    variable = variables.get(command.name) or variables.get(name)
+                    if variable is None:
+                        there_is = ", ".join(map(repr, variables)) or "none"
+                        raise TRexArgumentError(f"no variable is called {command.name!r}: there is {there_is}")
+                    if isinstance(variable, STLVmTupleGen):
+                        tuples.setdefault(name, {})[part] = _field(command.place)
+                        continue
+                    octets = command.octets or variable.size
+                    if not command.is_big and octets > 1:
+                        raise TRexArgumentError(f"variable {name!r}: is_big = False is not supported")
+                    place: dict[str, Any] = {"offset": offset(command.place) + command.fixup, "octets": octets}
+                    if command.mask is not None:
+                        place["mask"] = command.mask
+                    varies.append(variable._vary(place, command.add, command.shift))
+        for name, fields in tuples.items():
+            law = variables[name]
+            assert isinstance(law, STLVmTupleGen)
+            varies.append(Vary(
+                op="tuple", fields=[fields.get("ip", "ipv4.src"), fields.get("port", "udp.sport")],
+                ip_min=law.ip_min, ip_max=law.ip_max, port_min=law.port_min, port_max=law.port_max,
+            ))
+        return varies
+
+
+class STLPktBuilder:
+    """A frame, and what changes in it.
+
+    Parameters
+    ----------
+    pkt : packet of scapy, bytes or str
+        A str is our own text: ``"eth/ipv4(dst=48.0.0.1)/udp"``.
+    pkt_buffer : bytes
+        In place of `pkt`.
+    vm : STLScVmRaw or list of instructions
+    """
+
+    def __init__(self, pkt: Any = None, pkt_buffer: bytes | None = None, vm: Any = None, **_: Any) -> None:
+        if pkt is None and pkt_buffer is None:
+            raise TRexArgumentError("STLPktBuilder: expected pkt or pkt_buffer")
+        self.packet: Any = pkt_buffer if pkt is None else pkt
+        self.vm = vm if isinstance(vm, STLScVmRaw) or vm is None else STLScVmRaw(vm)
+
+    def _octets(self) -> int | None:
+        """With FCS, at least those of the shortest frame; None of our own text."""
+        return None if isinstance(self.packet, str) else max(len(bytes(self.packet)) + 4, 64)
+
+    def _varies(self) -> list[Vary] | None:
+        return None if self.vm is None else self.vm._varies(self._offset) or None
+
+    def _offset(self, place: int | str) -> int:
+        """Of ``"IP:1.src"``, from the start of the frame."""
+        if isinstance(place, int):
+            return place
+        if not hasattr(self.packet, "fields_desc"):
+            raise TRexArgumentError(f"{place!r}: names of fields need a packet of scapy; expected an offset in octets")
+        named = re.fullmatch(r"(.+?)(?::(\d+))?\.(\w+)", place)
+        if not named:
+            raise TRexArgumentError(f"{place!r}: expected Layer.field or Layer:NUMBER.field, such as IP.src or IP:1.src")
+        wanted, nth, field = named[1], int(named[2] or 0), named[3]
+        # Dissected, so that all values are there.
+        layer: Any = type(self.packet)(bytes(self.packet))
+        offset = 0
+        while layer.fields_desc:
+            octets: Any = b""
+            at: int | None = None
+            for desc in layer.fields_desc:
+                if desc.name == field:
+                    at = len(octets[0] if isinstance(octets, tuple) else octets)
+                octets = desc.addfield(layer, octets, layer.getfieldval(desc.name))
+            if wanted in (type(layer).__name__, layer.name):
+                if nth == 0:
+                    if at is None:
+                        raise TRexArgumentError(f"{place!r}: {wanted} has no field {field!r}")
+                    return offset + at
+                nth -= 1
+            offset += len(bytes(layer)) - len(bytes(layer.payload))
+            layer = layer.payload
+        raise TRexArgumentError(f"{place!r}: the packet has no such layer")
+
+
+class STLStream:
+    """A stream: a packet, how often, what is measured of it, and what follows.
+
+    Parameters
+    ----------
+    name : str, optional
+        What ``next`` of others names.
+    packet : STLPktBuilder, optional
+        Default: 60 octets of UDP.
+    mode : STLTXCont, STLTXSingleBurst or STLTXMultiBurst
+    enabled, self_start : bool
+    isg : float
+        Microseconds before the first frame.
+    flow_stats : STLFlowStats or STLFlowLatencyStats, optional
+    next : str, optional
+        The stream that starts when this one has ended.
+    action_count : int
+        How often `next` is started; 0: always.
+    size
+        Ours: a law of sizes as that of `squall.Stream`.
+    """
+
+    def __init__(
+        self,
+        name: str | None = None,
+        packet: STLPktBuilder | None = None,
+        mode: STLTXMode | None = None,
+        enabled: bool = True,
+        self_start: bool = True,
+        isg: float = 0.0,
+        flow_stats: STLFlowStats | None = None,
+        next: str | None = None,  # noqa: A002: TRex's name
+        stream_id: int | None = None,
+        action_count: int = 0,
+        size: Any = None,
+        **_: Any,
+    ) -> None:
+        self.name, self.enabled, self.self_start, self.isg = name, enabled, self_start, isg
+        self.packet = packet or STLPktBuilder(pkt="eth/ipv4/udp")
+        self.mode = mode or STLTXCont()
+        self.flow_stats, self.next, self.id, self.action_count, self.size = flow_stats, next, stream_id, action_count, size
+
+    def get_name(self) -> str | None:
+        return self.name
+
+    def get_id(self) -> int | None:
+        return self.id
+
+
+class STLProfile:
+    """Several streams, and files that have such."""
+
+    def __init__(self, streams: STLStream | Sequence[STLStream] | None = None) -> None:
+        self.streams = [streams] if isinstance(streams, STLStream) else list(streams or ())
+
+    def get_streams(self) -> list[STLStream]:
+        return list(self.streams)
+
+    @staticmethod
+    def load_py(python_file: str | os.PathLike[str], direction: int = 0, port_id: int = 0, **tunables: Any) -> STLProfile:
+        """The streams of one of TRex's Python profiles: what its ``register().get_streams`` gives.
+
+        ``trex_stl_lib.api`` and ``trex.stl.api`` are this module while it is read, with scapy's names, as there.
+
+        Raises
+        ------
+        TRexError
+            The file cannot be read, or is no such profile.
+        """
+        path = pathlib.Path(python_file)
+        spec = importlib.util.spec_from_file_location(f"_squall_trex_{path.stem}", path)
+        if spec is None or spec.loader is None:
+            raise TRexError(f"{path}: expected a Python file (.py)")
+        module = importlib.util.module_from_spec(spec)
+        try:
+            with _as_trex():
+                spec.loader.exec_module(module)
+                streams = module.register().get_streams(direction=direction, port_id=port_id, **tunables)
+        except TRexError:
+            raise
+        except Exception as error:
+            raise TRexError(f"{path}: {type(error).__name__}: {error}") from error
+        return STLProfile(streams)
+
+    load = load_py
+
+
+@contextlib.contextmanager
+def _as_trex() -> Iterator[None]:
+    """TRex's modules are this one."""
+    names = ["trex_stl_lib", "trex_stl_lib.api", "trex", "trex.stl", "trex.stl.api"]
+    api = types.ModuleType("trex_stl_lib.api")
+    with contextlib.suppress(ImportError):
+        import scapy.all
+
+        vars(api).update({name: what for name, what in vars(scapy.all).items() if not name.startswith("_")})
+    vars(api).update({name: globals()[name] for name in __all__})
+    before = {name: sys.modules.get(name) for name in names}
+    for name in names:
+        sys.modules[name] = api if name.endswith(".api") else types.ModuleType(name)
+    try:
+        yield
+    finally:
+        for name, module in before.items():
+            if module is None:
+                del sys.modules[name]
+            else:
+                sys.modules[name] = module
+
+
+# The client
+
+
+class _Run(Protocol):
+    """A run, here or at a daemon."""
+
+    def sample(self) -> Sample: ...
+    def report(self) -> Report: ...
+    def pause(self, stream: str | None = None) -> None: ...
+    def resume(self, stream: str | None = None) -> None: ...
+    def change(self, profile: Profile) -> None: ...
+    def stop(self) -> None: ...
+    def wait(self, timeout: float | None = None) -> bool: ...
+    def finish(self) -> Report: ...
+
+
+class STLClient:
+    """TRex's client.
+
+    Parameters
+    ----------
+    username : str
+        Who holds the ports of a daemon, for others to read.
+    server : str
+        ``"local"``: in this process. Else a daemon: ``"https://host:8443"``, ``"host"``.
+    ports : sequence of str
+        Addresses; a port's number is its place: ``["af_packet:eth1", "af_packet:eth2"]``. Of a daemon, all of its
+        ports that are up, by default.
+    token, verify
+        As those of `squall.connect`.
+    **ignored
+        What else TRex's has: ``sync_port``, ``async_port``, ``verbose_level`` ...
+    """
+
+    def __init__(
+        self,
+        username: str | None = None,
+        server: str = "local",
+        *_: Any,
+        ports: Sequence[str] | None = None,
+        token: str | None = None,
+        verify: Any = None,
+        **ignored: Any,
+    ) -> None:
+        self._username, self._server, self._token, self._verify = username, server, token, verify
+        self._addresses = list(ports or ())
+        self._daemon: remote.Client | None = None
+        self._leases: dict[int, remote.Lease] = {}
+        self._connected = False
+        self._streams: dict[int, dict[int, STLStream]] = {}
+        self._numbers = itertools.count(1)
+        self._run: _Run | None = None
+        #: What each port that sends was started with: the factor over its streams' own rates.
+        self._active: dict[int, float] = {}
+        self._paused: set[int] = set()
+        #: Ports that did not send when the run started, and may later.
+        self._idle: list[int] = []
+        self._past: list[dict[str, Any]] = []
+        self._cleared: dict[str, Any] = {}
+        self._rates: dict[int, dict[str, float]] = {}
+        self._duration: float | None = None
+        self._speeds: dict[int, float | None] = {}
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> STLClient:
+        self.connect()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.disconnect()
+
+    # Ports
+
+    def connect(self) -> None:
+        """Connects to the daemon; in process there is nothing to do."""
+        if self._server != "local":
+            try:
+                self._daemon = remote.connect(self._server, self._token, verify=self._verify)
+            except (Error, ValueError) as error:
+                raise TRexError(str(error)) from error
+            found = {port.address: port for port in self._daemon.ports()}
+            if not self._addresses:
+                self._addresses = [address for address, port in found.items() if port.state == "up"]
+            self._speeds = {
+                i: float(found[address].speed_bps or 0) or None
+                for i, address in enumerate(self._addresses) if address in found
+            }
+        if not self._addresses:
+            raise TRexArgumentError('STLClient: which ports?\n  try ports=["af_packet:eth1", "af_packet:eth2"]')
+        self._streams = {port: {} for port in self.get_all_ports()}
+        self._connected = True
+
+    def disconnect(self, stop_traffic: bool = True, release_ports: bool = True) -> None:
+        """Stops what sends, and gives the ports back."""
+        if not self._connected:
+            return
+        if stop_traffic:
+            self.stop()
+        if release_ports:
+            self.release()
+        if self._daemon is not None:
+            self._daemon.close()
+        self._connected = False
+
+    def is_connected(self) -> bool:
+        return self._connected
+
+    def get_all_ports(self) -> list[int]:
+        return list(range(len(self._addresses)))
+
+    def get_port_count(self) -> int:
+        return len(self._addresses)
+
+    def get_acquired_ports(self) -> list[int]:
+        return self.get_all_ports() if self._daemon is None else sorted(self._leases)
+
+    def get_active_ports(self) -> list[int]:
+        """Ports that send, or are paused."""
+        self._look()
+        return sorted(self._active)
+
+    def get_transmitting_ports(self) -> list[int]:
+        return [port for port in self.get_active_ports() if port not in self._paused]
+
+    def get_paused_ports(self) -> list[int]:
+        return [port for port in self.get_active_ports() if port in self._paused]
+
+    def is_traffic_active(self, ports: int | Iterable[int] | None = None) -> bool:
+        return bool(set(self._ports(ports, self.get_all_ports())) & set(self.get_active_ports()))
+
+    def get_warnings(self) -> list[str]:
+        """None are kept: what is wrong is raised."""
+        return []
+
+    def acquire(self, ports: int | Iterable[int] | None = None, force: bool = False, **_: Any) -> None:
+        """Holds ports of a daemon; with `force` whoever has them."""
+        if self._daemon is None:
+            return
+        for port in self._ports(ports, self.get_all_ports()):
+            if port in self._leases:
+                continue
+            try:
+                self._leases[port] = self._daemon.acquire(self._addresses[port], force=force, owner=self._username)
+            except Error as error:
+                raise TRexError(f"port {port}: {error}") from error
+
+    def release(self, ports: int | Iterable[int] | None = None) -> None:
+        """Gives ports back."""
+        for port in self._ports(ports, list(self._leases)):
+            lease = self._leases.pop(port, None)
+            if lease is not None:
+                lease.release()
+
+    def reset(self, ports: int | Iterable[int] | None = None, **_: Any) -> None:
+        """Takes the ports, stops what they send, forgets their streams, and clears their statistics."""
+        chosen = self._ports(ports, self.get_all_ports())
+        self.acquire(chosen, force=True)
+        self.stop(chosen)
+        self.remove_all_streams(chosen)
+        self.clear_stats(chosen)
+
+    def set_port_attr(self, ports: int | Iterable[int] | None = None, **_: Any) -> None:
+        """Does nothing: ports receive what is sent to others, too, as their addresses say."""
+
+    def set_service_mode(self, ports: int | Iterable[int] | None = None, enabled: bool = True, **_: Any) -> None:
+        """Does nothing: there is no such mode."""
+
+    # Streams
+
+    def add_streams(
+        self, streams: STLStream | STLProfile | Sequence[STLStream], ports: int | Iterable[int] | None = None
+    ) -> list[int] | int:
+        """Adds streams to ports; returns their numbers, or the number if there is one."""
+        if isinstance(streams, STLProfile):
+            streams = streams.get_streams()
+        given = [streams] if isinstance(streams, STLStream) else list(streams)
+        if not all(isinstance(stream, STLStream) for stream in given):
+            raise TRexArgumentError(f"add_streams: expected STLStream, found {given!r}")
+        chosen = self._ports(ports, self.get_acquired_ports())
+        if set(chosen) & set(self.get_active_ports()):
+            raise TRexError(f"ports {chosen} are sending: streams are added before start")
+        ids = []
+        for stream in given:
+            ids.append(stream.id if stream.id is not None else next(self._numbers))
+            for port in chosen:
+                self._streams[port][ids[-1]] = stream
+        return ids[0] if isinstance(streams, STLStream) else ids
+
+    def remove_all_streams(self, ports: int | Iterable[int] | None = None) -> None:
+        for port in self._ports(ports, self.get_acquired_ports()):
+            self._streams[port] = {}
+
+    def remove_streams(self, stream_id_list: int | Sequence[int], ports: int | Iterable[int] | None = None) -> None:
+        ids = [stream_id_list] if isinstance(stream_id_list, int) else list(stream_id_list)
+        for port in self._ports(ports, self.get_acquired_ports()):
+            for number in ids:
+                self._streams[port].pop(number, None)
+
+    def load_profile(self, filename: str, ports: int | Iterable[int] | None = None, **tunables: Any) -> list[int] | int:
+        """The streams of one of TRex's Python profiles."""
+        return self.add_streams(STLProfile.load_py(filename, **tunables).get_streams(), ports)
+
+    # Traffic
+
+    def start(
+        self,
+        ports: int | Iterable[int] | None = None,
+        mult: float | str = "1",
+        force: bool = False,
+        duration: float = -1,
+        total: bool = False,
+        **_: Any,
+    ) -> None:
+        """Sends the streams of ports.
+
+        Parameters
+        ----------
+        ports : int or list of int, optional
+        mult : str
+            ``"2"``: twice the streams' rates. ``"1mpps"``, ``"50%"``, ``"2gbps"`` (L2), ``"2gbpsl1"``: what they come to on
+            each port.
+        force : bool
+            Stops what the ports send.
+        duration : seconds
+            -1: until `stop`, or all bursts are sent.
+        total : bool
+            `mult` is what all ports come to.
+        """
+        chosen = self._ports(ports, self.get_acquired_ports())
+        with self._lock:
+            busy = set(chosen) & set(self.get_active_ports())
+            if busy and not force:
+                raise TRexError(f"ports {sorted(busy)} are sending\n  try force=True, or update()")
+            if busy:
+                self.stop(sorted(busy))
+            empty = [port for port in chosen if not any(s.enabled for s in self._streams[port].values())]
+            if empty:
+                raise TRexError(f"ports {empty} have no streams")
+            factors = {port: self._factor(port, mult, len(chosen) if total else 1) for port in chosen}
+            limit = None if duration is None or duration < 0 else float(duration)
+            if self._run is not None:
+                if limit is not None or self._duration is not None:
+                    raise TRexError("other ports are sending, and a duration is that of all\n  try one start(), or stop() first")
+                self._change({**self._active, **factors})
+                return
+            self._active, self._paused, self._duration = factors, set(), limit
+            self._idle = [port for port, streams in self._streams.items() if streams and port not in factors]
+            try:
+                self._run = self._session(self._profile()).start()
+            except Error as error:
+                self._active = {}
+                raise error if isinstance(error, TRexError) else TRexError(str(error)) from error
+
+    def update(
+        self, ports: int | Iterable[int] | None = None, mult: float | str = "1", total: bool = False, **_: Any
+    ) -> None:
+        """Another rate while sending; ``"5kpps+"`` and ``"10%-"`` are more and less than now."""
+        chosen = self._ports(ports, self.get_active_ports())
+        with self._lock:
+            silent = set(chosen) - set(self.get_active_ports())
+            if silent or not chosen:
+                raise TRexError(f"ports {sorted(silent)} are not sending" if silent else "no port is sending")
+            self._change({
+                **self._active,
+                **{port: self._factor(port, mult, len(chosen) if total else 1) for port in chosen},
+            })
+
+    def pause(self, ports: int | Iterable[int] | None = None, **_: Any) -> None:
+        """What would have been due meanwhile is due later."""
+        for port in self._ports(ports, self.get_transmitting_ports()):
+            self._running().pause(_group(port))
+            self._paused.add(port)
+
+    def resume(self, ports: int | Iterable[int] | None = None, **_: Any) -> None:
+        for port in self._ports(ports, self.get_paused_ports()):
+            self._running().resume(_group(port))
+            self._paused.discard(port)
+
+    def stop(self, ports: int | Iterable[int] | None = None, rx_delay_ms: int | None = None) -> None:
+        """Ports send nothing more. What is on its way is still counted."""
+        with self._lock:
+            active = self.get_active_ports()
+            left = {port: factor for port, factor in self._active.items() if port not in self._ports(ports, active)}
+            if self._run is None or len(left) == len(self._active):
+                return
+            if left:
+                self._change(left)
+                return
+            self._run.stop()
+            self._end()
+
+    def wait_on_traffic(
+        self, ports: int | Iterable[int] | None = None, timeout: float | None = None, rx_delay_ms: int | None = None
+    ) -> None:
+        """Until all is sent, and has been received.
+
+        Raises
+        ------
+        TRexTimeoutError
+            It goes on after `timeout` seconds.
+        """
+        run = self._run
+        if run is None or not set(self._ports(ports, self.get_active_ports())) & set(self._active):
+            return
+        if not run.wait(timeout):
+            raise TRexTimeoutError(f"traffic goes on after {timeout} s")
+        with self._lock:
+            if self._run is run:
+                self._end()
+
+    # Statistics
+
+    def get_stats(self, ports: int | Iterable[int] | None = None, sync_now: bool = True) -> dict[Any, Any]:
+        """Counters since `clear_stats`, and rates, in TRex's shape.
+
+        Returns
+        -------
+        dict
+            By port, and ``"total"``: ``opackets``, ``ipackets``, ``obytes``, ``ibytes`` (with FCS), ``oerrors``,
+            ``ierrors``, ``tx_pps``, ``rx_pps``, ``tx_bps``, ``rx_bps`` (L2), ``tx_bps_L1``, ``rx_bps_L1``, ``tx_util``,
+            ``rx_util``. ``"global"``: sums. ``"flow_stats"`` and ``"latency"`` (microseconds) by ``pg_id``.
+        """
+        with self._lock:
+            counts = self._counted()
+            chosen = self._ports(ports, self.get_acquired_ports())
+            return _shaped(counts, self._cleared, {port: self._rates.get(port, {}) for port in chosen}, self._speed)
+
+    def get_pgid_stats(self, pgid_list: Sequence[int] | None = None) -> dict[str, Any]:
+        """Only those by ``pg_id``."""
+        stats = self.get_stats()
+        return {
+            kind: {k: v for k, v in stats[kind].items() if not pgid_list or k == "global" or k in pgid_list}
+            for kind in ("flow_stats", "latency")
+        }
+
+    def get_active_pgids(self) -> dict[str, list[int]]:
+        used = [s.flow_stats for port in self._streams.values() for s in port.values() if s.flow_stats is not None]
+        return {
+            "flow_stats": sorted({stats.pg_id for stats in used if not stats._latency}),
+            "latency": sorted({stats.pg_id for stats in used if stats._latency}),
+        }
+
+    def clear_stats(self, ports: int | Iterable[int] | None = None, **_: Any) -> None:
+        """Counters are 0 from now on; those by ``pg_id`` of all ports. Latencies go on until the traffic ends."""
+        with self._lock:
+            counts = self._counted()
+            for port in self._ports(ports, self.get_acquired_ports()):
+                self._cleared[f"port {port}"] = counts["ports"].get(port, {})
+            self._cleared["streams"] = counts["streams"]
+            if self._run is None:
+                # What is over is nothing that later figures could be compared with.
+                self._past = [{**past, "streams": {}} for past in self._past]
+                self._cleared.pop("streams")
+
+    # Within
+
+    def _ports(self, ports: int | Iterable[int] | None, default: Sequence[int]) -> list[int]:
+        if not self._connected:
+            raise TRexError("not connected\n  try connect()")
+        chosen = list(default) if ports is None else [ports] if isinstance(ports, int) else list(ports)
+        for port in chosen:
+            if port not in range(len(self._addresses)):
+                raise TRexArgumentError(f"port {port!r}: there are 0 to {len(self._addresses) - 1}")
+        return chosen
+
+    def _session(self, profile: Profile) -> Any:
+        if self._daemon is None:
+            return Session(profile)
+        if len(set(lease.id for lease in self._leases.values())) == 1 == len(self._addresses):
+            return self._daemon.session(profile, lease=next(iter(self._leases.values())))
+        # A run has one lease: those of single ports are given back, and the run takes all.
+        if self._leases:
+            self.release()
+        lease = self._daemon.acquire(*self._addresses, owner=self._username)
+        self._leases = dict.fromkeys(self.get_all_ports(), lease)
+        return self._daemon.session(profile, lease=lease)
+
+    def _profile(self) -> Profile:
+        """The streams of the active ports, at their rates."""
+        ports = {f"port{i}": address for i, address in enumerate(self._addresses)}
+        profile = Profile(ports=ports, duration=self._duration)
+        for port, factor in self._active.items():
+            streams = self._streams[port]
+            names = {stream.name: _name(port, number, stream) for number, stream in streams.items() if stream.name}
+            for number, stream in streams.items():
+                profile.add(_translated(port, number, stream, factor, names))
+        for port in self._idle:
+            profile.add(*_placeholders(port, self._streams[port].values()))
+        return profile
+
+    def _factor(self, port: int, mult: float | str, share: int) -> float:
+        """What `mult` comes to over the rates of a port's own streams."""
+        text = str(mult).replace(" ", "").lower()
+        said = re.fullmatch(r"([0-9.]+(?:e-?\d+)?)([kmgt]?)(pps|bps|bpsl1|%)?([+-]?)", text)
+        if not said or (said[2] and not said[3]) or (said[2] and said[3] == "%"):
+            raise TRexArgumentError(f'mult = {mult!r}: expected such as "2", "1mpps", "10gbps", "10gbpsl1", "50%"')
+        value = float(said[1]) * {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}[said[2]]
+        unit = {None: None, "pps": "pps", "bps": "bps_L2", "bpsl1": "bps_L1", "%": "percentage"}[said[3]]
+        now = self._active.get(port, 1.0)
+        if unit is None:
+            factor = value
+        else:
+            streams = [s for s in self._streams[port].values() if s.enabled]
+            own = sum(self._in(unit, port, stream) for stream in streams)
+            factor = value / share / own
+        factor = {"": factor, "+": now + factor, "-": now - factor}[said[4]]
+        if not factor > 0:
+            raise TRexArgumentError(f"mult = {mult!r}: the rate would not be above 0")
+        return factor
+
+    def _in(self, unit: str, port: int, stream: STLStream) -> float:
+        """A stream's own rate in this unit."""
+        mode = stream.mode
+        if mode.unit == unit:
+            return mode.value
+        octets = stream.packet._octets()
+        if octets is None or stream.size is not None:
+            raise TRexArgumentError(
+                f"a rate in {unit} and streams in {mode.unit}: the length of frames is needed\n"
+                "  try streams in the same unit, or a packet of scapy")
+        bits = {"pps": 1.0, "bps_L2": 8.0 * octets, "bps_L1": 8.0 * (octets + 20)}
+
+        def pps(unit: str, value: float) -> float:
+            return value * self._line(port) / 100 / bits["bps_L1"] if unit == "percentage" else value / bits[unit]
+
+        if unit == "percentage":
+            return pps(mode.unit, mode.value) * bits["bps_L1"] / self._line(port) * 100
+        return pps(mode.unit, mode.value) * bits[unit]
+
+    def _line(self, port: int) -> float:
+        speed = self._speed(port)
+        if speed is None:
+            raise TRexArgumentError(f"port {port} ({self._addresses[port]}) has no known speed: expected pps or bps, not %")
+        return speed
+
+    def _speed(self, port: int) -> float | None:
+        """Bits a second, of the interface."""
+        if port not in self._speeds:
+            interface = self._addresses[port].partition(":")[2].partition(",")[0]
+            try:
+                mbps = int(pathlib.Path("/sys/class/net", interface, "speed").read_text())
+            except (OSError, ValueError):
+                mbps = 0
+            self._speeds[port] = mbps * 1e6 if mbps > 0 else None
+        return self._speeds[port]
+
+    def _running(self) -> _Run:
+        if self._run is None:
+            raise TRexError("no port is sending")
+        return self._run
+
+    def _change(self, active: dict[int, float]) -> None:
+        before, self._active = self._active, active
+        try:
+            self._running().change(self._profile())
+        except Error as error:
+            self._active = before
+            raise error if isinstance(error, TRexError) else TRexError(str(error)) from error
+
+    def _look(self) -> None:
+        """Whether what was sending still is."""
+        run = self._run
+        if run is not None and run.wait(0):
+            with self._lock:
+                if self._run is run:
+                    self._end()
+
+    def _end(self) -> None:
+        run, self._run = self._running(), None
+        self._active, self._paused, self._duration, self._rates = {}, set(), None, {}
+        try:
+            self._past.append(_counts(run.finish(), self._of))
+        except Error as error:
+            raise TRexError(str(error)) from error
+
+    def _counted(self) -> dict[str, Any]:
+        """Of all runs so far, together."""
+        self._look()
+        parts = list(self._past)
+        if self._run is not None:
+            sample = self._run.sample()
+            self._rates = {_number_of(port.name): vars(port) for port in sample.ports}
+            rates = {stream.name: vars(stream) for stream in sample.streams}
+            parts.append(_counts(self._run.report(), self._of, rates))
+        return _sum(parts)
+
+    def _of(self, name: str) -> tuple[int, STLFlowStats | None]:
+        """Which port a stream of a report is of, and what was to be measured of it."""
+        port, number = _named(name)
+        stream = self._streams.get(port, {}).get(number)
+        return port, None if stream is None else stream.flow_stats
+
+
+def _group(port: int) -> str:
+    return f"port {port}"
+
+
+def _name(port: int, number: int, stream: STLStream) -> str:
+    return f"{port}.{number} {stream.name or ''}".rstrip()
+
+
+def _named(name: str) -> tuple[int, int]:
+    port, _, rest = name.partition(".")
+    return int(port), int(rest.partition(" ")[0])
+
+
+def _number_of(port: str) -> int:
+    return int(port.removeprefix("port"))
+
+
+def _translated(port: int, number: int, stream: STLStream, factor: float, names: Mapping[str, str]) -> Stream:
+    following: Any = None
+    if stream.next is not None:
+        if stream.next not in names:
+            there_is = ", ".join(map(repr, names)) or "none with a name"
+            raise TRexArgumentError(f"next = {stream.next!r}: port {port} has no such stream: there is {there_is}")
+        following = names[stream.next]
+        if stream.action_count:
+            following = {"stream": following, "times": stream.action_count}
+    value = _plain(stream.mode.value * factor)
+    rate = {"pps": "{} pps", "bps_L1": "{} bps l1", "bps_L2": "{} bps", "percentage": "{} %"}[stream.mode.unit]
+    return Stream(
+        name=_name(port, number, stream),
+        port=f"port{port}",
+        group=_group(port),
+        packet=stream.packet.packet,
+        size=stream.size if stream.size is not None else stream.packet._octets(),
+        rate=rate.format(value),
+        mode=stream.mode._mode(),
+        start_delay=f"{_plain(stream.isg)} us" if stream.isg else None,
+        self_start=None if stream.self_start else False,
+        latency=True if stream.flow_stats is not None else None,
+        enabled=None if stream.enabled else False,
+        vary=stream.packet._varies(),
+        next=following,
+    )
+
+
+def _placeholders(port: int, streams: Iterable[STLStream]) -> list[Stream]:
+    """Two streams that wait for each other for ever: for their sake the port is opened to send, frames as long as those."""
+    octets = max((stream.packet._octets() or 1518 for stream in streams), default=64)
+    pair = [f"{port}.0 idle {which}" for which in "ab"]
+    return [
+        Stream(
+            name=name, port=f"port{port}", packet="eth/ipv4/udp", size=octets, rate=1, mode={"burst": 1},
+            self_start=False, next=other,
+        )
+        for name, other in zip(pair, reversed(pair), strict=True)
+    ]
+
+
+def _counts(report: Report, of: Any, rates: Mapping[str, Mapping[str, Any]] | None = None) -> dict[str, Any]:
+    """Counters of a report: by port, and by ``pg_id``."""
+    ports = {
+        _number_of(port.name): {
+            "opackets": port.tx.packets,
+            "obytes": port.tx.octets,
+            "oerrors": port.tx.errors + sum(port.tx.not_sent.values()),
+            "ipackets": port.rx.packets,
+            "ibytes": port.rx.octets,
+            "ierrors": sum(port.rx.drops.values()),
+        }
+        for port in report.ports
+    }
+    streams: dict[tuple[int, int], dict[str, Any]] = {}
+    for stream in report.streams:
+        port, stats = of(stream.name)
+        if stats is None or stream.rx is None:
+            continue
+        rx = stream.rx
+        now = (rates or {}).get(stream.name, {})
+        entry = streams.setdefault((stats.pg_id, port), {"counts": {}, "rates": {}, "latency": None, "jitter": None})
+        octets = stream.tx_octets / stream.tx_packets if stream.tx_packets else 0.0
+        _add(entry["counts"], {
+            "tx_pkts": stream.tx_packets, "tx_bytes": stream.tx_octets, "rx_bytes": rx.octets,
+            "dropped": rx.lost, "dup": rx.duplicates, "out_of_order": rx.reordered,
+            "rx_pkts": rx.packets,
+        })
+        tx_pps, rx_pps = float(now.get("tx_pps", 0.0)), float(now.get("rx_pps", 0.0))
+        _add(entry["rates"], {
+            "tx_pps": tx_pps, "rx_pps": rx_pps, "tx_bps": tx_pps * octets * 8, "rx_bps": rx_pps * octets * 8,
+        })
+        entry["rx_ports"] = sorted({*entry.get("rx_ports", ()), *map(_number_of, rx.ports)})
+        if stats._latency and rx.latency_ns is not None:
+            entry["latency"], entry["jitter"] = rx.latency_ns, rx.jitter_ns
+    return {"ports": ports, "streams": streams}
+
+
+def _add(into: dict[str, Any], more: Mapping[str, Any]) -> None:
+    for key, value in more.items():
+        into[key] = into.get(key, 0) + value
+
+
+def _sum(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    ports: dict[int, dict[str, int]] = {}
+    streams: dict[tuple[int, int], dict[str, Any]] = {}
+    for part in parts:
+        for port, counts in part["ports"].items():
+            _add(ports.setdefault(port, {}), counts)
+        for key, entry in part["streams"].items():
+            into = streams.setdefault(key, {"counts": {}, "rates": {}, "rx_ports": []})
+            _add(into["counts"], entry["counts"])
+            into["rates"] = entry["rates"]
+            into["rx_ports"] = sorted({*into["rx_ports"], *entry.get("rx_ports", ())})
+            # Of the latest run: distributions of two are not one.
+            into["latency"], into["jitter"] = entry["latency"], entry["jitter"]
+    return {"ports": ports, "streams": streams}
+
+
+def _shaped(
+    counts: Mapping[str, Any], cleared: Mapping[str, Any], rates: Mapping[int, Mapping[str, float]], speed: Any
+) -> dict[Any, Any]:
+    """As TRex gives statistics."""
+    keys = ["opackets", "ipackets", "obytes", "ibytes", "oerrors", "ierrors"]
+    stats: dict[Any, Any] = {}
+    for port, now in rates.items():
+        before = cleared.get(f"port {port}", {})
+        one: dict[str, float] = {key: counts["ports"].get(port, {}).get(key, 0) - before.get(key, 0) for key in keys}
+        for side in ("tx", "rx"):
+            one[f"{side}_pps"] = now.get(f"{side}_pps", 0.0)
+            one[f"{side}_bps"] = now.get(f"{side}_bps_l2", 0.0)
+            one[f"{side}_bps_L1"] = now.get(f"{side}_bps_l1", 0.0)
+            line = speed(port)
+            one[f"{side}_util"] = one[f"{side}_bps_L1"] / line * 100 if line else 0.0
+        stats[port] = one
+    total: dict[str, float] = {}
+    for one in list(stats.values()):
+        _add(total, one)
+    stats["total"] = total or dict.fromkeys(keys, 0)
+    stats["global"] = {
+        "tx_pps": total.get("tx_pps", 0.0), "rx_pps": total.get("rx_pps", 0.0),
+        "tx_bps": total.get("tx_bps", 0.0), "rx_bps": total.get("rx_bps", 0.0),
+        "rx_drop_bps": max(total.get("tx_bps", 0.0) - total.get("rx_bps", 0.0), 0.0),
+        "queue_full": total.get("oerrors", 0), "cpu_util": 0.0, "rx_cpu_util": 0.0, "bw_per_core": 0.0,
+    }
+    flows: dict[Any, Any] = {"global": {"rx_err": dict.fromkeys(rates, 0), "tx_err": dict.fromkeys(rates, 0)}}
+    latency: dict[Any, Any] = {"global": {"old_flow": 0, "bad_hdr": 0}}
+    for (pg_id, port), entry in counts["streams"].items():
+        before = cleared.get("streams", {}).get((pg_id, port), {}).get("counts", {})
+        now = {key: value - before.get(key, 0) for key, value in entry["counts"].items()}
+        flow = flows.setdefault(pg_id, {})
+        sides = {"tx": [port], "rx": entry["rx_ports"][:1] or [port]}
+        values = {**{k: now[k] for k in ("tx_pkts", "tx_bytes", "rx_pkts", "rx_bytes")}, **entry["rates"]}
+        for side in ("tx", "rx"):
+            values[f"{side}_bps_l1"] = values[f"{side}_bps"] + values[f"{side}_pps"] * 160
+        for key, value in values.items():
+            zero: dict[Any, float] = {**dict.fromkeys(rates, 0), "total": 0}
+            by_port = flow.setdefault(key, zero)
+            for at in sides[key[:2]]:
+                by_port[at] = by_port.get(at, 0) + value
+            by_port["total"] += value
+        if entry["latency"] is not None:
+            errors = {key: now[key] for key in ("dropped", "dup", "out_of_order")}
+            latency[pg_id] = {
+                "err_cntrs": {**errors, "seq_too_high": 0, "seq_too_low": errors["dup"] + errors["out_of_order"]},
+                "latency": _latency(entry["latency"], entry["jitter"]),
+            }
+    stats["flow_stats"], stats["latency"] = flows, latency
+    return stats
+
+
+def _latency(delay: Distribution, jitter_ns: float | None) -> dict[str, Any]:
+    """In microseconds, with TRex's histogram: a key is the least of its range, with one digit that is not 0."""
+    histogram: dict[int, int] = {}
+    for lower, _, count in delay.bins.tolist():
+        us = int(lower) // 1000
+        scale = 10 ** (len(str(us)) - 1)
+        key = 0 if us < 10 else us // scale * scale
+        histogram[key] = histogram.get(key, 0) + int(count)
+    return {
+        "average": delay.mean / 1e3,
+        "total_min": delay.min / 1e3,
+        "total_max": delay.max / 1e3,
+        "last_max": delay.max / 1e3,
+        "jitter": (jitter_ns or 0.0) / 1e3,
+        "histogram": histogram,
+    }
+
+
+def _field(place: int | str) -> str:
+    """``"IP.src"`` in our words."""
+    layers = {"IP": "ipv4", "IPv6": "ipv6", "UDP": "udp", "TCP": "tcp"}
+    layer, _, field = str(place).partition(".")
+    if layer not in layers or not field:
+        raise TRexArgumentError(f"{place!r}: of a tuple, expected one of {', '.join(layers)} and a field, such as IP.src")
+    return f"{layers[layer]}.{field}"
+
+
+def _number(value: int | str) -> int:
+    if isinstance(value, int):
+        return value
+    try:
+        return int(ipaddress.ip_address(value))
+    except ValueError:
+        raise TRexArgumentError(f"{value!r}: expected a number or an address") from None
+
+
+def _whole(name: str, value: int) -> int:
+    if not isinstance(value, int) or value < 1:
+        raise TRexArgumentError(f"{name} = {value!r}: expected 1 or more")
+    return value
+
+
+def _plain(value: float) -> str:
+    """Without an exponent."""
+    return format(decimal.Decimal(repr(value)), "f")

@@ -1,0 +1,237 @@
+import itertools
+import pathlib
+import time
+from typing import Any
+
+import pytest
+from scapy.layers.inet import IP, UDP
+from scapy.layers.l2 import Dot1Q, Ether
+
+import squall
+from squall import trex
+from squall.trex import (
+    STLClient,
+    STLFlowLatencyStats,
+    STLFlowStats,
+    STLPktBuilder,
+    STLScVmRaw,
+    STLStream,
+    STLTXCont,
+    STLTXMultiBurst,
+    STLTXSingleBurst,
+    STLVmFixIpv4,
+    STLVmFlowVar,
+    STLVmTupleGen,
+    STLVmWrFlowVar,
+    STLVmWrMaskFlowVar,
+)
+
+_number = itertools.count()
+BASE = Ether() / IP(src="16.0.0.1", dst="48.0.0.1") / UDP(dport=12, sport=1025) / (b"x" * 22)
+
+
+@pytest.fixture
+def client() -> Any:
+    """Two ports whose frames come back to themselves."""
+    n = next(_number)
+    client = STLClient(ports=[f"loop:trex-{n}-a", f"loop:trex-{n}-b"])
+    client.connect()
+    client.reset()
+    yield client
+    client.disconnect()
+
+
+def burst(packets: int = 100, pps: float = 10_000, **more: Any) -> STLStream:
+    return STLStream(packet=STLPktBuilder(pkt=BASE), mode=STLTXSingleBurst(pps=pps, total_pkts=packets), **more)
+
+
+def frames(packet: Any, *instructions: Any, count: int = 4) -> list[Any]:
+    """What the engine makes of a packet and a field engine, dissected by scapy."""
+    stream = STLStream(packet=STLPktBuilder(pkt=packet, vm=STLScVmRaw(list(instructions))), mode=STLTXCont(pps=1000))
+    made = trex._translated(0, 1, stream, 1.0, {})
+    session = squall.Session(squall.Profile(ports={"port0": "null:,virtual"}, streams=[made], duration="1 s"))
+    return [Ether(frame.octets) for frame in session.plan().frames(count)]
+
+
+def test_bursts_are_sent_received_and_counted_by_port_and_group(client: STLClient) -> None:
+    ids = client.add_streams([burst(flow_stats=STLFlowLatencyStats(pg_id=7)), burst(50, flow_stats=STLFlowStats(5))], ports=[0])
+    client.add_streams(burst(10), ports=1)
+    assert len(set(ids)) == 2  # type: ignore[arg-type]
+    client.clear_stats()
+    client.start(ports=[0, 1], mult="1")
+    client.wait_on_traffic(ports=[0, 1], timeout=20)
+    stats = client.get_stats()
+    assert (stats[0]["opackets"], stats[0]["ipackets"], stats[1]["opackets"]) == (150, 150, 10)
+    assert stats["total"]["obytes"] == stats["total"]["ibytes"] == 160 * (len(BASE) + 4)
+    assert stats["flow_stats"][7]["tx_pkts"] == {0: 100, 1: 0, "total": 100}
+    assert stats["flow_stats"][5]["rx_pkts"]["total"] == 50 and 5 not in stats["latency"]
+    seven = stats["latency"][7]
+    assert seven["err_cntrs"] == {"dropped": 0, "dup": 0, "out_of_order": 0, "seq_too_high": 0, "seq_too_low": 0}
+    assert 0 < seven["latency"]["total_min"] <= seven["latency"]["average"] <= seven["latency"]["total_max"]
+    assert sum(seven["latency"]["histogram"].values()) == 100
+
+
+def test_counters_go_on_over_runs_until_they_are_cleared(client: STLClient) -> None:
+    client.add_streams(burst(flow_stats=STLFlowStats(1)), ports=[0])
+    for sent in (100, 200):
+        client.start(ports=[0])
+        client.wait_on_traffic(timeout=20)
+        assert client.get_stats()[0]["opackets"] == client.get_stats()["flow_stats"][1]["tx_pkts"]["total"] == sent
+    client.clear_stats()
+    assert client.get_stats()[0]["opackets"] == 0 and 1 not in client.get_stats()["flow_stats"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "mult", "pps"),
+    [
+        ({"pps": 1000}, "2", 2000),
+        ({"pps": 1000}, "5kpps", 5000),
+        ({"pps": 1000}, "1mbpsl1", 1e6 / 8 / 84),
+        ({"bps_L2": 1e6}, "1", 1e6 / 8 / 64),
+        ({"bps_L1": 1e6}, "1kpps", 1000),
+    ],
+)
+def test_a_multiplier_is_a_factor_or_what_the_streams_come_to(client: STLClient, mode: Any, mult: str, pps: float) -> None:
+    packet = Ether() / IP() / UDP() / (b"x" * 18)
+    client.add_streams(STLStream(packet=STLPktBuilder(pkt=packet), mode=STLTXCont(**mode)), ports=[0])
+    client.start(ports=[0], mult=mult)
+    [stream] = client._profile().streams
+    assert stream.rate is not None and client._run is not None
+    asked = client._run.report().streams[0].asked_pps
+    assert asked == pytest.approx(pps, rel=1e-3)
+    client.update(mult="500pps+")
+    assert client._run.report().streams[0].asked_pps == pytest.approx(pps + 500, rel=1e-3)
+
+
+def test_ports_are_paused_resumed_and_stopped_one_by_one(client: STLClient) -> None:
+    for port in (0, 1):
+        client.add_streams(STLStream(packet=STLPktBuilder(pkt=BASE), mode=STLTXCont(pps=2000)), ports=[port])
+    client.start(ports=[0])
+    client.start(ports=[1])
+    assert client.get_active_ports() == [0, 1]
+    with pytest.raises(trex.TRexError, match="are sending"):
+        client.start(ports=[0])
+    client.pause(ports=[0])
+    assert (client.get_paused_ports(), client.get_transmitting_ports()) == ([0], [1])
+    time.sleep(0.05)
+    before = client.get_stats()
+    time.sleep(0.1)
+    after = client.get_stats()
+    assert after[0]["opackets"] == before[0]["opackets"] and after[1]["opackets"] > before[1]["opackets"]
+    assert after[1]["tx_pps"] > 0
+    client.resume(ports=[0])
+    client.stop(ports=[1])
+    assert client.get_active_ports() == [0]
+    client.stop()
+    stopped = client.get_stats()
+    assert stopped[0]["opackets"] > after[0]["opackets"] and client.get_active_ports() == []
+    assert client.get_stats()["total"]["opackets"] == stopped["total"]["opackets"]
+
+
+def test_traffic_ends_with_its_duration_and_a_wait_with_its_timeout(client: STLClient) -> None:
+    client.add_streams(STLStream(packet=STLPktBuilder(pkt=BASE), mode=STLTXCont(pps=1000)), ports=[0])
+    client.start(ports=[0], duration=0.3)
+    with pytest.raises(trex.STLTimeoutError, match="goes on after 0.01 s"):
+        client.wait_on_traffic(timeout=0.01)
+    client.wait_on_traffic(timeout=20)
+    assert client.get_stats()[0]["opackets"] == 300 and not client.is_traffic_active()
+
+
+def test_a_stream_starts_the_next(client: STLClient) -> None:
+    first = burst(5, name="first", next="second", isg=1000.0)
+    second = STLStream(
+        name="second", packet=STLPktBuilder(pkt="eth/ipv4/udp"), self_start=False,
+        mode=STLTXMultiBurst(pps=1000, pkts_per_burst=4, count=3, ibg=10.0),
+    )
+    client.add_streams([first, second], ports=[0])
+    client.start(ports=[0])
+    client.wait_on_traffic(timeout=20)
+    assert client.get_stats()[0]["opackets"] == 5 + 12
+    client.remove_all_streams()
+    client.add_streams(burst(next="third"), ports=[0])
+    with pytest.raises(trex.TRexArgumentError, match="no such stream"):
+        client.start(ports=[0])
+
+
+def test_a_field_engine_changes_what_it_names() -> None:
+    up = STLVmFlowVar(name="src", min_value="16.0.0.1", max_value="16.0.0.254", size=4, step=2, op="inc")
+    down = STLVmFlowVar(name="port", min_value=1000, max_value=2000, size=2, op="dec")
+    seen = frames(
+        BASE, up, STLVmWrFlowVar(fv_name="src", pkt_offset="IP.src"), STLVmFixIpv4(offset="IP"),
+        down, STLVmWrFlowVar(fv_name="port", pkt_offset="UDP.sport", add_val=5),
+    )
+    assert [frame[IP].src for frame in seen] == ["16.0.0.1", "16.0.0.3", "16.0.0.5", "16.0.0.7"]
+    assert [frame[UDP].sport for frame in seen] == [2005, 2004, 2003, 2002]
+    for frame in seen:
+        right = IP(bytes(frame[IP]))
+        del right.chksum
+        assert IP(bytes(right)).chksum == frame[IP].chksum
+
+
+def test_names_find_the_second_layer_of_a_kind_and_fields_of_bits() -> None:
+    packet = Ether() / Dot1Q(vlan=1) / Dot1Q(vlan=2) / IP() / UDP() / (b"x" * 20)
+    inner = STLVmFlowVar(name="v", min_value=0, max_value=3, size=1)
+    seen = frames(
+        packet, inner, STLVmWrMaskFlowVar("v", "802.1Q:1.vlan", pkt_cast_size=2, mask=0x0FFF, shift=4),
+    )
+    assert [frame[Dot1Q][1].vlan for frame in seen] == [0, 16, 32, 48]
+    assert [frame[Dot1Q].vlan for frame in seen] == [1] * 4
+
+
+def test_a_variable_that_is_written_twice_is_the_same_in_both_places() -> None:
+    either = STLVmFlowVar(name="x", min_value=0, max_value=0xFFFFFFFF, size=4, op="random")
+    seen = frames(BASE, either, STLVmWrFlowVar("x", "IP.src"), STLVmWrFlowVar("x", "IP.dst"), count=20)
+    assert all(frame[IP].src == frame[IP].dst for frame in seen)
+    assert len({frame[IP].src for frame in seen}) > 10
+
+
+def test_a_tuple_is_each_address_with_a_port_and_then_the_next_port() -> None:
+    clients = STLVmTupleGen(name="t", ip_min="16.0.0.1", ip_max="16.0.0.2", port_min=1025, port_max=1030)
+    seen = frames(BASE, clients, STLVmWrFlowVar("t.ip", "IP.src"), STLVmWrFlowVar("t.port", "UDP.sport"))
+    assert [(frame[IP].src, frame[UDP].sport) for frame in seen] == [
+        ("16.0.0.1", 1025), ("16.0.0.2", 1025), ("16.0.0.1", 1026), ("16.0.0.2", 1026),
+    ]
+
+
+def test_a_profile_of_trex_is_read_as_it_is(tmp_path: pathlib.Path, client: STLClient) -> None:
+    path = tmp_path / "one.py"
+    path.write_text('''
+from trex_stl_lib.api import *
+
+class STLS1(object):
+    def get_streams(self, direction=0, packets=3, **kwargs):
+        base = Ether()/IP(src="16.0.0.1", dst="48.0.0.1")/UDP(dport=12, sport=1025)
+        vm = STLScVmRaw([STLVmFlowVar("s", min_value=1, max_value=9, size=2), STLVmWrFlowVar("s", "UDP.sport")])
+        return [STLStream(packet=STLPktBuilder(pkt=base/(20*"x"), vm=vm), mode=STLTXSingleBurst(total_pkts=packets, pps=1000))]
+
+def register():
+    return STLS1()
+''')
+    client.load_profile(str(path), ports=[0], packets=7)
+    client.start(ports=[0])
+    client.wait_on_traffic(timeout=20)
+    assert client.get_stats()[0]["opackets"] == 7
+    path.write_text("def register(: pass")
+    with pytest.raises(trex.TRexError, match="SyntaxError"):
+        client.load_profile(str(path))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        (lambda c: c.start(ports=[0]), "no streams"),
+        (lambda c: c.start(ports=[9]), "there are 0 to 1"),
+        (lambda c: c.start(ports=[0], mult="fast"), "no streams|expected such as"),
+        (lambda c: c.update(mult="2"), "no port is sending"),
+        (lambda c: STLTXCont(pps=1, bps_L1=1), "expected one of"),
+        (lambda c: STLVmFlowVar("x", size=3), "expected 1, 2, 4 or 8"),
+        (lambda c: STLPktBuilder(), "expected pkt"),
+        (lambda c: frames(BASE, STLVmWrFlowVar("x", "IP.src")), "no variable is called 'x'"),
+        (lambda c: frames(BASE, STLVmFlowVar("x"), STLVmWrFlowVar("x", "IP.colour")), "has no field 'colour'"),
+        (lambda c: frames(BASE, STLVmFlowVar("x"), STLVmWrFlowVar("x", "TCP.sport")), "no such layer"),
+        (lambda c: STLClient().connect(), "which ports"),
+    ],
+)
+def test_what_cannot_be_done_is_said(client: STLClient, wrong: Any, why: str) -> None:
+    with pytest.raises(trex.TRexError, match=why):
+        wrong(client)

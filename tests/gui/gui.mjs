@@ -1,0 +1,359 @@
+// What a user does in the web page, by a browser, against a daemon in a lab (see tests/interop/gui.py):
+//   SQUALL_TOKEN=... node gui.mjs https://127.0.0.1:PORT /usr/bin/chromium [--shots FOLDER]
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { mkdirSync, readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+
+const require = createRequire(new URL("../../ui/package.json", import.meta.url));
+const { chromium } = require("playwright-core");
+const axe = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
+
+const [url, executablePath, ...rest] = process.argv.slice(2);
+const shots = rest[0] === "--shots" ? rest[1] : null;
+const token = process.env.SQUALL_TOKEN;
+const PATIENCE = 15_000;
+
+/** Counters of the interface itself. */
+function counted(name) {
+  const [link] = JSON.parse(execFileSync("ip", ["-s", "-j", "link", "show", name], { encoding: "utf8" }));
+  return { tx: link.stats64.tx.packets, rx: link.stats64.rx.packets };
+}
+
+const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
+/** Waits until `what` holds. */
+async function until(what, why, patience = PATIENCE) {
+  const end = Date.now() + patience;
+  for (;;) {
+    const got = await what();
+    if (got) return got;
+    assert.ok(Date.now() < end, why);
+    await sleep(150);
+  }
+}
+
+const errors = [];
+
+async function open(browser, options = {}) {
+  const context = await browser.newContext({ viewport: { width: 1440, height: 900 }, ignoreHTTPSErrors: true, acceptDownloads: true, ...options });
+  const page = await context.newPage();
+  page.setDefaultTimeout(PATIENCE);
+  page.on("pageerror", (error) => errors.push(`${page.url()}: ${error.message}`));
+  page.on("console", (message) => /Content Security Policy|Refused to/.test(message.text()) && errors.push(message.text()));
+  page.on("request", (request) => !/^(data|blob):/.test(request.url()) && !request.url().startsWith(url) && errors.push(`asked elsewhere: ${request.url()}`));
+  return page;
+}
+
+async function login(page) {
+  await page.goto(`${url}/#/ports`);
+  await page.getByLabel("Token").fill(token);
+  await page.getByRole("button", { name: "Log in" }).click();
+  await page.getByText("Live", { exact: true }).waitFor();
+}
+
+/** The figure at a line of a chart. */
+async function figure(page, label) {
+  const text = await page.locator("figure button", { has: page.getByText(label, { exact: true }) }).locator("b").first().getAttribute("data-value");
+  return Number(text);
+}
+
+const steps = {
+  async "a wrong token is refused where it was typed"(page) {
+    await page.goto(`${url}/#/streams`);
+    await page.getByLabel("Token").fill("not this one");
+    await page.getByRole("button", { name: "Log in" }).click();
+    await page.locator("dialog .problem").waitFor();
+    assert.equal(await page.locator("main h1").count(), 0, "nothing is shown before");
+    await login(page);
+  },
+
+  async "the ports of the lab are there, and free"(page) {
+    await page.goto(`${url}/#/ports`);
+    for (const name of ["veth-a", "veth-b"]) await page.getByRole("row", { name: new RegExp(name) }).getByText("free").waitFor();
+  },
+
+  async "a stream is built: fields, octets, a wrong value at its place"(page) {
+    await page.goto(`${url}/#/streams`);
+    await page.getByLabel("Address of port A").fill("veth-a");
+    await page.getByLabel("Address of port A").press("Tab");
+    await page.getByLabel("Address of port B").fill("veth-b");
+    await page.getByLabel("Address of port B").press("Tab");
+    // Those of the example go.
+    const list = page.getByRole("listbox", { name: "Streams" });
+    for (let left = await list.getByRole("option").count(); left > 0; left--) {
+      await page.getByRole("button", { name: "Remove the stream" }).click();
+      await until(async () => (await list.getByRole("option").count()) === left - 1, "a stream is removed");
+    }
+    await page.getByText("No stream yet").waitFor();
+    await page.getByRole("button", { name: "New stream" }).first().click();
+    // The layer stack: a VLAN tag comes in between, and goes again.
+    const stack = page.getByRole("listbox", { name: "Headers" });
+    await stack.getByRole("option").nth(2).waitFor();
+    await page.getByLabel("Add a header behind eth").selectOption("vlan");
+    await stack.getByRole("option", { name: /vlan/ }).click();
+    await page.getByRole("button", { name: "Remove vlan" }).click();
+    await until(async () => (await stack.getByRole("option", { name: /vlan/ }).count()) === 0, "the tag is gone");
+    // Field to octets: the TTL is the 23rd.
+    await stack.getByRole("option", { name: /ipv4/ }).click();
+    await page.locator("#f-ttl").fill("17");
+    await page.locator("#f-ttl").press("Enter");
+    await until(async () => (await page.locator('[data-octet="22"]').textContent()) === "11", "the TTL is in the octets");
+    await until(async () => (await page.locator('[data-octet="22"]').getAttribute("aria-pressed")) === "true", "and is marked there");
+    // Octets to field: the first of the destination address.
+    await page.locator('[data-octet="30"]').click();
+    await page.locator(".field.chosen #f-dst").waitFor();
+    // What does not fit is told where it was typed, and changes nothing.
+    await page.locator("#f-ttl").fill("9999");
+    await page.locator("#f-ttl").press("Enter");
+    await page.locator("#h-ttl.problem").waitFor();
+    assert.equal(await page.locator('[data-octet="22"]').textContent(), "11");
+    await page.locator("#f-ttl").fill("18");
+    await page.locator("#f-ttl").press("Enter");
+    await until(async () => (await page.locator('[data-octet="22"]').textContent()) === "12", "the right one is taken");
+    // A field that varies.
+    await page.getByRole("tab", { name: /Variations/ }).click();
+    await page.getByRole("button", { name: "Vary a field" }).click();
+    await page.locator(".preview tbody tr").nth(5).waitFor();
+    await page.getByRole("tab", { name: /Rate/ }).click();
+    // A problem of the profile stands at its field, by its path.
+    await page.getByLabel("Rate", { exact: true }).fill("nonsense");
+    await page.getByLabel("Rate", { exact: true }).press("Tab");
+    await page.locator(".field .problem").first().waitFor();
+    await page.getByLabel("Rate", { exact: true }).fill("1000");
+    await page.getByLabel("Rate", { exact: true }).press("Tab");
+    await page.getByText("ready", { exact: true }).waitFor();
+  },
+
+  async "it is exported as TOML and Python, and is there after a reload"(page) {
+    await page.getByRole("button", { name: "Export" }).click();
+    await until(async () => (await page.locator("dialog pre").textContent())?.includes("[[stream]]"), "TOML");
+    await page.getByRole("tab", { name: "Python" }).click();
+    await until(async () => (await page.locator("dialog pre").textContent())?.includes("import squall"), "Python");
+    await page.getByRole("button", { name: "Close" }).click();
+    await page.reload();
+    await page.getByRole("tab", { name: /Rate/, selected: true }).waitFor();
+    assert.equal(await page.getByLabel("Address of port B").inputValue(), "veth-b");
+  },
+
+  async "it runs: the chart's rate is what the interface counts"(page) {
+    const before = counted("veth-a");
+    await page.getByRole("button", { name: "Start" }).click();
+    await page.waitForURL(/#\/run\?id=/);
+    await until(async () => Math.abs((await figure(page, "A sent")) - 1000) < 100, "about 1000 frames a second on the chart", 25_000);
+    const [first, at] = [counted("veth-a").tx, Date.now()];
+    await sleep(2000);
+    const rate = ((counted("veth-a").tx - first) / (Date.now() - at)) * 1000;
+    assert.ok(Math.abs(rate - 1000) < 150, `the interface counts ${rate} a second`);
+    const shown = Number((await page.getByTestId("tx-packets").textContent()).replace(/\D/g, ""));
+    const sent = counted("veth-a").tx - before.tx;
+    assert.ok(shown > 1000 && shown <= sent + 5, `the page shows ${shown}, the interface ${sent}`);
+    await until(async () => (await page.getByText(/^p99$/).count()) > 0, "percentiles of the delay");
+  },
+
+  async "its rate is changed while it goes on"(page) {
+    const slider = page.getByLabel("Rate of all streams");
+    await slider.focus();
+    for (let i = 0; i < 2; i++) await slider.press("PageDown");
+    const percent = Number(await slider.inputValue());
+    assert.ok(percent > 40 && percent < 80, `${percent} %`);
+    await until(async () => Math.abs((await figure(page, "A sent")) - percent * 10) < percent, `about ${percent * 10} frames a second`);
+    await page.getByRole("button", { name: "Pause" }).click();
+    await page.getByRole("button", { name: "Resume" }).waitFor();
+    await until(async () => (await figure(page, "A sent")) === 0, "nothing while it pauses");
+    const held = counted("veth-a").tx;
+    await sleep(500);
+    assert.ok(counted("veth-a").tx - held < 5);
+    await page.getByRole("button", { name: "Resume" }).click();
+    await until(async () => (await figure(page, "A sent")) > percent * 5, "it goes on");
+  },
+
+  async "the port is held by the run, and free when it was stopped"(page) {
+    await page.goto(`${url}/#/ports`);
+    await page.getByRole("row", { name: /veth-a/ }).getByRole("button", { name: /Release/ }).waitFor();
+    await page.goto(`${url}/#/run`);
+    await page.getByRole("button", { name: "Stop" }).click();
+    await page.goto(`${url}/#/ports`);
+    await page.getByRole("row", { name: /veth-a/ }).getByText("free").waitFor();
+  },
+
+  async "what is sent is captured, decoded and downloaded"(page) {
+    await page.goto(`${url}/#/streams`);
+    await page.getByRole("button", { name: "Remove port B" }).click();
+    await page.getByRole("button", { name: "Start" }).click();
+    await page.waitForURL(/#\/run\?id=/);
+    await page.goto(`${url}/#/capture`);
+    await page.getByLabel("Port", { exact: true }).fill("veth-b");
+    await page.getByRole("button", { name: "Start" }).click();
+    await page.getByRole("button", { name: "Stop" }).waitFor();
+    await sleep(1500);
+    await page.getByRole("button", { name: "Stop" }).click();
+    const table = page.getByRole("table", { name: "Packets" });
+    await table.getByText("UDP").first().waitFor();
+    await table.getByText("UDP").first().click();
+    await page.locator(".tree").getByText("Time to live").click();
+    await until(async () => (await page.locator('.detail [data-octet="22"]').getAttribute("aria-pressed")) === "true", "the octet of the TTL");
+    assert.equal(await page.locator('.detail [data-octet="22"]').textContent(), "12");
+    const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("link", { name: /Download/ }).first().click()]);
+    // pcapng's first block.
+    assert.equal(readFileSync(await download.path()).subarray(0, 4).toString("hex"), "0a0d0d0a");
+    await page.goto(`${url}/#/run`);
+    await page.getByRole("button", { name: "Stop" }).click();
+  },
+
+  async "the report of the run is there, and is downloaded"(page) {
+    await page.goto(`${url}/#/runs?kind=streams`);
+    await page.locator(".list li").nth(1).waitFor();
+    await page.locator(".list li button").nth(0).click();
+    await page.getByRole("heading", { name: "Ports", exact: true }).waitFor();
+    const [download] = await Promise.all([page.waitForEvent("download"), page.getByTestId("report-html").click()]);
+    const html = readFileSync(await download.path(), "utf8");
+    assert.ok(html.includes("<html") && html.includes("stream 1"), "an HTML report of the stream");
+    await page.getByRole("button", { name: "Compare", exact: true }).first().click();
+    await page.getByRole("heading", { name: /Compared with/ }).waitFor();
+  },
+
+  async "rules are solved, and those that are not say why"(page) {
+    await page.goto(`${url}/#/attacks`);
+    await page.getByLabel("Or rules themselves").fill(
+      'alert tcp any any -> any 80 (msg:"a needle"; content:"needle"; sid:1001;)\nalert tcp any any -> any 80 (msg:"too long"; content:"needle"; dsize:2; sid:1002;)',
+    );
+    await page.getByRole("button", { name: "Solve" }).click();
+    await page.getByRole("row", { name: /1001.*solved/ }).waitFor();
+    await page.getByRole("row", { name: /1002.*not solved/ }).waitFor();
+  },
+
+  async "all by the keyboard: a page, a stream, a start, a stop"(page) {
+    await page.goto(`${url}/#/ports`);
+    await page.getByRole("row", { name: /veth-a/ }).getByText("free").waitFor();
+    await page.keyboard.press("?");
+    await page.getByRole("dialog", { name: "Keys" }).waitFor();
+    await page.keyboard.press("Escape");
+    await page.getByRole("dialog", { name: "Keys" }).waitFor({ state: "hidden" });
+    await page.keyboard.press("g");
+    await page.keyboard.press("s");
+    await page.getByRole("heading", { name: "Streams", level: 1 }).waitFor();
+    const before = await page.getByRole("listbox", { name: "Streams" }).getByRole("option").count();
+    await page.keyboard.press("n");
+    await until(async () => (await page.getByRole("listbox", { name: "Streams" }).getByRole("option").count()) === before + 1, "n makes a stream");
+    // Tab leads to the list, one stop; arrows move inside of it.
+    await page.keyboard.press("Tab");
+    for (let i = 0; i < 40 && !(await page.evaluate(() => document.activeElement?.matches('[aria-label="Streams"] [role=option]'))); i++) await page.keyboard.press("Tab");
+    await page.keyboard.press("ArrowUp");
+    await page.locator('[aria-label="Streams"] [role=option]:focus[aria-selected="true"]').waitFor();
+    await page.keyboard.press("Control+Enter");
+    await page.waitForURL(/#\/run\?id=/);
+    await until(async () => (await figure(page, "A sent")) > 0, "it runs");
+    await page.evaluate(() => document.activeElement?.blur());
+    await page.keyboard.press("x");
+    await page.getByRole("dialog", { name: "Stop the run?" }).waitFor();
+    for (let i = 0; i < 8 && (await page.evaluate(() => document.activeElement?.textContent?.trim())) !== "Stop"; i++) await page.keyboard.press("Tab");
+    await page.keyboard.press("Enter");
+    await page.getByRole("link", { name: "Report", exact: true }).waitFor();
+  },
+
+  async "nothing is out of reach for assistive technology, in light and dark"(page) {
+    const places = ["ports", "streams", "streams?tab=vary", "streams?tab=shape", "run", "replay", "attacks", "capture", "runs", "log"];
+    for (const colorScheme of ["light", "dark"]) {
+      await page.emulateMedia({ colorScheme });
+      for (const place of places) {
+        await page.goto(`${url}/#/${place}`);
+        await page.locator("main h1").waitFor();
+        await sleep(250);
+        // By the debugger's door, which the page's policy does not bar.
+        await page.evaluate(axe);
+        const found = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
+        const serious = found.violations.filter(({ impact }) => impact === "serious" || impact === "critical");
+        assert.deepEqual(
+          serious.map((v) => `${v.id}: ${v.nodes.slice(0, 3).map((n) => `${n.html.slice(0, 160)} (${n.failureSummary?.split("\n").at(1)?.trim()})`).join(" | ")}`),
+          [],
+          `${place}, ${colorScheme}`,
+        );
+      }
+    }
+  },
+
+  async "nothing sticks out of a narrow window"(page) {
+    await page.setViewportSize({ width: 360, height: 740 });
+    for (const place of ["ports", "streams", "run", "replay", "attacks", "capture", "runs", "log"]) {
+      await page.goto(`${url}/#/${place}`);
+      await page.locator("main h1").waitFor();
+      await sleep(150);
+      const over = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+      const widest = await page.evaluate(() =>
+        [...document.querySelectorAll("main, main :not(.scroll *)")]
+          .filter((element) => element.getBoundingClientRect().right > innerWidth + 0.5)
+          .map((element) => `${element.tagName.toLowerCase()}.${element.className}`)
+          .slice(0, 12),
+      );
+      assert.ok(over <= 0, `${place} is ${over} pixels too wide: ${widest.join(", ")}`);
+    }
+    await page.setViewportSize({ width: 1440, height: 900 });
+  },
+};
+
+async function picture(page) {
+  mkdirSync(shots, { recursive: true });
+  for (const [colorScheme, width, height] of [["light", 1440, 900], ["dark", 1440, 900], ["light", 390, 844]]) {
+    await page.emulateMedia({ colorScheme });
+    await page.setViewportSize({ width, height });
+    for (const [name, place] of Object.entries(places(await latest(page)))) {
+      await page.goto(`${url}/#/${place}`);
+      await sleep(900);
+      await page.screenshot({ path: `${shots}/${name}-${colorScheme}-${width}.png`, fullPage: width < 600 });
+    }
+  }
+}
+
+async function latest(page) {
+  const files = await page.evaluate(() => fetch("/squall/v1/files").then((r) => r.json()));
+  const runs = await page.evaluate(() => fetch("/squall/v1/runs?kind=streams").then((r) => r.json()));
+  return { file: files.files.find((f) => f.kind === "capture")?.name, runs: runs.runs.map((r) => r.id) };
+}
+
+const places = ({ file, runs }) => ({
+  ports: "ports",
+  streams: "streams?layer=1&field=ttl",
+  vary: "streams?tab=vary",
+  shape: "streams?tab=shape",
+  run: "run",
+  replay: "replay",
+  attacks: "attacks",
+  capture: `capture?file=${file}&n=2`,
+  runs: "runs",
+  report: `runs?id=${runs[1]}&with=${runs[2]}`,
+  log: "log",
+});
+
+const browser = await chromium.launch({ executablePath, args: ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"] });
+let failed = 0;
+try {
+  const page = await open(browser);
+  for (const [name, step] of Object.entries(steps)) {
+    const from = Date.now();
+    try {
+      await step(page);
+      assert.deepEqual(errors.splice(0), [], "errors of the page");
+      console.log(`ok      ${name} (${((Date.now() - from) / 1000).toFixed(1)} s)`);
+    } catch (error) {
+      failed += 1;
+      console.log(`FAILED  ${name}: ${error.stack ?? error}`);
+      if (shots) {
+        mkdirSync(shots, { recursive: true });
+        await page.screenshot({ path: `${shots}/failed-${failed}.png` }).catch(() => {});
+      }
+      // The next one begins with a page that nothing is open in.
+      await page.goto("about:blank");
+    }
+  }
+  if (shots) {
+    // With something under way there is something to see.
+    await page.goto(`${url}/#/streams`);
+    await page.getByRole("button", { name: "Start" }).click();
+    await sleep(8000);
+    await picture(page);
+  }
+} finally {
+  await browser.close();
+}
+process.exit(failed ? 1 : 0);

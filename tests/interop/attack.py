@@ -1,0 +1,277 @@
+#!/usr/bin/env python3
+"""squall attack over a real network: what both ends say over a veth pair, by TCP and UDP of our own and as prepared frames, is what
+the capture of the same attacks holds, for every rule; among a hundred times as much other traffic, of which nothing is lost; a
+device that does not let one rule's attacks pass is told by sid. tshark finds no checksum wrong and, but where a rule asks for it,
+nothing malformed.
+
+Needs root, tcpdump and tshark; $SQUALL is target/debug/squall unless said.
+"""
+
+import collections
+import csv
+import ipaddress
+import json
+import os
+import pathlib
+import select
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+from tools import Failed, run, same
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SQUALL = os.environ.get("SQUALL", str(ROOT / "target/debug/squall"))
+RULES = ROOT / "crates/squall-attacks/tests/rules"
+EXAMPLES = ROOT / "examples/rules/web.rules"
+NAMESPACE = f"sq-attack-{os.getpid()}"
+
+
+def inside(*argv):
+    return ["ip", "netns", "exec", NAMESPACE, *[str(word) for word in argv]]
+
+
+def network():
+    run("ip", "netns", "add", NAMESPACE)
+    run(*inside("sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1"))
+    for pair in [("va", "ba"), ("vb", "bb"), ("vc", "vd")]:
+        run("ip", "-n", NAMESPACE, "link", "add", pair[0], "type", "veth", "peer", "name", pair[1])
+    # The device between: a bridge that filters.
+    run("ip", "-n", NAMESPACE, "link", "add", "name", "br0", "type", "bridge")
+    for name in ["ba", "bb"]:
+        run("ip", "-n", NAMESPACE, "link", "set", name, "master", "br0")
+    for name in ["va", "ba", "vb", "bb", "vc", "vd", "br0"]:
+        run("ip", "-n", NAMESPACE, "link", "set", name, "up")
+
+
+def packets(path):
+    """Of a pcap in nanoseconds or microseconds: frames."""
+    octets = path.read_bytes()
+    at = 24
+    order = "<" if octets[:4] in (b"\xd4\xc3\xb2\xa1", b"\x4d\x3c\xb2\xa1") else ">"
+    while at + 16 <= len(octets):
+        _, _, length, _ = struct.unpack_from(f"{order}IIII", octets, at)
+        yield octets[at + 16 : at + 16 + length]
+        at += 16 + length
+
+
+def said(path):
+    """By flow what each end said: TCP put together by sequence numbers, of UDP the datagrams, of others the packets."""
+    streams = collections.defaultdict(dict)
+    first = {}
+    others = collections.defaultdict(list)
+    for frame in packets(path):
+        if len(frame) < 34 or frame[12:14] != b"\x08\x00":
+            continue
+        header = (frame[14] & 15) * 4
+        length = struct.unpack_from("!H", frame, 16)[0]
+        packet = frame[14 : 14 + length]
+        fragment = struct.unpack_from("!H", packet, 6)[0] & 0x3FFF
+        ends = (ipaddress.ip_address(packet[12:16]), ipaddress.ip_address(packet[16:20]))
+        payload = packet[header:]
+        if packet[9] == 6 and not fragment and len(payload) >= 20:
+            ports = struct.unpack_from("!HH", payload)
+            sequence = struct.unpack_from("!I", payload, 4)[0]
+            flags = payload[13]
+            flow = (6, ends[0], ports[0], ends[1], ports[1])
+            if flags & 2:
+                first[flow] = sequence + 1
+            data = payload[(payload[12] >> 4) * 4 :]
+            if data and flow in first:
+                streams[flow].setdefault((sequence - first[flow]) % 2**32, data)
+            elif data or not flow[0]:
+                others[flow].append(data)
+        elif packet[9] == 17 and not fragment:
+            flow = (17, ends[0], *struct.unpack_from("!H", payload, 0), ends[1], *struct.unpack_from("!H", payload, 2))
+            others[flow].append(payload[8:])
+        else:
+            others[(packet[9], *ends)].append(payload)
+    whole = {}
+    for flow, pieces in streams.items():
+        stream = b""
+        for offset in sorted(pieces):
+            if offset <= len(stream) < offset + len(pieces[offset]):
+                stream += pieces[offset][len(stream) - offset :]
+        whole[flow] = stream
+    return {**whole, **{flow: b"\0".join(all_of) for flow, all_of in others.items()}}
+
+
+def labels(path):
+    with open(path) as file:
+        return list(csv.DictReader(file))
+
+
+def ends(label):
+    return tuple(ipaddress.ip_address(label[key]) for key in ("source", "destination"))
+
+
+class Captured:
+    def __init__(self, interface, path):
+        self.argv = inside("tcpdump", "-i", interface, "-w", path, "-s", "0", "-B", "65536", "--immediate-mode")
+
+    def __enter__(self):
+        self.tcpdump = subprocess.Popen(self.argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        while "listening" not in self.tcpdump.stderr.readline():
+            if self.tcpdump.poll() is not None:
+                raise Failed("tcpdump does not start")
+        return self
+
+    def __exit__(self, *_):
+        # What the kernel has and tcpdump has not read yet.
+        time.sleep(0.5)
+        self.tcpdump.terminate()
+        self.tcpdump.wait()
+
+
+def attack(folder, *argv, rules=RULES):
+    report = folder / "report.json"
+    run(*inside(SQUALL, "attack", rules, *argv, "-q", "--json", report))
+    return json.loads(report.read_text())
+
+
+def same_payloads(folder, what, expected, *argv):
+    """The same attacks over the veth pair; the receiver hears what the capture holds."""
+    capture = folder / "live.pcap"
+    # On the bridge: what a port sends by the short way, nobody hears on its own interface.
+    with Captured("ba", capture):
+        report = attack(folder, "-i", "af_packet:va", "-I", "af_packet:vb", "--rate", 500, "--labels", folder / "live.csv", *argv)
+    one = report["attacks"][0]
+    same(f"{what}: left out", one["left_out"], {})
+    same(f"{what}: labels", labels(folder / "live.csv")[0].keys(), labels(folder / "file.csv")[0].keys())
+    same(f"{what}: attacks", one["attacks"], len({label["attack"] for label in labels(folder / "file.csv")}))
+    heard = said(capture)
+    missing, other = [], []
+    for flow, octets in expected.items():
+        if flow not in heard:
+            missing.append(flow)
+        elif heard[flow] != octets:
+            other.append((flow, octets[:80], heard[flow][:80]))
+    if missing or other:
+        raise Failed(f"{what}: of {len(expected)} flows {len(missing)} missing {missing[:3]}, {len(other)} others {other[:3]}")
+    return report
+
+
+def payloads(folder):
+    report = attack(folder, "-i", f"pcap:{folder}/file.pcap", "--labels", folder / "file.csv", "--rate", 500)
+    one = report["attacks"][0]
+    if one["solved"] < 300:
+        raise Failed(f"rules solved: {one['solved']}, expected 300 at least")
+    expected = said(folder / "file.pcap")
+    report = same_payloads(folder, "live", expected)
+    passage = report["attacks"][0]["passage"]
+    same("live: passed", (passage["passed"], passage["blocked"]), (passage["conversations"], {}))
+    same("live: octets", report["load"]["conversations"]["octets_as_captured"], True)
+    same_payloads(folder, "frames", expected, "--frames")
+    return one["solved"]
+
+
+def among_others(folder):
+    """A hundred times as many frames beside them, and none is lost."""
+    profile = folder / "scenario.toml"
+    profile.write_text(f"""
+duration = "5 s"
+[ports]
+A = "af_packet:va"
+B = "af_packet:vb"
+load = "af_packet:vc"
+sink = "af_packet:vd"
+[[attack]]
+rules = {json.dumps(str(EXAMPLES))}
+port = "A"
+port2 = "B"
+rate = 20
+repeat = 9
+shuffle = true
+[[stream]]
+name = "clean"
+port = "load"
+packet = "eth/ipv4(src=10.1.0.1,dst=10.2.0.1)/udp(sport=5000,dport=5001)"
+size = 128
+rate = "20 kpps"
+latency = true
+""")
+    report, truth = folder / "report.json", folder / "truth.csv"
+    run(*inside(SQUALL, "run", profile, "-q", "--json", report, "--labels", truth))
+    report = json.loads(report.read_text())
+    one, stream = report["attacks"][0], report["streams"][0]
+    same("among others: passed", (one["passage"]["passed"], one["passage"]["blocked"]), (one["passage"]["conversations"], {}))
+    same("among others: labels", len({label["attack"] for label in labels(truth)}), one["attacks"])
+    same("among others: clean load", (stream["rx"]["lost"], stream["rx"]["packets"]), (0, stream["tx_packets"]))
+    if stream["tx_packets"] < 20 * one["frames"]:
+        raise Failed(f"among others: {stream['tx_packets']} frames beside {one['frames']}")
+
+
+def device():
+    """Between ba and bb: hands on what comes, but no request of HTTP's GET."""
+    sockets = {}
+    for name in ["ba", "bb"]:
+        sockets[name] = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+        sockets[name].bind((name, 0))
+    other = {sockets["ba"]: sockets["bb"], sockets["bb"]: sockets["ba"]}
+    print("ready", flush=True)
+    while True:
+        for ready in select.select(list(other), [], [])[0]:
+            frame, address = ready.recvfrom(65536)
+            if address[2] != socket.PACKET_OUTGOING and b"GET /" not in frame:
+                other[ready].send(frame)
+
+
+def blocked(folder):
+    """A device that drops what some rules look for."""
+    for name in ["ba", "bb"]:
+        run("ip", "-n", NAMESPACE, "link", "set", name, "nomaster")
+        run("ip", "-n", NAMESPACE, "link", "set", name, "promisc", "on")
+    between = subprocess.Popen(inside(sys.executable, __file__, "device"), stdout=subprocess.PIPE, text=True)
+    try:
+        same("device", between.stdout.readline(), "ready\n")
+        argv = ["-i", "af_packet:va", "-I", "af_packet:vb", "--rate", 50, "--near-miss", "also"]
+        report = attack(folder, *argv, rules=EXAMPLES)
+    finally:
+        between.kill()
+        between.wait()
+    passage = report["attacks"][0]["passage"]
+    gets = {rule["sid"] for rule in passage["rules"] if rule["blocked"]}
+    same("blocked: rules", gets, {9100001, 9100002, 9100003, 9100004})
+    for rule in passage["rules"]:
+        expected = (0, 1) if rule["sid"] in gets else (1, 0)
+        same(f"blocked: {rule['sid']} {rule['msg']}", (rule["passed"], rule["blocked"]), expected)
+
+
+def well_formed(folder):
+    """What tshark finds in the examples' attacks, none of which asks for anything malformed."""
+    capture = folder / "examples.pcap"
+    run(SQUALL, "attack", EXAMPLES, "-i", f"pcap:{capture}", "-q", "--near-miss", "also", "--labels", folder / "e.csv")
+    checks = [word for name in ("ip", "tcp", "udp") for word in ("-o", f"{name}.check_checksum:TRUE")]
+    wrong = "_ws.malformed || ip.checksum.status == 0 || tcp.checksum.status == 0 || udp.checksum.status == 0"
+    same("tshark", run("tshark", "-r", capture, *checks, "-Y", wrong).stdout, "")
+
+
+def main():
+    if sys.argv[1:] == ["device"]:
+        device()
+    if os.geteuid() != 0:
+        print("SKIPPED: needs root for a network namespace (as nobody)")
+        return 0
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        try:
+            network()
+            solved = payloads(folder)
+            among_others(folder)
+            blocked(folder)
+            well_formed(folder)
+        finally:
+            subprocess.run(["ip", "netns", "delete", NAMESPACE], capture_output=True)
+    print(f"attack: {solved} rules over a veth pair as in their capture, live and as frames; among others; through a device")
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except Failed as failed:
+        print(f"attack: {failed}")
+        sys.exit(1)

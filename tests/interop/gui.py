@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+"""The web page in Chromium, in a lab of its own: tests/gui/gui.mjs does what a user does there. Here is what it needs: a
+lab with a pair of interfaces, and a daemon in it that asks for a token. With `--shots FOLDER` pictures of all pages are left there."""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def skip(why):
+    print(f"SKIPPED: {why}")
+    sys.exit(0)
+
+
+def main():
+    squall = os.environ.get("SQUALL", str(ROOT / "target/debug/squall"))
+    node, chromium = shutil.which("node"), shutil.which("chromium")
+    if not (ROOT / "ui/dist/index.html").exists():
+        skip("the web page is not built: make ui")
+    if not node or not (ROOT / "ui/node_modules/playwright-core").exists():
+        skip("no Node.js with playwright-core: scripts/setup node && scripts/ui")
+    if not chromium:
+        skip("no chromium: scripts/setup browser")
+    name = f"gui-{os.getpid()}"
+    up = subprocess.run([squall, "lab", "up", name], capture_output=True, text=True, timeout=60)
+    if up.returncode == 3:
+        skip(f"no lab: {up.stderr.strip()}")
+    if up.returncode:
+        sys.exit(f"lab up: {up.stderr}")
+    daemon = None
+    try:
+        with tempfile.TemporaryDirectory(prefix="squall-gui-") as folder:
+            inside = [squall, "lab", "exec", name, "--"]
+            # A browser finds the daemon by loopback, which is down in a new namespace.
+            subprocess.run([*inside, "ip", "link", "set", "lo", "up"], check=True, timeout=20)
+            serve = [squall, "serve", "--listen", "127.0.0.1:0", "--grpc", "off", "--data", folder, "--token", "always", "--json"]
+            daemon = subprocess.Popen([*inside, *serve], stdout=subprocess.PIPE, text=True)
+            bound = json.loads(daemon.stdout.readline())
+            token = pathlib.Path(bound["token_file"]).read_text().strip()
+            script = [node, str(ROOT / "tests/gui/gui.mjs"), bound["https"], chromium, *sys.argv[1:]]
+            # By the environment, as arguments are for all to see.
+            browser = subprocess.Popen([*inside, *script], env={**os.environ, "SQUALL_TOKEN": token}, start_new_session=True)
+            try:
+                done = browser.wait(timeout=170)
+            except subprocess.TimeoutExpired:
+                os.killpg(browser.pid, signal.SIGKILL)
+                done = "more than 170 s"
+            daemon.send_signal(signal.SIGTERM)
+            ended = daemon.wait(timeout=20)
+            if done or ended not in (0, -signal.SIGTERM):
+                sys.exit(f"the page: {done}, the daemon: {ended}")
+    finally:
+        if daemon and daemon.poll() is None:
+            daemon.kill()
+        subprocess.run([squall, "lab", "down", name], capture_output=True, timeout=60)
+
+
+if __name__ == "__main__":
+    main()

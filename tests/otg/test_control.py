@@ -1,0 +1,411 @@
+"""Control of traffic, captures and links; metrics; changes of what is configured."""
+
+import subprocess
+import time
+
+import pytest
+from conftest import frames, from_mac, interface, mac, refused
+
+
+def simple(otg, packets=None, pps=1000, capture=False, **options):
+    config = otg.config(capture)
+    otg.flow(config, packets=packets, pps=pps, **options).packet.ethernet().ipv4().udp()
+    return config
+
+
+def test_a_pause_keeps_what_was_counted_and_resume_goes_on(otg):
+    otg.api.set_config(simple(otg))
+    otg.transmit("start")
+    otg.until(lambda: otg.flows("f")["f"].frames_tx > 20, "it sends")
+    otg.transmit("pause")
+    paused = otg.settled("f")["f"]
+    assert (paused.transmit, paused.frames_tx > 20) == ("paused", True)
+    time.sleep(0.2)
+    assert otg.flows("f")["f"].frames_tx == paused.frames_tx
+    otg.transmit("resume")
+    otg.until(lambda: otg.flows("f")["f"].frames_tx > paused.frames_tx, "it goes on")
+    otg.transmit("stop")
+    stopped = otg.settled("f")["f"]
+    assert stopped.frames_rx == stopped.frames_tx > paused.frames_tx
+
+
+def test_start_clears_counters_and_stop_does_not(otg):
+    otg.api.set_config(simple(otg, packets=30))
+    for _ in range(2):
+        otg.transmit("start")
+        found = otg.finished("f")["f"]
+        assert (found.frames_tx, found.frames_rx) == (30, 30)
+    otg.transmit("stop")
+    assert otg.flows("f")["f"].frames_tx == 30
+
+
+def test_one_of_two_flows_is_started_and_stopped(otg):
+    config = simple(otg)
+    otg.flow(config, "g", packets=None).packet.ethernet().ipv4().udp()
+    otg.api.set_config(config)
+    otg.transmit("start", "f")
+    otg.until(lambda: otg.flows("f")["f"].frames_tx > 10, "f sends")
+    assert (otg.flows("g")["g"].frames_tx, otg.flows("g")["g"].transmit) == (0, "stopped")
+    otg.transmit("start", "g")
+    otg.until(lambda: otg.flows("g")["g"].frames_tx > 10, "g sends")
+    otg.transmit("stop", "f")
+    assert {name: m.transmit for name, m in otg.settled("f").items()} == {"f": "stopped"}
+    assert otg.flows("g")["g"].transmit == "started"
+
+
+def test_counters_of_ports_are_those_of_the_interfaces(otg):
+    otg.api.set_config(simple(otg, packets=200, pps=5000, size=100))
+    before = {name: interface("veth-b", name) for name in ("rx_packets", "rx_bytes")}
+    otg.transmit("start")
+    otg.finished("f")
+    found = otg.ports()
+    kernel = {name: interface("veth-b", name) - count for name, count in before.items()}
+    assert found["p1"].frames_tx == found["p2"].frames_rx == kernel["rx_packets"] == 200
+    # The interface counts no FCS.
+    assert found["p1"].bytes_tx == found["p2"].bytes_rx == kernel["rx_bytes"] + 4 * 200
+    assert (found["p1"].location, found["p1"].link) == ("veth-a", "up")
+
+
+def test_metrics_have_the_columns_that_are_asked_for(otg):
+    otg.api.set_config(simple(otg, packets=5))
+    otg.transmit("start")
+    otg.finished("f")
+    asked = otg.api.metrics_request()
+    asked.port.port_names, asked.port.column_names = ["p1"], ["frames_tx", "location"]
+    (metric,) = otg.api.get_metrics(asked).port_metrics
+    told = metric.serialize("dict")
+    assert told["frames_tx"] in (5, "5") and told["location"] == "veth-a" and "frames_rx" not in told
+    told = otg.flows("f", metric_names=["frames_tx"])["f"].serialize("dict")
+    assert told["name"] == "f" and "bytes_tx" not in told
+
+
+def test_only_flows_with_metrics_are_listed(otg):
+    config = simple(otg, packets=5)
+    otg.flow(config, "silent", packets=5, metrics=False).packet.ethernet().ipv4().udp()
+    otg.api.set_config(config)
+    otg.transmit("start")
+    otg.finished()
+    assert list(otg.flows()) == ["f"]
+    otg.until(lambda: otg.ports("p1")["p1"].frames_tx == 10, "both are sent")
+
+
+def test_loss_is_none_where_all_arrives(otg):
+    config = simple(otg, packets=50)
+    config.flows[0].metrics.loss = True
+    otg.api.set_config(config)
+    otg.transmit("start")
+    assert otg.finished("f")["f"].loss == 0
+
+
+def test_loss_is_all_where_nothing_arrives(otg):
+    config = simple(otg, packets=50)
+    config.flows[0].metrics.loss = True
+    config.flows[0].tx_rx.port.rx_names = ["p1"]  # what p1 sends comes to p2
+    otg.api.set_config(config)
+    otg.transmit("start")
+    found = otg.finished("f")["f"]
+    assert (found.frames_tx, found.frames_rx, found.loss) == (50, 0, 100)
+
+
+def test_latency_is_measured(otg):
+    config = simple(otg, packets=50)
+    config.flows[0].metrics.latency.enable = True
+    config.flows[0].metrics.latency.mode = "cut_through"
+    otg.api.set_config(config)
+    otg.transmit("start")
+    latency = otg.finished("f")["f"].latency
+    assert 0 < latency.minimum_ns <= latency.average_ns <= latency.maximum_ns < 10e9
+
+
+def test_timestamps_are_of_the_first_and_the_last_frame(otg):
+    config = simple(otg, packets=50, pps=500)
+    config.flows[0].metrics.timestamps = True
+    otg.api.set_config(config)
+    otg.transmit("start")
+    stamps = otg.finished("f")["f"].timestamps
+    assert stamps.last_timestamp_ns - stamps.first_timestamp_ns > 0.08e9
+
+
+def test_rates_are_told_while_it_sends(otg):
+    otg.api.set_config(simple(otg, pps=1000))
+    otg.transmit("start")
+    otg.until(lambda: otg.flows("f")["f"].frames_tx_rate > 100, "there is a rate")
+    metric = otg.ports("p1")["p1"]
+    assert metric.frames_tx_rate > 0 and metric.bytes_tx_rate > 0 and metric.transmit == "started"
+
+
+def test_a_capture_has_what_tcpdump_sees(otg, tmp_path):
+    otg.api.set_config(simple(otg, packets=40, capture=True, size=200))
+    seen = tmp_path / "seen.pcap"
+    dump = ["tcpdump", "-i", "veth-b", "-Z", "root", "-U", "--immediate-mode", "-w", str(seen)]
+    with subprocess.Popen(dump, stderr=subprocess.PIPE, text=True) as listener:
+        for line in listener.stderr:
+            if "listening on" in line:
+                break
+        otg.capture("start")
+        otg.transmit("start")
+        otg.finished("f")
+        otg.capture("stop")
+        # 40 frames of 196 octets, each behind a header of 16.
+        otg.until(lambda: seen.stat().st_size >= 24 + 40 * 212, "tcpdump has seen all")
+        listener.terminate()
+    found = [frame.octets[:-4] for frame in otg.frames()]
+    data, theirs, at = seen.read_bytes(), [], 24
+    while at < len(data):
+        length = int.from_bytes(data[at + 8 : at + 12], "little")
+        theirs.append(data[at + 16 : at + 16 + length])
+        at += 16 + length
+    assert found == theirs and len(found) == 40
+
+
+def test_a_capture_keeps_only_what_its_filter_wants(otg):
+    config = otg.config(capture=True)
+    for number in (1, 2):
+        flow = otg.flow(config, f"f{number}", packets=10)
+        flow.packet.ethernet().ipv4().udp()
+        flow.packet[0].src.value = mac(number)
+    config.captures[0].filters.ethernet()
+    config.captures[0].filters[-1].src.value = mac(2).replace(":", "")
+    _, found = otg.run(config)
+    assert len(found) == 10 == len(from_mac(found, 2))
+
+
+def test_a_capture_is_cut_to_its_packet_size(otg):
+    config = simple(otg, packets=5, capture=True, size=500)
+    config.captures[0].packet_size = 100
+    _, found = otg.run(config)
+    assert [(len(frame.octets), frame.length) for frame in found] == [(100, 500)] * 5
+
+
+def test_a_capture_comes_as_pcapng(otg):
+    config = simple(otg, packets=5, capture=True)
+    config.captures[0].format = "pcapng"
+    otg.api.set_config(config)
+    otg.capture("start")
+    otg.transmit("start")
+    otg.finished("f")
+    otg.capture("stop")
+    request = otg.api.capture_request()
+    request.port_name = "p2"
+    octets = otg.api.get_capture(request).read()
+    assert octets[:4].hex() == "0a0d0d0a"
+
+
+def test_a_capture_is_taken_on_the_sending_port_too(otg):
+    config = simple(otg, packets=5)
+    config.captures.add(name="there", port_names=["p1"], format="pcap")
+    back = otg.flow(config, "back", packets=7)
+    back.packet.ethernet().ipv4().udp()
+    back.packet[0].src.value = mac(9)
+    back.tx_rx.port.tx_name, back.tx_rx.port.rx_names = "p2", ["p1"]
+    otg.api.set_config(config)
+    otg.capture("start", "p1")
+    otg.transmit("start")
+    otg.finished()
+    otg.capture("stop", "p1")
+    assert len(from_mac(otg.frames("p1"), 9)) == 7
+
+
+def test_a_second_capture_begins_anew(otg):
+    otg.api.set_config(simple(otg, packets=5, capture=True))
+    for _ in range(2):
+        otg.capture("start")
+        assert otg.ports("p2")["p2"].capture == "started"
+        otg.transmit("start")
+        otg.finished("f")
+        otg.capture("stop")
+        assert otg.ports("p2")["p2"].capture == "stopped"
+        assert len(otg.frames()) == 5
+
+
+def test_a_link_goes_down_and_up(otg):
+    otg.api.set_config(otg.config())
+    control = otg.api.control_state()
+    control.port.link.port_names, control.port.link.state = ["p1"], "down"
+    otg.api.set_control_state(control)
+    try:
+        otg.until(lambda: otg.ports("p1")["p1"].link == "down", "the link is down")
+        flags = subprocess.run(["ip", "-br", "link", "show", "veth-a"], capture_output=True, text=True, check=True).stdout
+        assert "UP" not in flags.split("<")[1].split(">")[0].split(",")
+    finally:
+        control.port.link.state = "up"
+        otg.api.set_control_state(control)
+    otg.until(lambda: otg.ports("p1")["p1"].link == "up", "the link is up")
+
+
+def test_protocols_start_and_stop_without_a_word(otg):
+    otg.api.set_config(otg.config())
+    control = otg.api.control_state()
+    for state in ("start", "stop"):
+        control.protocol.all.state = state
+        otg.api.set_control_state(control)
+
+
+def test_the_config_is_told_as_it_was_set(otg):
+    config = simple(otg, packets=5, capture=True)
+    config.layer1.add(name="l1", port_names=["p1"], speed="speed_10_gbps", mtu=1500)
+    otg.api.set_config(config)
+    assert otg.api.get_config().serialize("dict") == config.serialize("dict")
+
+
+def test_the_version_says_who_answers(otg):
+    version = otg.api.get_version()
+    assert version.app_version and version.api_spec_version
+    assert otg.api.check_version_compatibility() is None  # it raises
+
+
+def test_a_flow_changes_its_rate_while_it_sends(otg):
+    config = simple(otg, pps=100)
+    otg.api.set_config(config)
+    otg.transmit("start")
+    otg.until(lambda: otg.flows("f")["f"].frames_tx > 5, "it sends")
+    update = otg.api.config_update()
+    update.flows.property_names = [update.flows.RATE]
+    config.flows[0].rate.pps = 4000
+    update.flows.flows.append(config.flows[0])
+    otg.api.update_config(update)
+    before = otg.flows("f")["f"]
+    assert before.transmit == "started"
+    otg.until(lambda: otg.flows("f")["f"].frames_tx > before.frames_tx + 400, "it sends faster", patience=4)
+    assert otg.api.get_config().flows[0].rate.pps == 4000
+
+
+def test_a_flow_changes_its_size(otg):
+    config = simple(otg, packets=5, capture=True)
+    otg.api.set_config(config)
+    update = otg.api.config_update()
+    update.flows.property_names = [update.flows.SIZE]
+    config.flows[0].size.fixed = 333
+    update.flows.flows.append(config.flows[0])
+    otg.api.update_config(update)
+    otg.capture("start")
+    otg.transmit("start")
+    otg.finished("f")
+    otg.capture("stop")
+    assert [frame.length for frame in otg.frames()] == [333] * 5
+
+
+def test_a_flow_is_appended_and_deleted(otg):
+    otg.api.set_config(simple(otg, packets=5))
+    other = otg.api.config()
+    append = otg.api.config_append()
+    flow = otg.flow(other, "more", packets=6)
+    flow.packet.ethernet().ipv4().udp()
+    append.config_append_list.add().flows.append(flow)
+    otg.api.append_config(append)
+    otg.transmit("start")
+    assert {name: m.frames_tx for name, m in otg.finished().items()} == {"f": 5, "more": 6}
+    delete = otg.api.config_delete()
+    delete.config_delete_list.add().flows = ["f"]
+    otg.api.delete_config(delete)
+    assert [flow.name for flow in otg.api.get_config().flows] == ["more"]
+    assert list(otg.flows()) == ["more"]
+
+
+def test_metrics_are_told_by_tags(otg):
+    config = otg.config()
+    flow = otg.flow(config, packets=30)
+    _, _, udp = flow.packet.ethernet().ipv4().udp()
+    udp.dst_port.values = [5000, 6000, 7000]
+    udp.dst_port.metric_tags.add(name="port", offset=0, length=16)
+    otg.api.set_config(config)
+    otg.transmit("start")
+    otg.finished("f")
+    asked = otg.api.metrics_request()
+    asked.flow.flow_names, asked.flow.tagged_metrics.include = ["f"], True
+    (metric,) = otg.api.get_metrics(asked).flow_metrics
+    found = {}
+    for tagged in metric.tagged_metrics:
+        (tag,) = tagged.tags
+        found[int(tag.value.hex, 16)] = (tag.name, tagged.frames_tx, tagged.frames_rx)
+    assert found == {5000: ("port", 10, 10), 6000: ("port", 10, 10), 7000: ("port", 10, 10)}
+
+
+def device(config, port, number, version=4):
+    made = config.devices.add(name=f"d{number}")
+    ethernet = made.ethernets.add(name=f"eth{number}", mac=mac(number))
+    ethernet.connection.port_name = port
+    mine, other = (f"10.1.0.{n}" if version == 4 else f"2001:db8:1::{n}" for n in (number, 3 - number))
+    addresses = ethernet.ipv4_addresses if version == 4 else ethernet.ipv6_addresses
+    addresses.add(name=f"ip{number}", address=mine, gateway=other, prefix=24 if version == 4 else 64)
+
+
+@pytest.mark.parametrize("version", [4, 6])
+def test_devices_find_each_other_and_their_flows_have_their_addresses(otg, version):
+    config = otg.config(capture=True)
+    device(config, "p1", 1, version)
+    device(config, "p2", 2, version)
+    flow = otg.flow(config, packets=10)
+    flow.tx_rx.device.tx_names, flow.tx_rx.device.rx_names = ["ip1"], ["ip2"]
+    (flow.packet.ethernet().ipv4 if version == 4 else flow.packet.ethernet().ipv6)()
+    metrics, found = otg.run(config)
+    assert (metrics["f"].frames_tx, metrics["f"].frames_rx) == (10, 10)
+    kind = "0800" if version == 4 else "86dd"
+    sent = [frame.octets for frame in from_mac(found, 1) if frame.length == 100]
+    assert len(sent) == 10
+    for frame in sent:
+        assert (frame[:6].hex(), frame[12:14].hex()) == (mac(2).replace(":", ""), kind)
+        if version == 4:
+            assert frame[26:34].hex() == "0a010001" "0a010002"
+        else:
+            assert frame[22:54].hex() == "20010db8000100000000000000000001" "20010db8000100000000000000000002"
+
+
+def test_bad_configs_are_refused_with_their_places_and_the_one_before_stays(otg):
+    otg.api.set_config(simple(otg, packets=5))
+    bad = otg.config()
+    otg.flow(bad).packet.ethernet().ipv4().udp()
+    otg.flow(bad, "g").packet.ethernet().macsec()
+    otg.flow(bad, "h").tx_rx.port.tx_name = "p3"
+    error = refused(lambda: otg.api.set_config(bad))
+    told = "\n".join(error.errors)
+    assert (error.code, error.kind) in ((400, "validation"), (3, "validation"))
+    assert "flows[1].packet[1]" in told and "not supported" in told
+    assert "flows[2].tx_rx" in told and "p3" in told
+    assert [flow.name for flow in otg.api.get_config().flows] == ["f"]
+
+
+def test_names_that_are_not_there_are_refused(otg):
+    otg.api.set_config(simple(otg, packets=5, capture=True))
+    asked = otg.api.metrics_request()
+    asked.flow.flow_names = ["nobody"]
+    assert "nobody" in "".join(refused(lambda: otg.api.get_metrics(asked)).errors)
+    assert "nobody" in "".join(refused(lambda: otg.transmit("start", "nobody")).errors)
+    assert "nobody" in "".join(refused(lambda: otg.capture("start", "nobody")).errors)
+    request = otg.api.capture_request()
+    request.port_name = "nobody"
+    assert "nobody" in "".join(refused(lambda: otg.api.get_capture(request)).errors)
+
+
+def test_two_things_of_one_name_are_refused(otg):
+    config = otg.config()
+    otg.flow(config, "same")
+    otg.flow(config, "same")
+    assert "same" in "".join(refused(lambda: otg.api.set_config(config)).errors)
+
+
+def test_a_port_that_is_not_there_is_refused(otg):
+    config = otg.api.config()
+    config.ports.add(name="p", location="no-such-interface")
+    flow = config.flows.add(name="f")
+    flow.tx_rx.port.tx_name = "p"
+
+    def go():
+        otg.api.set_config(config)
+        otg.transmit("start")
+
+    assert "no-such-interface" in "".join(refused(go).errors)
+    otg.api.set_config(otg.config())
+
+
+def test_nothing_set_is_an_empty_config(otg):
+    otg.api.set_config(otg.api.config())
+    assert otg.api.get_config().serialize("dict") == {}
+    assert otg.flows() == {} and otg.ports() == {}
+
+
+def test_a_capture_that_is_empty_is_a_file_without_frames(otg):
+    otg.api.set_config(otg.config(capture=True))
+    otg.capture("start")
+    otg.capture("stop")
+    assert frames(otg.api.get_capture(otg.api.capture_request().deserialize({"port_name": "p2"})).read()) == []

@@ -1,0 +1,280 @@
+// What runs tell while they go on, over one WebSocket: their states, and rates as series for charts.
+
+import { BASE, get } from "./api";
+import { session } from "./session.svelte";
+import type { Lease, LoggedRequest, Report, Run, Sample } from "./types";
+
+/** Points of a series; when it is full every other one goes, so that a day still fits on a chart. */
+const POINTS = 1200;
+
+export interface PortLine {
+  name: string;
+  tx_pps: number[];
+  tx_bps: number[];
+  rx_pps: number[];
+  rx_bps: number[];
+  tx_packets: number;
+  rx_packets: number;
+}
+
+export interface StreamLine {
+  name: string;
+  tx_pps: number[];
+  rx_pps: number[];
+  p50: (number | null)[];
+  p99: (number | null)[];
+  tx_packets: number;
+  rx_packets: number;
+  lost: number;
+  max: number | null;
+}
+
+/** Not reactive itself: whoever draws it looks at `version`. */
+export interface Series {
+  t: number[];
+  ports: PortLine[];
+  streams: StreamLine[];
+}
+
+const portLine = (name: string): PortLine => ({ name, tx_pps: [], tx_bps: [], rx_pps: [], rx_bps: [], tx_packets: 0, rx_packets: 0 });
+const streamLine = (name: string): StreamLine => ({
+  name,
+  tx_pps: [],
+  rx_pps: [],
+  p50: [],
+  p99: [],
+  tx_packets: 0,
+  rx_packets: 0,
+  lost: 0,
+  max: null,
+});
+
+/** The series of a report; `totals` are those at its end. */
+export function seriesOf(report: Report): Series {
+  const series: Series = {
+    t: [],
+    ports: report.ports.map((port) => ({ ...portLine(port.name), tx_packets: port.tx.packets, rx_packets: port.rx.packets })),
+    streams: report.streams.map((stream) => ({
+      ...streamLine(stream.name),
+      tx_packets: stream.tx_packets,
+      rx_packets: stream.rx?.packets ?? 0,
+      lost: stream.rx?.lost ?? 0,
+      max: stream.rx?.latency_ns?.max ?? null,
+    })),
+  };
+  for (const sample of report.series) addSample(series, sample);
+  return series;
+}
+
+function addSample(series: Series, sample: Sample): void {
+  series.t.push(sample.t_s);
+  series.ports.forEach((line, i) => {
+    const at = sample.ports[i]?.name === line.name ? sample.ports[i] : sample.ports.find((p) => p.name === line.name);
+    line.tx_pps.push(at?.tx_pps ?? 0);
+    line.tx_bps.push(at?.tx_bps_l1 ?? 0);
+    line.rx_pps.push(at?.rx_pps ?? 0);
+    line.rx_bps.push(at?.rx_bps_l1 ?? 0);
+  });
+  const byName = new Map(sample.streams.map((stream) => [stream.name, stream]));
+  series.streams.forEach((line, i) => {
+    const at = sample.streams[i]?.name === line.name ? sample.streams[i] : byName.get(line.name);
+    line.tx_pps.push(at?.tx_pps ?? 0);
+    line.rx_pps.push(at?.rx_pps ?? 0);
+    line.p50.push(at?.latency_p50_ns ?? null);
+    line.p99.push(at?.latency_p99_ns ?? null);
+  });
+}
+
+interface Moment {
+  run: string;
+  t_s: number;
+  ports: number[][];
+  streams: (number | null)[][];
+}
+
+type Message =
+  | { type: "hello"; runs: Run[] }
+  | { type: "run"; run: Run }
+  | { type: "ended"; id: string }
+  | { type: "names"; run: string; ports: string[]; streams: string[] }
+  | ({ type: "moment" } & Moment)
+  | { type: "leases"; leases: Lease[] }
+  | { type: "log"; entries: LoggedRequest[] };
+
+class Live {
+  connected = $state(false);
+  runs = $state<Record<string, Run>>({});
+  leases = $state<Lease[]>([]);
+  log = $state<LoggedRequest[]>([]);
+  /** Counts what came, for those who draw series. */
+  version = $state(0);
+  #series = new Map<string, Series>();
+  #socket: WebSocket | null = null;
+  #wait = 500;
+  #logged = false;
+
+  /** Those under way, newest first. */
+  active = $derived(
+    Object.values(this.runs)
+      .filter((run) => isLive(run))
+      .sort((a, b) => (a.id < b.id ? 1 : -1)),
+  );
+
+  series(run: string): Series | undefined {
+    return this.#series.get(run);
+  }
+
+  open(): void {
+    if (this.#socket) return;
+    const scheme = location.protocol === "https:" ? "wss" : "ws";
+    const socket = new WebSocket(`${scheme}://${location.host}${BASE}/watch?runs=all&every_ms=500${this.#logged ? "&log=1" : ""}`);
+    this.#socket = socket;
+    socket.onopen = () => {
+      this.connected = true;
+      this.#wait = 500;
+    };
+    socket.onmessage = (event) => this.#take(JSON.parse(event.data as string) as Message);
+    socket.onclose = () => {
+      this.connected = false;
+      if (this.#socket !== socket) return;
+      this.#socket = null;
+      // A daemon that was started again is found soon; one that is gone is not asked too often.
+      setTimeout(() => !session.loginNeeded && this.open(), this.#wait);
+      this.#wait = Math.min(this.#wait * 2, 8000);
+    };
+  }
+
+  close(): void {
+    const socket = this.#socket;
+    this.#socket = null;
+    socket?.close();
+  }
+
+  /** The log costs the daemon a message a request: only who looks at it gets it. */
+  withLog(on: boolean): void {
+    if (this.#logged === on) return;
+    this.#logged = on;
+    if (this.#socket) {
+      this.close();
+      this.open();
+    }
+  }
+
+  put(run: Run): void {
+    this.runs[run.id] = run;
+  }
+
+  #take(message: Message): void {
+    switch (message.type) {
+      case "hello":
+        this.runs = Object.fromEntries(message.runs.map((run) => [run.id, run]));
+        break;
+      case "run":
+        this.put(message.run);
+        break;
+      case "ended":
+        void this.refresh(message.id);
+        break;
+      case "names":
+        this.#named(message);
+        break;
+      case "moment":
+        this.#moment(message);
+        break;
+      case "leases":
+        this.leases = message.leases;
+        break;
+      case "log":
+        this.log = [...message.entries, ...this.log].slice(0, 2000);
+        break;
+    }
+  }
+
+  async refresh(id: string): Promise<void> {
+    try {
+      this.put(await get<Run>(`/runs/${id}`));
+    } catch {
+      delete this.runs[id];
+    }
+  }
+
+  #named(names: { run: string; ports: string[]; streams: string[] }): void {
+    const known = this.#series.get(names.run);
+    if (known && known.ports.length === names.ports.length && known.streams.length === names.streams.length) return;
+    const series: Series = { t: [], ports: names.ports.map(portLine), streams: names.streams.map(streamLine) };
+    this.#series.set(names.run, series);
+    void this.#before(names.run, series);
+  }
+
+  /** What happened before this page looked. */
+  async #before(run: string, series: Series): Promise<void> {
+    try {
+      const { report } = await get<{ report: Report | null }>(`/runs/${run}/stats`);
+      if (!report) return;
+      const first = series.t[0] ?? Infinity;
+      const earlier = report.series.filter((sample) => sample.t_s < first - 0.2).slice(-POINTS / 2);
+      if (!earlier.length) return;
+      const old: Series = { t: [], ports: series.ports.map((p) => portLine(p.name)), streams: series.streams.map((s) => streamLine(s.name)) };
+      for (const sample of earlier) addSample(old, sample);
+      series.t.unshift(...old.t);
+      series.ports.forEach((line, i) => {
+        for (const key of ["tx_pps", "tx_bps", "rx_pps", "rx_bps"] as const) line[key].unshift(...(old.ports[i]?.[key] ?? []));
+      });
+      series.streams.forEach((line, i) => {
+        for (const key of ["tx_pps", "rx_pps"] as const) line[key].unshift(...(old.streams[i]?.[key] ?? []));
+        for (const key of ["p50", "p99"] as const) line[key].unshift(...(old.streams[i]?.[key] ?? []));
+      });
+      this.version++;
+    } catch {
+      // The chart begins now, then.
+    }
+  }
+
+  #moment(moment: Moment): void {
+    const series = this.#series.get(moment.run);
+    if (!series) return;
+    const run = this.runs[moment.run];
+    if (run) run.elapsed_s = moment.t_s;
+    if (series.t.length && moment.t_s <= (series.t.at(-1) ?? 0)) return;
+    series.t.push(moment.t_s);
+    const last = (of: number[]): number => of.at(-1) ?? 0;
+    const ports = new Map(moment.ports.map((row) => [row[0] ?? 0, row]));
+    series.ports.forEach((line, i) => {
+      const row = ports.get(i);
+      line.tx_pps.push(row?.[1] ?? last(line.tx_pps));
+      line.tx_bps.push(row?.[2] ?? last(line.tx_bps));
+      line.rx_pps.push(row?.[3] ?? last(line.rx_pps));
+      line.rx_bps.push(row?.[4] ?? last(line.rx_bps));
+      line.tx_packets = row?.[5] ?? line.tx_packets;
+      line.rx_packets = row?.[6] ?? line.rx_packets;
+    });
+    const streams = new Map(moment.streams.map((row) => [row[0] ?? 0, row]));
+    series.streams.forEach((line, i) => {
+      const row = streams.get(i);
+      line.tx_pps.push(row?.[1] ?? last(line.tx_pps));
+      line.rx_pps.push(row?.[2] ?? last(line.rx_pps));
+      line.tx_packets = row?.[3] ?? line.tx_packets;
+      line.rx_packets = row?.[4] ?? line.rx_packets;
+      line.lost = row?.[5] ?? line.lost;
+      line.p50.push(row ? (row[6] ?? null) : (line.p50.at(-1) ?? null));
+      line.p99.push(row ? (row[7] ?? null) : (line.p99.at(-1) ?? null));
+      line.max = row?.[8] ?? line.max;
+    });
+    if (series.t.length > POINTS) thin(series);
+    this.version++;
+  }
+}
+
+function thin(series: Series): void {
+  const half = <T>(of: T[]): T[] => of.filter((_, i) => i % 2 === 1);
+  series.t = half(series.t);
+  for (const line of series.ports) for (const key of ["tx_pps", "tx_bps", "rx_pps", "rx_bps"] as const) line[key] = half(line[key]);
+  for (const line of series.streams) {
+    for (const key of ["tx_pps", "rx_pps"] as const) line[key] = half(line[key]);
+    for (const key of ["p50", "p99"] as const) line[key] = half(line[key]);
+  }
+}
+
+export const isLive = (run: Run): boolean => run.state === "starting" || run.state === "running" || run.state === "paused" || run.state === "stopping";
+
+export const live = new Live();

@@ -1,0 +1,52 @@
+// The place is in the hash, `#/streams?stream=2&tab=vary`, so that a reload and a link keep it.
+
+export const PAGES = [
+  { id: "ports", title: "Ports", key: "p", icon: "ports" },
+  { id: "streams", title: "Streams", key: "s", icon: "streams" },
+  { id: "run", title: "Run", key: "r", icon: "run" },
+  { id: "replay", title: "Replay", key: "y", icon: "replay" },
+  { id: "attacks", title: "Attacks", key: "a", icon: "attacks" },
+  { id: "capture", title: "Capture", key: "c", icon: "capture" },
+  { id: "runs", title: "Reports", key: "h", icon: "reports" },
+  { id: "log", title: "Log", key: "l", icon: "log" },
+] as const;
+
+export type PageId = (typeof PAGES)[number]["id"];
+
+class Route {
+  page = $state<PageId>("ports");
+  params = $state<Record<string, string>>({});
+
+  constructor() {
+    addEventListener("hashchange", () => this.read());
+    this.read();
+  }
+
+  read(): void {
+    const [path = "", query = ""] = location.hash.replace(/^#\/?/, "").split("?");
+    this.page = PAGES.find((page) => page.id === path)?.id ?? "ports";
+    this.params = Object.fromEntries(new URLSearchParams(query));
+  }
+
+  go(page: PageId, params: Record<string, string> = {}): void {
+    location.hash = href(page, params);
+  }
+
+  /** Remembers a detail of the place; undefined forgets it. Not a step back in the browser's history. */
+  set(changes: Record<string, string | undefined>): void {
+    const params: Record<string, string> = { ...this.params };
+    for (const [key, value] of Object.entries(changes)) {
+      if (value === undefined) delete params[key];
+      else params[key] = value;
+    }
+    this.params = params;
+    history.replaceState(null, "", href(this.page, params));
+  }
+}
+
+export function href(page: PageId, params: Record<string, string> = {}): string {
+  const query = new URLSearchParams(params).toString();
+  return `#/${page}${query && `?${query}`}`;
+}
+
+export const route = new Route();

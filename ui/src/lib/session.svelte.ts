@@ -1,0 +1,75 @@
+// What holds for the whole page: who we are to the daemon, how the page looks, what was told last.
+
+import type { Info } from "./types";
+
+export type Theme = "auto" | "light" | "dark";
+
+export interface Toast {
+  id: number;
+  kind: "good" | "bad" | "note";
+  text: string;
+}
+
+function stored(key: string, fallback: string): string {
+  try {
+    return localStorage.getItem(key) ?? fallback;
+  } catch {
+    return fallback; // storage is denied: the page works, and forgets
+  }
+}
+
+export function store(key: string, value: string): void {
+  try {
+    localStorage.setItem(key, value);
+  } catch {
+    // as above
+  }
+}
+
+class Session {
+  info = $state<Info | null>(null);
+  loginNeeded = $state(false);
+  reachable = $state(true);
+  theme = $state<Theme>(stored("squall.theme", "auto") as Theme);
+  /** Single keys as commands; those who speak to their machine turn them off (WCAG 2.1.4). */
+  shortcuts = $state(stored("squall.shortcuts", "on") === "on");
+  toasts = $state<Toast[]>([]);
+  #dark = matchMedia("(prefers-color-scheme: dark)");
+  dark = $state(this.#dark.matches);
+  #next = 1;
+
+  constructor() {
+    this.#dark.addEventListener("change", () => this.paint());
+    this.paint();
+  }
+
+  paint(): void {
+    this.dark = this.theme === "dark" || (this.theme === "auto" && this.#dark.matches);
+    document.documentElement.dataset.theme = this.dark ? "dark" : "light";
+  }
+
+  nextTheme(): void {
+    this.theme = this.theme === "auto" ? (this.dark ? "light" : "dark") : this.theme === "dark" ? "light" : "dark";
+    store("squall.theme", this.theme);
+    this.paint();
+  }
+
+  setShortcuts(on: boolean): void {
+    this.shortcuts = on;
+    store("squall.shortcuts", on ? "on" : "off");
+  }
+
+  tell(kind: Toast["kind"], text: string): void {
+    const id = this.#next++;
+    this.toasts = [...this.toasts.slice(-3), { id, kind, text }];
+    // What went wrong stays until it was seen.
+    if (kind !== "bad") setTimeout(() => this.dismiss(id), 5000);
+  }
+
+  dismiss(id: number): void {
+    this.toasts = this.toasts.filter((toast) => toast.id !== id);
+  }
+}
+
+export const session = new Session();
+export const remembered = stored;

@@ -1,0 +1,32 @@
+import { svelte } from "@sveltejs/vite-plugin-svelte";
+import { defineConfig } from "vite";
+
+// `npm run dev` asks a daemon: `squall serve --plain` beside it, or SQUALL=http://host:port.
+const daemon = process.env.SQUALL ?? "http://127.0.0.1:8443";
+
+export default defineConfig({
+  plugins: [svelte()],
+  build: {
+    target: "es2022",
+    // The page may load nothing but its own files, data: URLs and inline scripts included (see gui.rs).
+    assetsInlineLimit: 0,
+    modulePreload: { polyfill: false },
+    reportCompressedSize: false,
+    chunkSizeWarningLimit: 1000,
+  },
+  server: {
+    proxy: {
+      "/squall": {
+        target: daemon,
+        ws: true,
+        secure: false,
+        // The daemon refuses other origins; the one in between is ours.
+        configure: (proxy) => {
+          proxy.on("proxyReq", (request) => request.removeHeader("origin"));
+          proxy.on("proxyReqWs", (request) => request.removeHeader("origin"));
+        },
+        changeOrigin: true,
+      },
+    },
+  },
+});
