@@ -1,3 +1,4 @@
+import contextlib
 import gc
 import os
 import pathlib
@@ -236,14 +237,24 @@ def test_leaving_the_session_ends_its_runs(loop: Address) -> None:
 
 
 def test_a_run_that_nobody_holds_ends(loop: Address) -> None:
-    def threads() -> int:
-        tasks = [pathlib.Path(f"/proc/self/task/{task}/comm") for task in os.listdir("/proc/self/task")]
-        return sum(task.read_text().startswith("squall-") for task in tasks if task.exists())
+    def threads() -> set[str]:
+        found = set()
+        for task in os.listdir("/proc/self/task"):
+            # A thread may end between the listing and the reading.
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                if pathlib.Path(f"/proc/self/task/{task}/comm").read_text().startswith("squall-"):
+                    found.add(task)
+        return found
 
+    others = threads()
     session = squall.Session(profile(loop()))
-    session.start().sample()
+    run = session.start()
+    run.sample()
+    started = threads() - others
+    assert started
+    del run
     gc.collect()
-    until(lambda: threads() == 0)
+    until(lambda: not started & threads())
 
 
 def test_waiting_ends_with_its_time(loop: Address) -> None:

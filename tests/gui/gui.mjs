@@ -294,7 +294,7 @@ const steps = {
 
 async function picture(page) {
   mkdirSync(shots, { recursive: true });
-  for (const [colorScheme, width, height] of [["light", 1440, 900], ["dark", 1440, 900], ["light", 390, 844]]) {
+  for (const [colorScheme, width, height] of [["light", 1440, 900], ["dark", 1440, 900], ["light", 360, 780], ["dark", 360, 780]]) {
     await page.emulateMedia({ colorScheme });
     await page.setViewportSize({ width, height });
     for (const [name, place] of Object.entries(places(await latest(page)))) {

@@ -27,6 +27,7 @@ use squall_units::Nanos;
 use squall_wire::{
     Frame,
     tcp_flags::{ACK, FIN, PSH, RST, SYN, URG},
+    to_hex,
 };
 
 use crate::{
@@ -615,7 +616,6 @@ fn dns_answer(seed: u64) -> Vec<u8> {
 fn text(frame: &Frame) -> String {
     let number = |name: &str| frame.field(name).map_or(0, |field| frame.value(&field));
     let written = |name: &str| frame.field(name).map_or(String::new(), |field| field.kind.format(frame.value(&field)));
-    let hex = |octets: &[u8]| octets.iter().map(|o| format!("{o:02x}")).collect::<String>();
     let mut layers = vec![format!("eth(dst={},src={})", written("eth.dst"), written("eth.src"))];
     for layer in &frame.layers[1..] {
         layers.push(match layer.header.name {
@@ -637,7 +637,7 @@ fn text(frame: &Frame) -> String {
             "tcp" => {
                 let options = &frame.bytes[layer.offset + 20..layer.offset + layer.len];
                 let options =
-                    if options.is_empty() { String::new() } else { format!(",options=[hex({})]", hex(options)) };
+                    if options.is_empty() { String::new() } else { format!(",options=[hex({})]", to_hex(options)) };
                 format!(
                     "tcp(sport={},dport={},seq={},ack={},flags={:#x},window={}{options})",
                     number("tcp.sport"),
@@ -656,7 +656,7 @@ fn text(frame: &Frame) -> String {
     }
     let payload = &frame.bytes[frame.payload..];
     if !payload.is_empty() {
-        layers.push(format!("hex({})", hex(payload)));
+        layers.push(format!("hex({})", to_hex(payload)));
     }
     layers.join("/")
 }

@@ -8,6 +8,7 @@ use squall::{
     explain::{Preview, preview},
     render::plan::{bps_l1, plan_text, timestamps},
     units::FCS_LEN,
+    wire::to_hex,
 };
 
 use crate::{
@@ -93,7 +94,7 @@ fn value(profile: &Profile, planned: &Planned, frames: &[Preview]) -> Value {
     let frames: Vec<Value> = frames
         .iter()
         .map(|f| {
-            let hex: String = f.octets.iter().map(|octet| format!("{octet:02x}")).collect();
+            let hex = to_hex(&f.octets);
             let stream = &plan.streams[f.stream].name;
             json!({ "due_ps": f.due.0, "stream": stream, "index": f.index, "summary": f.summary, "hex": hex })
         })

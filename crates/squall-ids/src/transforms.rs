@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn digests_are_octets_not_text() {
-        let hexadecimal = |octets: Vec<u8>| octets.iter().map(|octet| format!("{octet:02x}")).collect::<String>();
+        let hexadecimal = |octets: Vec<u8>| squall_wire::to_hex(&octets);
         // RFC 1321 A.5, FIPS 180-2 appendices A and B.
         assert_eq!(hexadecimal(apply(&Transform::ToMd5, b"abc")), "900150983cd24fb0d6963f7d28e17f72");
         assert_eq!(hexadecimal(apply(&Transform::ToSha1, b"abc")), "a9993e364706816aba3e25717850c26c9cd0d89d");

@@ -10,7 +10,7 @@ use squall_units::MacAddr;
 use crate::{
     packet::{Ends, mac_number},
     read::{Node, Notes, brief},
-    translate::{DeviceInfo, Ipv4Info, Ipv6Info, PortInfo, Resolved, Unresolved, VlanInfo},
+    translate::{DeviceInfo, IpInfo, PortInfo, Resolved, Unresolved, VlanInfo},
 };
 
 /// Interfaces, and what flows call them.
@@ -94,10 +94,10 @@ impl Devices {
         let mac = address(node, "mac", "a MAC address", notes).unwrap_or(MacAddr([0x02, 0x53, 0x51, a, b, c]));
         let mtu = node.uint("mtu", 65_535, notes).unwrap_or(1500) as u32;
         let vlans = node.list("vlans", notes).iter().map(|vlan| read_vlan(vlan, notes)).collect();
-        let ipv4: Vec<Ipv4Info> =
-            node.list("ipv4_addresses", notes).iter().filter_map(|a| read_ipv4(a, notes)).collect();
-        let ipv6: Vec<Ipv6Info> =
-            node.list("ipv6_addresses", notes).iter().filter_map(|a| read_ipv6(a, notes)).collect();
+        let ipv4: Vec<IpInfo<Ipv4Addr>> =
+            node.list("ipv4_addresses", notes).iter().filter_map(|a| read_ip(a, &V4, notes)).collect();
+        let ipv6: Vec<IpInfo<Ipv6Addr>> =
+            node.list("ipv6_addresses", notes).iter().filter_map(|a| read_ip(a, &V6, notes)).collect();
         let interface = self.list.len();
         let own = ipv4.iter().map(|a| IpAddr::V4(a.address)).chain(ipv6.iter().map(|a| IpAddr::V6(a.address)));
         self.macs.extend(own.map(|address| (address, mac)));
@@ -157,8 +157,8 @@ impl Devices {
                     None
                 }),
         };
-        let bits4 = |a: Option<&Ipv4Info>| a.map_or(0, |a| a.address.to_bits().into());
-        let bits6 = |a: Option<&Ipv6Info>| a.map_or(0, |a| a.address.to_bits());
+        let bits4 = |a: Option<&IpInfo<Ipv4Addr>>| a.map_or(0, |a| a.address.to_bits().into());
+        let bits6 = |a: Option<&IpInfo<Ipv6Addr>>| a.map_or(0, |a| a.address.to_bits());
         Ends {
             src_mac: mac_number(tx.mac),
             dst_mac: dst_mac.map_or(0, mac_number),
@@ -172,36 +172,31 @@ impl Devices {
 
 fn read_vlan(node: &Node<'_>, notes: &mut Notes) -> VlanInfo {
     node.known(&["tpid", "priority", "id", "name"], notes);
-    let tpid = match node.word("tpid", &["x8100", "x88A8", "x9100", "x9200", "x9300"], Some("x8100"), notes) {
-        Some("x88A8") => 0x88a8,
-        Some("x9100") => 0x9100,
-        Some("x9200") => 0x9200,
-        Some("x9300") => 0x9300,
-        _ => 0x8100,
-    };
+    let word = node.word("tpid", &["x8100", "x88A8", "x9100", "x9200", "x9300"], Some("x8100"), notes);
+    let tpid = word.and_then(|word| u16::from_str_radix(&word[1..], 16).ok()).unwrap_or(0x8100);
     let priority = node.uint("priority", 7, notes).unwrap_or(0) as u8;
     VlanInfo { tpid, priority, id: node.uint("id", 4095, notes).unwrap_or(1) as u16 }
 }
 
-fn read_ipv4(node: &Node<'_>, notes: &mut Notes) -> Option<Ipv4Info> {
+fn read_ip<A: std::str::FromStr>(node: &Node<'_>, version: &Version, notes: &mut Notes) -> Option<IpInfo<A>> {
     node.known(&["name", "address", "gateway", "gateway_mac", "prefix"], notes);
     let name = node.needed_text("name", notes)?.to_owned();
-    let address: Option<Ipv4Addr> = needed(node, "address", "an IPv4 address", notes);
-    let gateway: Option<Ipv4Addr> = needed(node, "gateway", "an IPv4 address", notes);
-    let prefix = node.uint("prefix", 32, notes).unwrap_or(24) as u8;
+    let address = needed(node, "address", version.expected, notes);
+    let gateway = needed(node, "gateway", version.expected, notes);
+    let prefix = node.uint("prefix", version.bits, notes).map_or(version.prefix, |prefix| prefix as u8);
     let gateway_mac = gateway_mac(node, notes);
-    Some(Ipv4Info { name, address: address?, gateway: gateway?, prefix, gateway_mac })
+    Some(IpInfo { name, address: address?, gateway: gateway?, prefix, gateway_mac })
 }
 
-fn read_ipv6(node: &Node<'_>, notes: &mut Notes) -> Option<Ipv6Info> {
-    node.known(&["name", "address", "gateway", "gateway_mac", "prefix"], notes);
-    let name = node.needed_text("name", notes)?.to_owned();
-    let address: Option<Ipv6Addr> = needed(node, "address", "an IPv6 address", notes);
-    let gateway: Option<Ipv6Addr> = needed(node, "gateway", "an IPv6 address", notes);
-    let prefix = node.uint("prefix", 128, notes).unwrap_or(64) as u8;
-    let gateway_mac = gateway_mac(node, notes);
-    Some(Ipv6Info { name, address: address?, gateway: gateway?, prefix, gateway_mac })
+struct Version {
+    expected: &'static str,
+    bits: u64,
+    /// Where none is given.
+    prefix: u8,
 }
+
+const V4: Version = Version { expected: "an IPv4 address", bits: 32, prefix: 24 };
+const V6: Version = Version { expected: "an IPv6 address", bits: 128, prefix: 64 };
 
 fn gateway_mac(node: &Node<'_>, notes: &mut Notes) -> Option<MacAddr> {
     let mac = node.at("gateway_mac");

@@ -35,6 +35,6 @@ pub use config::Config;
 pub use problems::{Problem, Problems};
 pub use reference::reference;
 pub use translate::{
-    CaptureInfo, Counting, DeviceInfo, FlowInfo, Ipv4Info, Ipv6Info, MetricsInfo, PortInfo, Resolved, StreamInfo,
-    TagValue, Translated, Unresolved, VlanInfo, translate, translate_with,
+    CaptureInfo, Counting, DeviceInfo, FlowInfo, IpInfo, MetricsInfo, PortInfo, Resolved, StreamInfo, TagValue,
+    Translated, Unresolved, VlanInfo, translate, translate_with,
 };

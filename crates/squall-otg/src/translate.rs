@@ -132,8 +132,8 @@ pub struct DeviceInfo {
     pub mac: MacAddr,
     pub mtu: u32,
     pub vlans: Vec<VlanInfo>,
-    pub ipv4: Vec<Ipv4Info>,
-    pub ipv6: Vec<Ipv6Info>,
+    pub ipv4: Vec<IpInfo<Ipv4Addr>>,
+    pub ipv6: Vec<IpInfo<Ipv6Addr>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,21 +144,12 @@ pub struct VlanInfo {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ipv4Info {
+pub struct IpInfo<A> {
     pub name: String,
-    pub address: Ipv4Addr,
-    pub gateway: Ipv4Addr,
+    pub address: A,
+    pub gateway: A,
     pub prefix: u8,
     /// Given, so that nobody need ask.
-    pub gateway_mac: Option<MacAddr>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ipv6Info {
-    pub name: String,
-    pub address: Ipv6Addr,
-    pub gateway: Ipv6Addr,
-    pub prefix: u8,
     pub gateway_mac: Option<MacAddr>,
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde_json::{Map, Value as Json, json};
 use squall_units::{MacAddr, Nanos};
-use squall_wire::FieldKind;
+use squall_wire::{FieldKind, to_hex};
 
 use crate::{Departures, FieldRef, IMIX, Late, Mode, Op, PacketSource, Profile, Said, SizeLaw, Stream, Vary};
 
@@ -107,11 +107,7 @@ pub(crate) fn table(entries: &[(String, Said)]) -> Option<Json> {
 fn packet(source: &PacketSource) -> (&'static str, String) {
     match source {
         PacketSource::Layers(packet) => ("packet", packet.to_string()),
-        PacketSource::Octets(octets) => {
-            let mut hex = String::with_capacity(2 * octets.len());
-            octets.iter().for_each(|octet| _ = write!(hex, "{octet:02x}"));
-            ("hex", hex)
-        }
+        PacketSource::Octets(octets) => ("hex", to_hex(octets)),
         PacketSource::Capture { path, number } => ("pcap", format!("{path}#{number}")),
     }
 }

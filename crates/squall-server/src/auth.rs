@@ -13,7 +13,7 @@ use std::{
 use axum::http::{HeaderMap, header};
 use subtle::ConstantTimeEq;
 
-use squall::Error;
+use squall::{Error, wire::to_hex};
 
 use crate::{Settings, Token};
 
@@ -113,7 +113,7 @@ const COOKIE: &str = "squall=";
 pub fn random() -> String {
     let mut octets = [0; 32];
     rustls::crypto::ring::default_provider().secure_random.fill(&mut octets).expect("the system gives random octets");
-    octets.iter().map(|octet| format!("{octet:02x}")).collect()
+    to_hex(&octets)
 }
 
 /// A file that only its owner reads, whole or not at all.

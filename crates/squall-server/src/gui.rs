@@ -10,6 +10,7 @@ use axum::{
     routing::get,
 };
 use rust_embed::{Embed, EmbeddedFile};
+use squall::wire::to_hex;
 
 /// A debug build reads the folder when it is asked, if there was one when it was built.
 #[derive(Embed)]
@@ -59,8 +60,7 @@ fn file(path: &str, headers: &HeaderMap) -> Response {
 }
 
 fn answer(path: &str, found: EmbeddedFile, asked: &HeaderMap) -> Response {
-    let tag: String = found.metadata.sha256_hash()[..12].iter().map(|octet| format!("{octet:02x}")).collect();
-    let tag = format!("\"{tag}\"");
+    let tag = format!("\"{}\"", to_hex(&found.metadata.sha256_hash()[..12]));
     // Names under assets/ change with what is in them; a daemon that was renewed serves a new index at once.
     let cache = if path.starts_with("assets/") { "public, max-age=31536000, immutable" } else { "no-cache" };
     let mut headers: Vec<(HeaderName, HeaderValue)> = vec![

@@ -2,7 +2,10 @@
 
 use std::{fmt, io, ops::Range};
 
-use crate::header::{HeaderDef, OptionDef, Proto};
+use crate::{
+    header::{HeaderDef, OptionDef, Proto},
+    octets::to_hex,
+};
 
 /// Layers from the outermost inwards, as text or Python wrote them.
 #[derive(Clone, Debug, PartialEq)]
@@ -171,7 +174,7 @@ impl fmt::Display for Layer {
                 }
                 f.write_str("\")")
             }
-            Content::Octets(octets) => write!(f, "({})", hex(octets)),
+            Content::Octets(octets) => write!(f, "({})", to_hex(octets)),
             Content::Count(Some(n)) => write!(f, "({n})"),
             Content::Count(None) => Ok(()),
         }
@@ -188,12 +191,8 @@ impl fmt::Display for Opt {
                 }
                 f.write_str(if args.is_empty() { "" } else { ")" })
             }
-            Self::Hex(octets) => write!(f, "hex({})", hex(octets)),
+            Self::Hex(octets) => write!(f, "hex({})", to_hex(octets)),
             Self::Address(a) => write!(f, "{}", std::net::Ipv6Addr::from_bits(*a)),
         }
     }
-}
-
-fn hex(octets: &[u8]) -> String {
-    octets.iter().map(|o| format!("{o:02x}")).collect()
 }

@@ -206,6 +206,11 @@ impl Driven {
         })
     }
 
+    /// Whether it takes no more changes: all has been sent, and the outcome is there or comes soon.
+    pub fn is_over(&self) -> bool {
+        lock(&self.run).is_none()
+    }
+
     /// Does something to the run while it goes on.
     ///
     /// # Errors
@@ -249,7 +254,7 @@ fn moment(run: &mut Run) -> Arc<Moment> {
 }
 
 /// What a thread that panicked left is whole: each change under these locks is a single assignment.
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

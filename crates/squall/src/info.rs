@@ -601,7 +601,7 @@ fn hash(path: &Path, notes: &mut Vec<String>) -> Option<String> {
     let mut hasher = Sha256::new();
     let copied = std::fs::File::open(path).and_then(|mut file| io::copy(&mut file, &mut hasher));
     match copied {
-        Ok(_) => Some(hasher.finalize().iter().map(|octet| format!("{octet:02x}")).collect()),
+        Ok(_) => Some(squall_wire::to_hex(&hasher.finalize())),
         Err(error) => {
             notes.push(format!("{} was not hashed: {error}", path.display()));
             None

@@ -54,7 +54,8 @@ export type RunState = "starting" | "running" | "paused" | "stopping" | "done" |
 
 export interface Verdict {
   valid: boolean;
-  reasons: { code: string; text: string }[];
+  /** Of a report with a code; of a run as text alone. */
+  reasons: ({ code: string; text: string } | string)[];
 }
 
 export interface Run {

@@ -9,7 +9,7 @@ mod schema;
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
+    sync::{Arc, Mutex, OnceLock, Weak},
 };
 
 use axum::{Router, http::Extensions};
@@ -20,7 +20,7 @@ use squall::{
     otg::{Controller, InProcess, Refusal},
 };
 
-use crate::service::Service;
+use crate::{runs::lock, service::Service};
 
 /// What a request may have in octets, unpacked: several times what 4,096 flows with long headers need.
 const LARGEST: usize = 64 << 20;
@@ -290,9 +290,4 @@ fn refusal(what: String) -> Refusal {
 
 fn json(refusal: &Refusal) -> String {
     serde_json::to_string(refusal).expect("words and numbers")
-}
-
-/// What a thread that panicked left is whole enough: a controller that is half changed says so itself.
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -4,7 +4,7 @@
 use std::{
     net::IpAddr,
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        Arc, Condvar, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     thread::JoinHandle,
@@ -16,7 +16,7 @@ use squall_otg::{DeviceInfo, Resolved, Translated};
 use squall_port::{RxQueue, TxQueue, monotonic};
 use squall_units::{MacAddr, Nanos};
 
-use crate::{Error, filter, kinds::Wanted};
+use crate::{Error, driving::lock, filter, kinds::Wanted};
 
 /// Between two looks at a quiet port.
 const NAP: Duration = Duration::from_millis(2);
@@ -300,13 +300,9 @@ impl Device {
     }
 }
 
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
-    use squall_otg::{Ipv4Info, Ipv6Info, VlanInfo};
+    use squall_otg::{IpInfo, VlanInfo};
 
     use super::*;
 
@@ -321,14 +317,14 @@ mod tests {
             mac: MAC,
             mtu: 1500,
             vlans,
-            ipv4: vec![Ipv4Info {
+            ipv4: vec![IpInfo {
                 name: "i1".into(),
                 address: [10, 0, 0, 1].into(),
                 gateway: [10, 0, 0, 9].into(),
                 prefix: 24,
                 gateway_mac: None,
             }],
-            ipv6: vec![Ipv6Info {
+            ipv6: vec![IpInfo {
                 name: "i2".into(),
                 address: "fd00::1".parse().unwrap(),
                 gateway: "fd00::9".parse().unwrap(),

@@ -12,7 +12,7 @@ use squall_profile::{Mode, Profile};
 
 use super::{AGE, Refusal, unknown};
 use crate::{
-    Capture, Session,
+    Capture, Error, Run, Session,
     driving::{Driven, Start},
     looking::{Look, PortLook},
 };
@@ -200,9 +200,7 @@ impl Traffic {
                 _ => Flow::of(info),
             })
             .collect();
-        if self.is_on()
-            && let Some(run) = &mut self.run
-        {
+        if let Some(run) = self.run.as_ref().filter(|_| self.is_on()) {
             let mut profile = new.profile.clone();
             let names: HashSet<&str> = run.profile.streams.iter().map(|s| s.name.as_str()).collect();
             for (info, flow) in new.flows.iter().zip(&mut flows) {
@@ -217,8 +215,9 @@ impl Traffic {
                     }
                 }
             }
-            run.driven.change(profile.clone())?;
-            run.profile = profile;
+            if !self.change(profile)? {
+                flows.iter_mut().for_each(|flow| flow.state = Transmit::Stopped);
+            }
         }
         self.flows = flows;
         Ok(())
@@ -235,8 +234,7 @@ impl Traffic {
     ) -> Result<bool, Refusal> {
         let going = |(i, flow): (usize, &Flow)| flow.state != Transmit::Stopped && !(clear && chosen.contains(&i));
         let others = self.flows.iter().enumerate().any(going);
-        if self.is_on() && others {
-            self.join(translated, chosen, clear)?;
+        if self.is_on() && others && self.join(translated, chosen, clear)? {
             return Ok(false);
         }
         self.begin(start, translated, chosen, recording, clear)?;
@@ -279,9 +277,31 @@ impl Traffic {
         Ok(())
     }
 
-    /// Into the run that sends others.
-    fn join(&mut self, translated: &Translated, chosen: &[usize], clear: bool) -> Result<(), Refusal> {
-        let Some(run) = &mut self.run else { return Ok(()) };
+    /// Does something to the run. `None`: it had come to its end by itself, so that all its flows are stopped.
+    fn with<T>(&mut self, what: impl FnOnce(&mut Run) -> Result<T, Error>) -> Result<Option<T>, Refusal> {
+        let Some(run) = &self.run else { return Ok(None) };
+        match run.driven.with(what) {
+            Err(_) if run.driven.is_over() => {
+                run.driven.wait(PATIENCE);
+                self.see();
+                Ok(None)
+            }
+            done => Ok(Some(done?)),
+        }
+    }
+
+    /// False where the run is over.
+    fn change(&mut self, profile: Profile) -> Result<bool, Refusal> {
+        let changed = self.with(|run| run.change(profile.clone()))?.is_some();
+        if let Some(run) = self.run.as_mut().filter(|_| changed) {
+            run.profile = profile;
+        }
+        Ok(changed)
+    }
+
+    /// Into the run that sends others. False where that is over.
+    fn join(&mut self, translated: &Translated, chosen: &[usize], clear: bool) -> Result<bool, Refusal> {
+        let Some(run) = &self.run else { return Ok(false) };
         let mut profile = run.profile.clone();
         let mut taken: HashSet<String> = profile.streams.iter().map(|s| s.name.clone()).collect();
         taken.extend(self.flows.iter().flat_map(|flow| &flow.parts).flat_map(|part| part.names.iter().cloned()));
@@ -297,8 +317,9 @@ impl Traffic {
                 named.push(fresh);
             }
         }
-        run.driven.change(profile.clone())?;
-        run.profile = profile;
+        if !self.change(profile)? {
+            return Ok(false);
+        }
         let mut named = named.into_iter();
         for &f in chosen {
             let flow = &mut self.flows[f];
@@ -310,7 +331,7 @@ impl Traffic {
             }
             flow.state = Transmit::Started;
         }
-        Ok(())
+        Ok(true)
     }
 
     fn stop(&mut self, chosen: &[usize]) -> Result<(), Refusal> {
@@ -326,26 +347,32 @@ impl Traffic {
 
     /// They send nothing more, for now or for good.
     fn hold(&mut self, chosen: &[usize], state: Transmit) -> Result<(), Refusal> {
-        let Some(run) = self.run.as_ref().filter(|_| !chosen.is_empty()) else { return Ok(()) };
-        let names: Vec<_> = self.current(chosen).collect();
-        run.driven.with(|run| names.iter().try_for_each(|name| run.pause(Some(name))))?;
-        chosen.iter().for_each(|&f| self.flows[f].state = state);
+        if chosen.is_empty() {
+            return Ok(());
+        }
+        let names = self.current(chosen);
+        if self.with(|run| names.iter().try_for_each(|name| run.pause(Some(name))))?.is_some() {
+            chosen.iter().for_each(|&f| self.flows[f].state = state);
+        }
         Ok(())
     }
 
     fn resume(&mut self, chosen: &[usize]) -> Result<(), Refusal> {
         let paused: Vec<_> = chosen.iter().copied().filter(|&f| self.flows[f].state == Transmit::Paused).collect();
-        let Some(run) = self.run.as_ref().filter(|_| !paused.is_empty()) else { return Ok(()) };
-        let names: Vec<_> = self.current(&paused).collect();
-        run.driven.with(|run| names.iter().try_for_each(|name| run.resume(Some(name))))?;
-        paused.into_iter().for_each(|f| self.flows[f].state = Transmit::Started);
+        if paused.is_empty() {
+            return Ok(());
+        }
+        let names = self.current(&paused);
+        if self.with(|run| names.iter().try_for_each(|name| run.resume(Some(name))))?.is_some() {
+            paused.into_iter().for_each(|f| self.flows[f].state = Transmit::Started);
+        }
         Ok(())
     }
 
     /// What the streams of these flows are called in the run.
-    fn current<'a>(&'a self, chosen: &'a [usize]) -> impl Iterator<Item = &'a str> {
+    fn current(&self, chosen: &[usize]) -> Vec<String> {
         let parts = chosen.iter().flat_map(|&f| &self.flows[f].parts);
-        parts.filter_map(|part| part.names.last().map(String::as_str))
+        parts.filter_map(|part| part.names.last().cloned()).collect()
     }
 
     /// What the run that has ended counted is what was counted before.
