@@ -1,5 +1,6 @@
 """Control of traffic, captures and links; metrics; changes of what is configured."""
 
+import collections
 import subprocess
 import time
 
@@ -319,6 +320,32 @@ def test_metrics_are_told_by_tags(otg):
         (tag,) = tagged.tags
         found[int(tag.value.hex, 16)] = (tag.name, tagged.frames_tx, tagged.frames_rx)
     assert found == {5000: ("port", 10, 10), 6000: ("port", 10, 10), 7000: ("port", 10, 10)}
+
+
+def test_metrics_are_told_by_tags_of_what_arrives(otg):
+    config = otg.config(capture=True)
+    flow = otg.flow(config, packets=60)
+    _, vlan, _, udp = flow.packet.ethernet().vlan().ipv4().udp()
+    flow.packet[0].src.value = mac(1)
+    vlan.id.values = [10, 20]
+    vlan.id.metric_tags.add(name="sent")
+    udp.dst_port.increment.start, udp.dst_port.increment.count = 5000, 6
+    _, tag, _, port = flow.egress_packet.ethernet().vlan().ipv4().udp()
+    tag.id.metric_tags.add(name="came")
+    port.dst_port.metric_tags.add(name="low", offset=13, length=3)
+    _, found = otg.run(config)
+    asked = otg.api.metrics_request()
+    asked.flow.tagged_metrics.include = True
+    (metric,) = otg.api.get_metrics(asked).flow_metrics
+    told = {}
+    for tagged in metric.tagged_metrics:
+        values = {tag.name: int(tag.value.hex, 16) for tag in tagged.tags}
+        assert "frames_tx" not in tagged.serialize("dict")
+        told[values["sent"], values["came"], values["low"]] = tagged.frames_rx
+    frames = [frame.octets for frame in from_mac(found, 1)]
+    assert len(frames) == 60 == sum(told.values())
+    counted = collections.Counter((int.from_bytes(f[14:16], "big") & 0xFFF, int.from_bytes(f[40:42], "big") & 7) for f in frames)
+    assert told == {(vlan, vlan, low): count for (vlan, low), count in counted.items()} and len(told) == 6
 
 
 def device(config, port, number, version=4):

@@ -14,7 +14,7 @@ use std::{
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use squall_flows::Load;
-use squall_measure::{Receiver, StreamGlance};
+use squall_measure::{Receiver, StreamGlance, track::Key};
 use squall_plan::PlanStream;
 use squall_port::{BATCH, Filter, RxBatch, RxFrame, RxQueue, Sink, monotonic};
 use squall_profile::Stop;
@@ -155,6 +155,10 @@ pub struct PortGlance {
     pub unsigned: u64,
     /// By number.
     pub streams: Vec<(u16, StreamGlance)>,
+    /// What stood at the places that are tracked.
+    pub tracked: Vec<(Key, StreamGlance)>,
+    /// Frames whose value there found no room.
+    pub beyond: u64,
 }
 
 impl From<&Snapshot> for Glance {
@@ -176,6 +180,8 @@ impl PortGlance {
             octets: seen.octets,
             unsigned: seen.unsigned,
             streams: seen.streams().map(|(number, stream)| (number, stream.glance())).collect(),
+            tracked: seen.tracked.as_ref().map_or_else(Vec::new, |tracked| tracked.rows().collect()),
+            beyond: seen.tracked.as_ref().map_or(0, |tracked| tracked.beyond),
         }
     }
 }

@@ -9,6 +9,7 @@ pub mod census;
 pub mod flow;
 mod flows;
 pub mod kinds;
+pub mod track;
 mod traffic;
 
 pub use flows::{By, FlowRx, FlowSettings, Flows, Watched, WatchedFlow, source};
@@ -19,6 +20,8 @@ use squall_program::signature::Signature;
 use squall_stats::{DelaySummary, DelayTracker, EqualBins, Fingerprint, Histogram, RUN, SequenceTracker};
 use squall_units::{Cut, FCS_LEN, Nanos};
 use squall_wire::Segments;
+use std::sync::Arc;
+use track::{Place, Tracked};
 
 /// What is measured of received frames.
 #[derive(Clone, Debug, Default)]
@@ -31,6 +34,8 @@ pub struct Measure {
     pub gap_bins: Option<EqualBins>,
     /// Each flow for itself, bursts and peaks.
     pub flows: Option<FlowSettings>,
+    /// What is told apart of each stream by what stands there; of none, nothing is.
+    pub places: Arc<[Place]>,
 }
 
 /// What one receiving queue has seen.
@@ -54,6 +59,8 @@ pub struct Receiver {
     pub flows: Option<Box<Flows>>,
     /// In a copy for watching, in the place of those.
     pub watched: Watched,
+    /// What stood at [`Measure::places`], when asked for.
+    pub tracked: Option<Box<Tracked>>,
     count_only: bool,
     restarts: bool,
     last: Option<Nanos>,
@@ -166,6 +173,7 @@ impl Receiver {
             fingerprint: measure.fingerprint.then(Fingerprint::default),
             gap_bins: measure.gap_bins.clone(),
             flows: measure.flows.as_ref().map(|flows| Box::new(Flows::new(flows, measure.gap_bins.as_ref()).on(link))),
+            tracked: (!measure.places.is_empty()).then(|| Box::new(Tracked::new(&measure.places))),
             restarts: measure.flows.as_ref().is_some_and(|flows| flows.restarts),
             ..Self::default()
         }
@@ -191,6 +199,9 @@ impl Receiver {
             self.unsigned += 1;
             return;
         };
+        if let Some(tracked) = &mut self.tracked {
+            tracked.observe(octets, len, signature.stream, signature.delay(time.0), time.0);
+        }
         let restarts = self.restarts;
         let stream = self.stream_mut(signature.stream);
         stream.packets += 1;
@@ -209,7 +220,7 @@ impl Receiver {
             }
             return;
         }
-        if self.count_only || self.fingerprint.is_some() || self.gap_bins.is_some() {
+        if self.count_only || self.fingerprint.is_some() || self.gap_bins.is_some() || self.tracked.is_some() {
             return frames.for_each(|(octets, wire_len, time)| self.observe(octets, wire_len, time));
         }
         if let Some(flows) = &mut self.flows {
@@ -341,6 +352,7 @@ impl Receiver {
             gaps: Histogram::default(),
             gap_bins: None,
             flows: None,
+            tracked: None,
             watched: self.watch(),
             ..*self
         }
@@ -354,6 +366,7 @@ impl Receiver {
             gaps: self.gaps.clone(),
             gap_bins: self.gap_bins.clone(),
             flows: None,
+            tracked: None,
             watched: self.watch(),
             ..*self
         }

@@ -11,7 +11,9 @@ use crate::{
     packet::{Built, Ends, Headers, Payload, get, put},
     patterns::{What, lcm},
     read::{Node, Notes},
-    translate::{Counting, FlowInfo, MetricsInfo, PortInfo, Resolved, StreamInfo, TagValue, Unresolved},
+    translate::{
+        Counting, EgressInfo, EgressTag, FlowInfo, MetricsInfo, PortInfo, Resolved, StreamInfo, TagValue, Unresolved,
+    },
 };
 
 /// Values of tags that frames of a flow are told apart by, at most.
@@ -72,12 +74,9 @@ impl<'a> Flows<'a> {
     fn flow(&mut self, node: &Node<'_>, name: &str, notes: &mut Notes) {
         let keys = ["name", "tx_rx", "packet", "egress_packet", "size", "rate", "duration", "metrics", "payload"];
         node.known(&keys, notes);
-        if !node.list("egress_packet", notes).is_empty() {
-            let why = "tags of frames as they are received; tags of `packet` tell the frames that were sent apart";
-            notes.unsupported(&node.at("egress_packet"), why);
-        }
         let before = notes.problems.len();
-        let headers = Headers::read(&node.list("packet", notes), &node.path, notes);
+        let headers = Headers::read(&node.list("packet", notes), &node.at("packet").path, notes);
+        let egress = egress(node, notes);
         let payload = Payload::read(&node.at("payload"), notes);
         let metrics = self.metrics(&node.at("metrics"), notes);
         let size = read_size(&node.at("size"), notes);
@@ -106,6 +105,7 @@ impl<'a> Flows<'a> {
             packets: timing.packets(),
             size: (size.min == size.max).then_some(size.min),
             tag_names: Vec::new(),
+            egress,
             rx_copies: 1.0,
         };
         for port in parts.iter().flat_map(|part| &part.rx) {
@@ -129,6 +129,13 @@ impl<'a> Flows<'a> {
             }
             let turn = Turn { first: i as u64, every: count };
             self.part(node, part, built, turn, &timing, &size, by_port, &mut info, notes);
+        }
+        if info.egress.is_some() && info.streams.iter().any(|stream| stream.counting == Counting::Unsigned) {
+            let why = match info.metrics.enable {
+                true => "frames have no room for the 16 octets by which they are known; try a larger size",
+                false => "metrics of the flow are off; try metrics.enable",
+            };
+            notes.problem(&node.at("egress_packet").path, why);
         }
         self.infos.push(info);
     }
@@ -389,6 +396,29 @@ fn refreshed(before: &[u8], octets: Vec<u8>) -> Vec<u8> {
     frame.bytes = octets;
     frame.fill_checksums();
     frame.bytes
+}
+
+/// Tags of frames as they are received: where these stand, in headers as these are then.
+fn egress(node: &Node<'_>, notes: &mut Notes) -> Option<EgressInfo> {
+    let list = node.list("egress_packet", notes);
+    let node = &node.at("egress_packet");
+    if list.is_empty() {
+        return None;
+    }
+    let before = notes.problems.len();
+    let headers = Headers::read(&list, &node.path, notes);
+    let octets = headers.octets();
+    let built = headers.build(octets, octets, &Payload::zeros(), &Ends::default(), notes);
+    if notes.problems.len() > before || built.tags.is_empty() {
+        return None;
+    }
+    let bits: usize = built.tags.iter().map(|tag| tag.bits).sum();
+    if bits > 128 {
+        notes.unsupported(node, &format!("{bits} bits in metric_tags; at most 128 together"));
+        return None;
+    }
+    let tags = built.tags.into_iter().map(|tag| EgressTag { name: tag.name, bit: tag.bit, bits: tag.bits }).collect();
+    Some(EgressInfo { tags })
 }
 
 fn read_size(node: &Node<'_>, notes: &mut Notes) -> Option<Size> {

@@ -35,6 +35,6 @@ pub use config::Config;
 pub use problems::{Problem, Problems};
 pub use reference::reference;
 pub use translate::{
-    CaptureInfo, Counting, DeviceInfo, FlowInfo, IpInfo, MetricsInfo, PortInfo, Resolved, StreamInfo, TagValue,
-    Translated, Unresolved, VlanInfo, translate, translate_with,
+    CaptureInfo, Counting, DeviceInfo, EgressInfo, EgressTag, FlowInfo, IpInfo, MetricsInfo, PortInfo, Resolved,
+    StreamInfo, TagValue, Translated, Unresolved, VlanInfo, translate, translate_with,
 };

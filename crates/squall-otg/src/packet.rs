@@ -99,11 +99,14 @@ pub(crate) enum Payload {
 }
 
 impl Payload {
+    pub fn zeros() -> Self {
+        Self::Fixed { pattern: vec![0], repeat: true }
+    }
+
     pub fn read(node: &Node<'_>, notes: &mut Notes) -> Self {
-        let zeros = Self::Fixed { pattern: vec![0], repeat: true };
         let choices = ["fixed", "increment_byte", "decrement_byte", "increment_word", "decrement_word"];
         node.known(&[choices.as_slice(), &["choice"]].concat(), notes);
-        let Some((choice, inner)) = node.member(&choices, Some("fixed"), notes) else { return zeros };
+        let Some((choice, inner)) = node.member(&choices, Some("fixed"), notes) else { return Self::zeros() };
         if choice != "fixed" {
             return Self::Count { down: choice.starts_with("decrement"), words: choice.ends_with("word") };
         }
@@ -113,7 +116,7 @@ impl Payload {
             Some(pattern) => Self::Fixed { pattern, repeat: inner.flag("repeat", true, notes) },
             None => {
                 notes.problem(&inner.at("pattern").path, "expected pairs of hex digits");
-                zeros
+                Self::zeros()
             }
         }
     }
@@ -142,6 +145,7 @@ impl Payload {
 
 impl Headers {
     /// Of a flow at `path`.
+    /// `path`: of the list.
     pub fn read(list: &[Node<'_>], path: &str, notes: &mut Notes) -> Self {
         let mut layers: Vec<Layer> = Vec::new();
         for node in list {
@@ -153,7 +157,7 @@ impl Headers {
         if list.is_empty() {
             let said = HEADERS[0].fields.iter().map(|_| Said::default()).collect();
             let kind = Kind::Header { header: HEADERS[0], said, more: Vec::new() };
-            layers.push(Layer { path: format!("{path}.packet[0]"), kind });
+            layers.push(Layer { path: format!("{path}[0]"), kind });
         }
         Self(layers)
     }

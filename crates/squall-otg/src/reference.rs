@@ -114,7 +114,9 @@ a signature in the last 16 octets of its payload (frames of 64 octets have room 
 TCP). Without room, frames received are told by their port, there is no latency, and a warning says so |
 | metric_tags | frames that differ in tags are told apart by streams of their own, which together send what one would; at most \
 4096 combinations, not of random values |
-| egress_packet | not supported |
+| egress_packet | headers as they are received; of their fields, `metric_tags` alone counts. `tagged_metrics` are told apart by \
+what stands there, too, and then say nothing of frames sent; at most 128 bits a flow, of flows whose frames have room for a \
+signature |
 
 ## Headers
 

@@ -359,6 +359,25 @@ pub struct PortMetric {
     pub speed: Option<Count>,
 }
 
+impl FlowCounts {
+    /// Without what is said of frames sent, or of those among them that did not come.
+    #[must_use]
+    pub fn of_received(self) -> Self {
+        Self {
+            frames_tx: None,
+            bytes_tx: None,
+            frames_tx_rate: None,
+            loss: None,
+            tx_l1_rate_bps: None,
+            tx_rate_bytes: None,
+            tx_rate_bps: None,
+            tx_rate_kbps: None,
+            tx_rate_mbps: None,
+            ..self
+        }
+    }
+}
+
 /// What is counted of a flow, or of its frames with certain tags.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct FlowCounts {

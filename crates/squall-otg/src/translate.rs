@@ -63,6 +63,8 @@ pub struct FlowInfo {
     pub size: Option<u32>,
     /// The names of its tags, in order: `tagged_metrics` are of the streams with the same [`StreamInfo::tags`].
     pub tag_names: Vec<String>,
+    /// Tags of its frames as they are received.
+    pub egress: Option<EgressInfo>,
     /// So many frames are to be received for each that is sent (`rx_tx_ratio`): 1 unless said, or one a receiving port.
     pub rx_copies: f64,
 }
@@ -76,6 +78,21 @@ pub struct StreamInfo {
     pub counting: Counting,
     /// One for each of the flow's tags.
     pub tags: Vec<TagValue>,
+}
+
+/// `tagged_metrics` are told apart by what stands there when frames arrive, too.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EgressInfo {
+    /// At least one; together of 128 bits at most.
+    pub tags: Vec<EgressTag>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EgressTag {
+    pub name: String,
+    /// Counted from the first of the frame.
+    pub bit: usize,
+    pub bits: usize,
 }
 
 /// How its frames are known where they arrive.

@@ -202,6 +202,30 @@ fn frames_with_tags_are_told_apart_by_streams_that_together_send_what_one_would(
 }
 
 #[test]
+fn tags_of_received_frames_stand_where_their_headers_say() {
+    let egress = json!([{ "choice": "ethernet" },
+        { "choice": "vlan", "vlan": { "id": { "metric_tags": [{ "name": "vlan" }] } } },
+        { "choice": "ipv4", "ipv4": { "dst": { "metric_tags": [{ "name": "net", "offset": 8, "length": 16 }] } } }]);
+    let packet = json!([{ "choice": "ethernet" }, { "choice": "ipv4" }, { "choice": "udp" }]);
+    let flow = |size: u32, egress: &Value| json!({ "packet": packet, "egress_packet": egress, "size": { "fixed": size }, "metrics": { "enable": true } });
+    let translated = ok(flow(100, &egress));
+    assert_eq!(translated.profile.streams.len(), 1);
+    let found = translated.flows[0].egress.as_ref().expect("there are tags");
+    let found: Vec<_> = found.tags.iter().map(|tag| (tag.name.as_str(), tag.bit, tag.bits)).collect();
+    assert_eq!(found, [("vlan", 14 * 8 + 4, 12), ("net", (18 + 16) * 8 + 8, 16)]);
+    let long = json!([{ "choice": "ethernet", "ethernet": { "src": { "metric_tags": [{ "name": "mac" }] } } },
+        { "choice": "ipv6", "ipv6": { "src": { "metric_tags": [{ "name": "ip" }] } } }]);
+    assert_eq!(
+        problems(flow(100, &long)),
+        ["flows[0].egress_packet: not supported: 176 bits in metric_tags; at most 128 together"]
+    );
+    let mut silent = flow(100, &egress);
+    silent["metrics"] = json!({ "enable": false });
+    let told = problems(silent);
+    assert!(told[0].starts_with("flows[0].egress_packet: metrics of the flow are off"), "{told:?}");
+}
+
+#[test]
 fn tags_of_random_values_are_refused() {
     let packet = json!([{ "choice": "ethernet" }, { "choice": "ipv4" }, { "choice": "udp", "udp": {
         "src_port": { "random": { "count": 9 }, "metric_tags": [{ "name": "port" }] } } }]);

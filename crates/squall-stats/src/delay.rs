@@ -55,6 +55,16 @@ impl DelaySummary {
         };
     }
 
+    /// A frame arrived at `arrival_ns` of the receiver's clock, `delay_ns` after it was sent; by clocks that differ that
+    /// may be less than nothing, and is no delay then.
+    pub fn observe(&mut self, delay_ns: i64, arrival_ns: u64) {
+        let arrivals_ns = Some((arrival_ns, arrival_ns));
+        self.merge(&match u64::try_from(delay_ns) {
+            Ok(delay) => Self { count: 1, min_ns: delay, max_ns: delay, sum_ns: delay.into(), arrivals_ns },
+            Err(_) => Self { arrivals_ns, ..Self::default() },
+        });
+    }
+
     pub fn mean_ns(&self) -> f64 {
         if self.count > 0 { self.sum_ns as f64 / self.count as f64 } else { 0.0 }
     }

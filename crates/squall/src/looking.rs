@@ -25,6 +25,8 @@ pub struct PortLook {
     pub rx_octets: u64,
     /// Of the received frames, those without a signature of ours.
     pub rx_unsigned: u64,
+    /// Of the received frames, those whose value at the session's places found no room.
+    pub beyond: u64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -34,6 +36,8 @@ pub struct StreamLook {
     pub tx_octets: u64,
     /// Queue by queue of those that saw it: (port, what was seen).
     pub rx: Vec<(usize, StreamGlance)>,
+    /// Of these, by what stood at the session's places: (port, place, value, what was seen).
+    pub tracked: Vec<(usize, u16, u128, StreamGlance)>,
 }
 
 impl Look {
@@ -79,6 +83,12 @@ impl Look {
                     stream.rx.push((rx.port, seen));
                 }
             }
+            for ((number, place, value), seen) in rx.tracked {
+                if let Some(stream) = self.streams.get_mut(usize::from(number)) {
+                    stream.tracked.push((rx.port, place, value, seen));
+                }
+            }
+            port.beyond += rx.beyond;
         }
     }
 }

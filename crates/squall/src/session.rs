@@ -9,7 +9,7 @@ use std::{
 };
 
 use squall_engine::{Glance, Measure, Running, Settings, Take};
-use squall_measure::FlowSettings;
+use squall_measure::{FlowSettings, track::Place};
 use squall_plan::{Assets, Cpu, FlowPort, Multiplier, Options, Plan, PlanPort, PortLimits};
 use squall_port::{Port, PortFacts};
 use squall_profile::Profile;
@@ -53,6 +53,8 @@ pub struct Session {
     pub filter: Option<String>,
     /// So many bins of this width: the gaps between the frames of each port are counted in such, too.
     pub gap_bins: Option<(usize, Nanos)>,
+    /// Streams are told apart by what stands there in the frames that come: [`crate::looking::StreamLook::tracked`].
+    pub places: Arc<[Place]>,
     /// What is written to files of what is received.
     pub capture: Option<Capture>,
     /// Each flow is measured for itself.
@@ -149,6 +151,7 @@ impl Session {
             linger: Duration::from_millis(200),
             filter: None,
             gap_bins: None,
+            places: Arc::default(),
             capture: None,
             flows: None,
             replay: None,
@@ -559,6 +562,7 @@ impl Opened {
                 fingerprint: self.session.fingerprint,
                 gap_bins: self.session.gap_bins.map(|(bins, width)| EqualBins::new(bins, width.0.max(1))),
                 flows: flows.clone(),
+                places: self.session.places.clone(),
             },
             take: self.take,
             linger: self.session.linger,

@@ -1,6 +1,6 @@
 //! What was counted, as OTG tells it.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use squall_measure::StreamGlance;
 use squall_otg::{
@@ -14,7 +14,7 @@ use squall_units::L1_OVERHEAD;
 
 use super::{
     captures::Captures,
-    traffic::{Part, Seen, Tally, Traffic, Transmit},
+    traffic::{self, Part, Seen, Tally, Traffic, Transmit},
 };
 use crate::looking::PortLook;
 
@@ -124,28 +124,36 @@ struct Sum {
 }
 
 impl Sum {
-    /// `ports`: where its frames are counted; `None`: wherever they arrive.
-    fn of(tally: &Tally, ports: Option<&[usize]>) -> Self {
-        let mut seen = StreamGlance::default();
-        let here = |port: &usize| ports.is_none_or(|ports| ports.contains(port));
-        for (_, glance) in tally.rx.iter().filter(|(port, _)| here(port)) {
-            seen.packets += glance.packets;
-            seen.octets += glance.octets;
-            seen.unique += glance.unique;
-            seen.missing += glance.missing;
-            seen.delay.merge(&glance.delay);
+    /// `ports`: where its frames are counted; `None`: wherever they arrive. `value`: of those that had this at the flow's
+    /// place, and nothing of those that were sent.
+    fn of(tally: &Tally, ports: Option<&[usize]>, value: Option<u128>) -> Self {
+        let here = |port: usize| ports.is_none_or(|ports| ports.contains(&port));
+        let mut sum = Self::default();
+        match value {
+            None => {
+                (sum.tx_packets, sum.tx_octets) = (tally.tx_packets, tally.tx_octets);
+                tally.rx.iter().filter(|(port, _)| here(*port)).for_each(|(_, glance)| sum.see(glance));
+            }
+            Some(value) => {
+                let found = tally.tracked.iter().filter(|(port, found, _)| here(*port) && *found == value);
+                found.for_each(|(.., glance)| sum.see(glance));
+            }
         }
-        Self { tx_packets: tally.tx_packets, tx_octets: tally.tx_octets, seen, blind: false }
+        sum
+    }
+
+    fn see(&mut self, glance: &StreamGlance) {
+        self.seen.packets += glance.packets;
+        self.seen.octets += glance.octets;
+        self.seen.unique += glance.unique;
+        self.seen.missing += glance.missing;
+        self.seen.delay.merge(&glance.delay);
     }
 
     fn add(&mut self, other: &Self) {
         self.tx_packets += other.tx_packets;
         self.tx_octets += other.tx_octets;
-        self.seen.packets += other.seen.packets;
-        self.seen.octets += other.seen.octets;
-        self.seen.unique += other.seen.unique;
-        self.seen.missing += other.seen.missing;
-        self.seen.delay.merge(&other.seen.delay);
+        self.see(&other.seen);
         self.blind |= other.blind;
     }
 }
@@ -177,11 +185,11 @@ impl Teller<'_> {
         let (info, state) = (&self.translated.flows[flow], &self.traffic.flows[flow]);
         let rx_ports = self.rx_ports(info);
         let parts: Vec<Figures> = (info.streams.iter().zip(&state.parts))
-            .map(|(stream, part)| self.figures(info, stream, part, rx_ports.as_deref()))
+            .map(|(stream, part)| self.figures(info, stream, part, rx_ports.as_deref(), None))
             .collect();
         let mut all = Figures::default();
         parts.iter().for_each(|part| all.add(part));
-        let with_tags = self.tagged.include && !info.tag_names.is_empty();
+        let with_tags = self.tagged.include && (!info.tag_names.is_empty() || info.egress.is_some());
         FlowMetric {
             name: info.name.clone(),
             port_tx: Some(info.tx_port.clone()),
@@ -202,10 +210,18 @@ impl Teller<'_> {
         (!info.rx_ports.is_empty()).then(|| info.rx_ports.iter().filter_map(place).collect())
     }
 
-    fn figures(&self, info: &FlowInfo, stream: &StreamInfo, part: &Part, rx_ports: Option<&[usize]>) -> Figures {
-        let mut figures = Figures { all: Sum::of(&part.tally(self.seen), rx_ports), ..Figures::default() };
+    fn figures(
+        &self,
+        info: &FlowInfo,
+        stream: &StreamInfo,
+        part: &Part,
+        rx_ports: Option<&[usize]>,
+        value: Option<u128>,
+    ) -> Figures {
+        let sum = |tally: &Tally| Sum::of(tally, rx_ports, value);
+        let mut figures = Figures { all: sum(&part.tally(self.seen)), ..Figures::default() };
         if let Some((now, then, seconds)) = part.change(self.seen) {
-            (figures.now, figures.then) = (Sum::of(&now, rx_ports), Sum::of(&then, rx_ports));
+            (figures.now, figures.then) = (sum(&now), sum(&then));
             figures.seconds = seconds;
         }
         if stream.counting == Counting::Unsigned {
@@ -256,18 +272,22 @@ impl Teller<'_> {
         let by_port = info.streams.first().is_some_and(|stream| stream.tags.contains(&TagValue::RxName));
         let mut rows: Vec<(Vec<Tag>, Figures)> = Vec::new();
         for (i, (stream, figures)) in info.streams.iter().zip(parts).enumerate() {
+            let part = &self.traffic.flows[flow].parts[i];
             let places = match by_port {
                 true => self.rx_ports(info).unwrap_or_else(|| (0..self.translated.ports.len()).collect()),
                 false => vec![usize::MAX],
             };
-            for port in places {
-                let part = &self.traffic.flows[flow].parts[i];
-                let figures = match by_port {
-                    true => self.figures(info, stream, part, Some(&[port])),
-                    false => figures.clone(),
+            let values = self.values(info, part);
+            for (port, value) in places.iter().flat_map(|port| values.iter().map(move |value| (*port, value))) {
+                let figures = match (by_port, value) {
+                    (false, None) => figures.clone(),
+                    (true, value) => self.figures(info, stream, part, Some(&[port]), value.as_ref().map(|v| v.0)),
+                    (false, Some((value, _))) => {
+                        self.figures(info, stream, part, self.rx_ports(info).as_deref(), Some(*value))
+                    }
                 };
-                let tags: Vec<Tag> =
-                    info.tag_names.iter().zip(&stream.tags).map(|(name, value)| self.tag(name, value, port)).collect();
+                let sent = info.tag_names.iter().zip(&stream.tags).map(|(name, value)| self.tag(name, value, port));
+                let tags: Vec<Tag> = sent.chain(value.iter().flat_map(|(_, tags)| tags.clone())).collect();
                 match rows.iter_mut().find(|(known, _)| *known == tags) {
                     Some((_, sum)) => sum.add(&figures),
                     None => rows.push((tags, figures)),
@@ -284,8 +304,26 @@ impl Teller<'_> {
         let wanted = Columns(&self.tagged.columns);
         rows.into_iter()
             .filter(|(tags, figures)| asked(tags) && (self.tagged.include_empty || !empty(figures)))
-            .map(|(tags, figures)| TaggedMetric { tags, counts: counts(info, state, &figures, wanted) })
+            .map(|(tags, figures)| {
+                let counts = counts(info, state, &figures, wanted);
+                TaggedMetric { tags, counts: if info.egress.is_some() { counts.of_received() } else { counts } }
+            })
             .collect()
+    }
+
+    /// What stood at the flow's place in the frames of a stream, and the tags of that, ascending; one `None` where it is not
+    /// looked at.
+    fn values(&self, info: &FlowInfo, part: &Part) -> Vec<Option<(u128, Vec<Tag>)>> {
+        let (Some(egress), Some(place)) = (&info.egress, traffic::place(info)) else { return vec![None] };
+        let found: BTreeSet<u128> = part.tally(self.seen).tracked.iter().map(|(_, value, _)| *value).collect();
+        let tags = |value: u128| {
+            let digits = egress.tags.iter().zip(place.parts(value)).map(|(tag, part)| Tag {
+                name: tag.name.clone(),
+                value: TagText::Hex { hex: format!("{part:0width$x}", width = tag.bits.div_ceil(4)) },
+            });
+            digits.collect()
+        };
+        found.into_iter().map(|value| Some((value, tags(value)))).collect()
     }
 
     fn tag(&self, name: &str, value: &TagValue, port: usize) -> Tag {

@@ -6,7 +6,10 @@ use std::{
     time::Duration,
 };
 
-use squall_measure::StreamGlance;
+use squall_measure::{
+    StreamGlance,
+    track::{Bits, Place},
+};
 use squall_otg::{FlowInfo, Translated, replies::TransmitState};
 use squall_profile::{Mode, Profile};
 
@@ -36,6 +39,7 @@ struct Running {
     driven: Arc<Driven>,
     /// As it runs now.
     profile: Profile,
+    places: Arc<[Place]>,
 }
 
 pub struct Flow {
@@ -56,6 +60,8 @@ pub enum Transmit {
 pub struct Part {
     /// What it was called since it was started, the newest last.
     names: Vec<String>,
+    /// Of the run's places, the one at which the flow's frames are told apart.
+    place: Option<u16>,
     /// By former runs.
     before: Tally,
 }
@@ -66,6 +72,8 @@ pub struct Tally {
     pub tx_packets: u64,
     pub tx_octets: u64,
     pub rx: Vec<(usize, StreamGlance)>,
+    /// Of these, by what stood at the flow's place: (port, value, what was seen).
+    pub tracked: Vec<(usize, u128, StreamGlance)>,
 }
 
 /// Counters at an instant, and about a second before.
@@ -131,11 +139,20 @@ impl Traffic {
 
     /// What the user should know of the run that has ended.
     pub fn warnings(&self) -> Vec<String> {
-        match self.run.as_ref().and_then(|run| run.driven.outcome()) {
-            Some(Ok(report)) => report.verdict.reasons.iter().map(ToString::to_string).collect(),
-            Some(Err(error)) => vec![error.to_string()],
-            None => Vec::new(),
+        let Some((run, outcome)) = self.run.as_ref().and_then(|run| Some((run, run.driven.outcome()?))) else {
+            return Vec::new();
+        };
+        let mut warnings: Vec<String> = match outcome {
+            Ok(report) => report.verdict.reasons.iter().map(ToString::to_string).collect(),
+            Err(error) => vec![error.to_string()],
+        };
+        match run.driven.look(AGE).0.ports.iter().map(|port| port.beyond).sum::<u64>() {
+            0 => {}
+            beyond => {
+                warnings.push(format!("{beyond} frames are in no tagged_metrics: too many different tags arrived"))
+            }
         }
+        warnings
     }
 
     /// Nothing is sent any more.
@@ -201,10 +218,16 @@ impl Traffic {
             })
             .collect();
         if let Some(run) = self.run.as_ref().filter(|_| self.is_on()) {
+            tracks(
+                run,
+                new.flows.iter().zip(&flows).filter(|(_, flow)| flow.state != Transmit::Stopped).map(|(info, _)| info),
+            )?;
+            let places = run.places.clone();
             let mut profile = new.profile.clone();
             let names: HashSet<&str> = run.profile.streams.iter().map(|s| s.name.as_str()).collect();
             for (info, flow) in new.flows.iter().zip(&mut flows) {
                 for (stream, part) in info.streams.iter().zip(&mut flow.parts) {
+                    part.place = place_in(&places, info);
                     let stream = &mut profile.streams[stream.stream];
                     stream.self_start = flow.state != Transmit::Stopped;
                     if let Some(name) = part.names.last().filter(|name| names.contains(name.as_str())) {
@@ -259,7 +282,13 @@ impl Traffic {
                 profile.streams[stream.stream].self_start = among.contains(&i);
             }
         }
-        let session = Session { capture: recording, command: "otg".into(), ..Session::new(profile.clone()) };
+        let places = places(translated);
+        let session = Session {
+            capture: recording,
+            places: places.clone(),
+            command: "otg".into(),
+            ..Session::new(profile.clone())
+        };
         let driven = start.start("otg traffic", session)?;
         if clear {
             self.ports_before.fill(PortLook::default());
@@ -270,10 +299,11 @@ impl Traffic {
                     part.before = Tally::default();
                 }
                 part.names = vec![profile.streams[stream.stream].name.clone()];
+                part.place = place_in(&places, info);
             }
             flow.state = if among.contains(&i) { Transmit::Started } else { Transmit::Stopped };
         }
-        self.run = Some(Running { driven, profile });
+        self.run = Some(Running { driven, profile, places });
         Ok(())
     }
 
@@ -302,6 +332,8 @@ impl Traffic {
     /// Into the run that sends others. False where that is over.
     fn join(&mut self, translated: &Translated, chosen: &[usize], clear: bool) -> Result<bool, Refusal> {
         let Some(run) = &self.run else { return Ok(false) };
+        tracks(run, chosen.iter().map(|&f| &translated.flows[f]))?;
+        let places = run.places.clone();
         let mut profile = run.profile.clone();
         let mut taken: HashSet<String> = profile.streams.iter().map(|s| s.name.clone()).collect();
         taken.extend(self.flows.iter().flat_map(|flow| &flow.parts).flat_map(|part| part.names.iter().cloned()));
@@ -328,6 +360,7 @@ impl Traffic {
                     *part = Part::default();
                 }
                 part.names.extend(named.next());
+                part.place = place_in(&places, &translated.flows[f]);
             }
             flow.state = Transmit::Started;
         }
@@ -421,10 +454,13 @@ impl Part {
             tally.tx_packets += stream.tx_packets;
             tally.tx_octets += stream.tx_octets;
             let wall = |at: u64| at.saturating_add_signed(look.wall_offset_ns);
-            tally.rx.extend(stream.rx.iter().map(|&(port, mut glance)| {
+            let on_wall = |mut glance: StreamGlance| {
                 glance.delay.arrivals_ns = glance.delay.arrivals_ns.map(|(first, last)| (wall(first), wall(last)));
-                (port, glance)
-            }));
+                glance
+            };
+            tally.rx.extend(stream.rx.iter().map(|&(port, glance)| (port, on_wall(glance))));
+            let here = stream.tracked.iter().filter(|(_, place, ..)| Some(*place) == self.place);
+            tally.tracked.extend(here.map(|&(port, _, value, glance)| (port, value, on_wall(glance))));
         }
     }
 
@@ -441,6 +477,37 @@ impl Seen {
     fn seconds(&self) -> f64 {
         self.now.taken.saturating_duration_since(self.then.taken).as_secs_f64().max(1e-3)
     }
+}
+
+/// Where frames of any of the flows are told apart.
+fn places(translated: &Translated) -> Arc<[Place]> {
+    let mut places: Vec<Place> = Vec::new();
+    for place in translated.flows.iter().filter_map(place) {
+        if !places.contains(&place) {
+            places.push(place);
+        }
+    }
+    places.into()
+}
+
+fn place_in(places: &[Place], info: &FlowInfo) -> Option<u16> {
+    let place = place(info)?;
+    places.iter().position(|known| *known == place).map(|index| index as u16)
+}
+
+/// Where the frames of a flow are told apart.
+pub fn place(info: &FlowInfo) -> Option<Place> {
+    let tags = &info.egress.as_ref()?.tags;
+    Place::new(tags.iter().map(|tag| Bits { first: tag.bit, count: tag.bits }).collect())
+}
+
+/// What is looked at where frames arrive is settled when a run begins.
+fn tracks<'a>(run: &Running, mut flows: impl Iterator<Item = &'a FlowInfo>) -> Result<(), Refusal> {
+    let new = flows.find(|info| info.egress.is_some() && place_in(&run.places, info).is_none());
+    new.map_or(Ok(()), |info| {
+        let why = "has an egress_packet that is not looked at while others are sent\n  try to stop all flows first";
+        Err(Refusal { code: 400, kind: "validation".into(), errors: vec![format!("flow {:?} {why}", info.name)] })
+    })
 }
 
 /// Indices of the flows of these names; of all without any.
@@ -476,5 +543,6 @@ fn plus(a: PortLook, b: PortLook) -> PortLook {
         rx_packets: a.rx_packets + b.rx_packets,
         rx_octets: a.rx_octets + b.rx_octets,
         rx_unsigned: a.rx_unsigned + b.rx_unsigned,
+        beyond: a.beyond + b.beyond,
     }
 }
