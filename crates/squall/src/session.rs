@@ -687,6 +687,11 @@ impl Run {
         (sample, report)
     }
 
+    /// The points of the report's series so far.
+    pub fn series(&self) -> &[Sample] {
+        &self.series
+    }
+
     /// Pauses a stream by name, the streams of a group, a template, or all; what would have been due meanwhile is due later.
     /// Of a template no more flows begin; those that are open go on.
     ///
@@ -720,8 +725,13 @@ impl Run {
     /// All rates are those of the profile times this; of flows a factor only.
     ///
     /// # Errors
-    /// As [`Run::change`].
+    /// As [`Run::change`]; a run that is all replay or attacks, which go on as they began.
     pub fn multiply(&mut self, by: Multiplier) -> Result<(), Error> {
+        let profile = &self.session.profile;
+        if profile.streams.is_empty() && profile.flows.is_none() {
+            let what = if self.session.replay.is_some() { "a replay" } else { "attacks" };
+            return Err(Error::Usage(format!("the rate of {what} cannot change while running\n  try a new run")));
+        }
         self.become_session(Session { multiplier: Some(by), ..self.session.clone() })
     }
 

@@ -732,7 +732,7 @@ async fn stats(State(service): State<Arc<Service>>, Path(id): Path<String>) -> R
                 run: live.row(),
                 t_s: moment.as_ref().map(|moment| moment.sample.t_s),
                 sample: moment.as_ref().map(|moment| moment.sample.clone()),
-                report: moment.as_ref().map(|moment| moment.report.clone()),
+                report: moment.as_ref().map(|moment| so_far(&live, moment)),
             }));
         }
         let run = known(&id, service.history.run(&id)?)?;
@@ -753,10 +753,25 @@ fn report_of(service: &Service, id: &str) -> Result<String, Refusal> {
         service.heard_of(&live);
         let moment = live.moment();
         let moment = moment.ok_or_else(|| Refusal::not_found("there is no report yet\n  try again in a moment"))?;
-        return serde_json::to_string(&moment.report).map_err(|error| Refusal::internal(error.to_string()));
+        let text = serde_json::to_string(&so_far(&live, &moment));
+        return text
+            .map(|text| service.files.without_root(&text))
+            .map_err(|error| Refusal::internal(error.to_string()));
     }
     known(id, service.history.run(id)?)?;
-    service.history.report(id)?.ok_or_else(|| Refusal::not_found(format!("run {id} has no report: it failed")))
+    let text = service.history.report(id)?.map(|text| service.files.without_root(&text));
+    text.ok_or_else(|| Refusal::not_found(format!("run {id} has no report: it failed")))
+}
+
+/// With the series, which moments have not.
+fn so_far(live: &Live, moment: &squall::driving::Moment) -> Report {
+    let mut report = moment.report.clone();
+    if let Ok(driven) = live.driving()
+        && let Ok(series) = driven.with(|run| Ok(run.series().to_vec()))
+    {
+        report.series = series;
+    }
+    report
 }
 
 async fn report(State(service): State<Arc<Service>>, Path(id): Path<String>) -> Result<Response, Refusal> {

@@ -29,7 +29,7 @@ use squall_attacks::{
 use squall_flows::FailedConversation;
 use squall_profile::{Attack, AttackOf, AttackPace, AttackRules, NearMiss, Profile};
 use squall_replay::{Input, Replay, SplitBy, split};
-use squall_rules::RuleSet;
+use squall_rules::{Protocol, RuleSet};
 use squall_units::{MacAddr, Nanos};
 
 use crate::{
@@ -563,10 +563,20 @@ impl RuleOutcome {
             solved,
             reason: unsolved.map(|unsolved| snake(unsolved.reason)),
             why: unsolved.map(|unsolved| unsolved.text.clone()),
-            protocol: snake(rule.header.protocol),
+            protocol: spoken(rule.header.protocol),
             frames,
             buffers,
         }
+    }
+}
+
+/// As rules name it.
+fn spoken(protocol: Protocol) -> String {
+    match protocol {
+        Protocol::Application(application) => snake(application),
+        Protocol::TcpSegments => "tcp-pkt".into(),
+        Protocol::TcpReassembled => "tcp-stream".into(),
+        other => snake(other),
     }
 }
 
