@@ -31,7 +31,7 @@ mod serve;
 mod stateful;
 mod table;
 
-use std::process::ExitCode;
+use std::{io::Write, process::ExitCode};
 
 use clap::{CommandFactory, Parser, Subcommand};
 use squall::Error;
@@ -85,7 +85,8 @@ pub fn command() -> clap::Command {
 
 pub fn main() -> ExitCode {
     std::panic::set_hook(Box::new(|info| {
-        eprintln!("squall: this is a defect in Squall, please report it: {info}");
+        // A standard error that cannot be written (a full disk, a pipe that nobody reads) must not make two defects of one.
+        _ = writeln!(std::io::stderr(), "squall: this is a defect in Squall, please report it: {info}");
     }));
     let done = match Cli::parse().command {
         Command::Demo(args) => demo::demo(&args),

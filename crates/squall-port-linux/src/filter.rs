@@ -119,6 +119,9 @@ pub fn says_vlan(expression: &str) -> bool {
     expression.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| word == "vlan")
 }
 
+/// Octets of an expression: thousands of addresses, and less than a second of libpcap.
+const LONGEST: usize = 16 << 10;
+
 /// An open `pcap_t`.
 struct Handle {
     handle: *mut c_void,
@@ -128,6 +131,12 @@ struct Handle {
 impl Handle {
     fn compile(&self, expression: &str) -> Result<Filter, FilterError> {
         let bad = |problem: String| FilterError::Expression { expression: expression.to_owned(), problem };
+        // libpcap's time grows with the square of an expression's length.
+        if expression.len() > LONGEST {
+            let problem = format!("{} octets, expected at most {LONGEST}", expression.len());
+            let start = expression.chars().take(60).collect::<String>() + "...";
+            return Err(FilterError::Expression { expression: start, problem });
+        }
         let text = CString::new(expression).map_err(|_| bad("a filter has no zero octets".into()))?;
         let mut program = Program { len: 0, insns: std::ptr::null_mut() };
         // PCAP_NETMASK_UNKNOWN: `ip broadcast` is then refused.

@@ -6,7 +6,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     task::{Context, Poll, ready},
     time::{Duration, Instant},
@@ -17,7 +17,7 @@ use tokio::{
     sync::OwnedSemaphorePermit,
 };
 
-/// From the first octet of a request to the last of its header.
+/// From the first octet of a request to the last of its header; and from the beginning to a request of somebody who may.
 const HEADER: Duration = Duration::from_secs(10);
 /// Between two requests: clients keep connections for later ones, and hold leases by them.
 const IDLE: Duration = Duration::from_secs(3600);
@@ -35,6 +35,8 @@ pub struct Connection {
     first: AtomicU64,
     idle_since: AtomicU64,
     http2: AtomicUsize,
+    /// Whether somebody has asked over it who may.
+    known: AtomicBool,
 }
 
 impl Connection {
@@ -48,6 +50,7 @@ impl Connection {
             first: AtomicU64::new(0),
             idle_since: AtomicU64::new(0),
             http2: AtomicUsize::new(0),
+            known: AtomicBool::new(false),
         })
     }
 
@@ -60,6 +63,11 @@ impl Connection {
     pub fn is_first_of(&self, owner: &str) -> bool {
         let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
         !owners.contains(owner) && owners.insert(owner.to_owned())
+    }
+
+    /// Somebody has asked over it who may: it is kept for the next request.
+    pub(crate) fn is_known(&self) {
+        self.known.store(true, Ordering::Relaxed);
     }
 
     /// A request is under way until the guard is dropped.
@@ -75,6 +83,10 @@ impl Connection {
             return false;
         }
         let now = self.now();
+        // There are so many places: who says nothing, or nothing but what is refused, has none of them for long.
+        if !self.known.load(Ordering::Relaxed) && Duration::from_millis(now) > HEADER {
+            return true;
+        }
         let since = |at: &AtomicU64| Duration::from_millis(now.saturating_sub(at.load(Ordering::Relaxed)));
         // HTTP/2 has frames between requests, and limits of its own for headers.
         let header = self.http2.load(Ordering::Relaxed) != HTTP2 && self.first.load(Ordering::Relaxed) != 0;

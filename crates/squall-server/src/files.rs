@@ -9,7 +9,7 @@ use std::{
 use axum::http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
-use squall::{Error, Profile};
+use squall::{Error, Profile, report::Report};
 
 use crate::{Refusal, error::Detail};
 
@@ -77,6 +77,16 @@ impl Files {
     /// A name that leads elsewhere.
     pub fn path(&self, name: &str) -> Result<PathBuf, Refusal> {
         self.inside(Path::new(name), name)
+    }
+
+    /// The name as [`Files::list`] tells it: without what says nothing in it.
+    ///
+    /// # Errors
+    /// As [`Files::path`].
+    pub fn plain(&self, name: &str) -> Result<String, Refusal> {
+        let path = self.path(name)?;
+        let relative: PathBuf = path.strip_prefix(&self.root).unwrap_or(&path).components().collect();
+        Ok(relative.to_string_lossy().into_owned())
     }
 
     /// A path, of ours or relative to ours, that leads nowhere else, links included.
@@ -199,6 +209,20 @@ impl Files {
             detail.message = self.without_root(&detail.message);
         }
         refusal
+    }
+
+    /// A report with the names that the user knows, instead of where the daemon keeps what they name.
+    pub fn told(&self, mut report: Report) -> Report {
+        for port in &mut report.ports {
+            port.address = self.without_root(&port.address);
+        }
+        for file in report.capture.iter_mut().flat_map(|capture| &mut capture.files) {
+            // What stands elsewhere (captures of Open Traffic Generator) is the daemon's alone.
+            let name = self.without_root(&file.name);
+            file.name =
+                if name.starts_with('/') { name.rsplit('/').next().unwrap_or_default().to_owned() } else { name };
+        }
+        report
     }
 
     pub fn without_root(&self, text: &str) -> String {

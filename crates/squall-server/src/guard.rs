@@ -37,14 +37,19 @@ pub async fn guard(
     let (came, since) = (SystemTime::now(), Instant::now());
     let octets_in = request.body().size_hint().exact();
     let response = match admit(&service, &request) {
-        Ok(()) => unless_it_panics(next.run(request.map(|body| Body::new(Paced::new(body))))).await,
+        Ok(()) => {
+            if service.auth.allows(&headers) {
+                connection.is_known();
+            }
+            unless_it_panics(next.run(request.map(|body| Body::new(Paced::new(body))))).await
+        }
         Err(refusal) => refuse(&headers, refusal),
     };
     service.log.add(Entry {
         n: 0,
         t: humantime::format_rfc3339_millis(came).to_string(),
-        method: method.to_string(),
-        path: uri.path().to_owned(),
+        method: method.as_str().chars().take(20).collect(),
+        path: uri.path().chars().take(500).collect(),
         status: response.status().as_u16(),
         ms: (since.elapsed().as_secs_f64() * 1e6).round() / 1e3,
         peer: connection.peer.to_string(),
@@ -99,7 +104,11 @@ fn same_site(uri: &Uri, headers: &HeaderMap, names: &[String]) -> Result<(), Ref
 /// `localhost:8443` -> `localhost`, `[::1]:8443` -> `::1`
 fn host_name(host: &str) -> &str {
     if let Some(rest) = host.strip_prefix('[') {
-        return rest.split(']').next().unwrap_or_default();
+        // `[::1].example` is no address, whoever resolves it.
+        return match rest.split_once(']') {
+            Some((name, port)) if port.is_empty() || port.starts_with(':') => name,
+            _ => "",
+        };
     }
     host.split(':').next().unwrap_or_default()
 }

@@ -1,10 +1,12 @@
 //! What was run, and what came of it: SQLite in the data folder.
 
 use std::{
+    collections::BTreeMap,
     path::Path,
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
+use axum::http::StatusCode;
 use rusqlite::{Connection, OptionalExtension, params};
 use squall::{Error, report::Report};
 
@@ -38,7 +40,12 @@ const SCHEMA: &str = "
 
 pub struct History {
     connection: Mutex<Connection>,
+    /// What has become of runs, and could not be written: the disk was full. It is told all the same, and written later.
+    unwritten: Mutex<BTreeMap<String, (RunRow, Option<Vec<u8>>)>>,
 }
+
+/// Runs that wait to be written; each may have some hundred kilobytes.
+const MOST_UNWRITTEN: usize = 256;
 
 /// Which runs are asked for.
 #[derive(Clone, Debug, Default)]
@@ -58,7 +65,7 @@ impl History {
     pub fn open(path: &Path) -> Result<Self, Error> {
         let wrong = |error: &dyn std::fmt::Display| Error::Environment(format!("{}: {error}", path.display()));
         let connection = Connection::open(path).map_err(|error| wrong(&error))?;
-        let history = Self { connection: Mutex::new(connection) };
+        let history = Self { connection: Mutex::new(connection), unwritten: Mutex::default() };
         history.prepare().map_err(|error| wrong(&error))?;
         Ok(history)
     }
@@ -114,6 +121,22 @@ impl History {
             let text = serde_json::to_vec(report).ok()?;
             zstd::bulk::compress(&text, 3).ok()
         });
+        self.catch_up();
+        let written = self.write(row, packed.as_deref());
+        let mut unwritten = self.unwritten();
+        match written {
+            Ok(()) => _ = unwritten.remove(&row.id),
+            // That of a run that goes on is written again when it ends.
+            Err(_) if row.state.is_over() && unwritten.len() < MOST_UNWRITTEN => {
+                let packed = packed.or_else(|| unwritten.remove(&row.id).and_then(|(_, packed)| packed));
+                unwritten.insert(row.id.clone(), (row.clone(), packed));
+            }
+            Err(_) => {}
+        }
+        written
+    }
+
+    fn write(&self, row: &RunRow, packed: Option<&[u8]>) -> Result<(), rusqlite::Error> {
         self.lock().execute(
             "UPDATE runs SET state = ?2, words = ?3, row = ?4, report = coalesce(?5, report) WHERE id = ?1",
             params![row.id, row.state.word(), words(row), json(row), packed],
@@ -121,9 +144,21 @@ impl History {
         Ok(())
     }
 
+    /// Writes what could not be written before.
+    pub fn catch_up(&self) {
+        self.unwritten().retain(|_, (row, packed)| self.write(row, packed.as_deref()).is_err());
+    }
+
+    fn unwritten(&self) -> MutexGuard<'_, BTreeMap<String, (RunRow, Option<Vec<u8>>)>> {
+        self.unwritten.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// # Errors
     /// A database that cannot be read.
     pub fn run(&self, id: &str) -> Result<Option<RunRow>, Refusal> {
+        if let Some((row, _)) = self.unwritten().get(id) {
+            return Ok(Some(row.clone()));
+        }
         let found = self.lock().query_row("SELECT row FROM runs WHERE id = ?1", [id], |row| row.get::<_, String>(0));
         found.optional().map_err(unreadable)?.map(|text| parse(&text)).transpose()
     }
@@ -150,7 +185,12 @@ impl History {
             .query_map(params![asked.state, asked.kind, words, asked.before, limit], |row| row.get::<_, String>(0))
             .and_then(Iterator::collect::<Result<Vec<_>, _>>)
             .map_err(unreadable)?;
-        rows.iter().map(|text| parse(text)).collect()
+        drop(statement);
+        // In the order of `catch_up`: that one first.
+        drop(connection);
+        let unwritten = self.unwritten();
+        let now = |row: RunRow| unwritten.get(&row.id).map_or_else(|| row.clone(), |(row, _)| row.clone());
+        rows.iter().map(|text| parse(text).map(now)).collect()
     }
 
     /// The report's JSON; `None`: there is none, or no such run.
@@ -161,7 +201,8 @@ impl History {
         let found = self
             .lock()
             .query_row("SELECT report FROM runs WHERE id = ?1", [id], |row| row.get::<_, Option<Vec<u8>>>(0));
-        let Some(packed) = found.optional().map_err(unreadable)?.flatten() else { return Ok(None) };
+        let unwritten = self.unwritten().get(id).and_then(|(_, packed)| packed.clone());
+        let Some(packed) = unwritten.or(found.optional().map_err(unreadable)?.flatten()) else { return Ok(None) };
         let text = zstd::stream::decode_all(packed.as_slice()).map_err(|error| Refusal::internal(error.to_string()))?;
         String::from_utf8(text).map(Some).map_err(|error| Refusal::internal(error.to_string()))
     }
@@ -215,6 +256,16 @@ fn words(row: &RunRow) -> String {
     words.map(|word| word.to_lowercase()).collect::<Vec<_>>().join(" ")
 }
 
-fn unreadable(error: rusqlite::Error) -> Refusal {
-    Refusal::internal(format!("the history: {error}"))
+/// A disk that is full or read-only is no defect.
+pub fn unreadable(error: rusqlite::Error) -> Refusal {
+    use rusqlite::ErrorCode::{CannotOpen, DiskFull, PermissionDenied, ReadOnly, SystemIoFailure};
+    let message = format!("the history: {error}");
+    match error.sqlite_error_code() {
+        Some(DiskFull | ReadOnly | CannotOpen | PermissionDenied | SystemIoFailure) => Refusal::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "environment",
+            message + "\n  try to make room in the data folder",
+        ),
+        _ => Refusal::internal(message),
+    }
 }

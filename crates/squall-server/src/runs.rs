@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    io::Write,
     path::PathBuf,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
@@ -23,6 +24,7 @@ use crate::{
     Refusal,
     connection::Connection,
     error::Detail,
+    history,
     leases::{Held, Keep, Lease},
     service::Service,
 };
@@ -374,7 +376,7 @@ impl Service {
         });
         if let Err(error) = self.history.insert(&row, &live.text, format) {
             self.give_back(&live, &lease.id);
-            return Err(Refusal::internal(format!("the history: {error}")));
+            return Err(history::unreadable(error));
         }
         lock(&self.runs.live).insert(id.clone(), live.clone());
         self.runs.started.fetch_add(1, Ordering::Relaxed);
@@ -465,9 +467,11 @@ impl Service {
             }
             row.clone()
         };
-        let written = self.history.update(&row, outcome.ok());
+        let report = outcome.ok().map(|report| self.files.told(report.clone()));
+        let written = self.history.update(&row, report.as_ref());
         if let Err(error) = written {
-            eprintln!("squall: run {} is not in the history: {error}", row.id);
+            // Standard error may be a file on the same disk: eprintln would panic then.
+            _ = writeln!(std::io::stderr(), "squall: run {} is not in the history yet: {error}", row.id);
         }
         lock(&self.runs.live).remove(&row.id);
         if let Some(lease) = &row.lease {
@@ -536,8 +540,8 @@ impl Service {
     /// Stops what runs on the ports of a lease that is over.
     pub fn end_lease(self: &Arc<Self>, lease: &Lease, because: &str) {
         // Its session has to know that its ports are gone, or it would go on from what it believes.
-        if let Some(session) = lease.owner.strip_prefix("otg") {
-            let (service, session) = (self.clone(), session.trim_start_matches('/').to_owned());
+        if let Some(session) = otg_session(&lease.owner) {
+            let (service, session) = (self.clone(), session.to_owned());
             std::thread::spawn(move || service.otg.expire(&session));
         }
         self.stop_on(lease, because);
@@ -562,6 +566,7 @@ impl Service {
 
     /// All runs end; those that do not in time are failed ones.
     pub async fn end(&self) {
+        self.history.catch_up();
         let runs = self.runs.all();
         for live in &runs {
             live.stop(Some("the daemon ended"));
@@ -707,6 +712,11 @@ impl crate::otg::Host for OtgHost {
             service.used_by(&otg_owner(session), connection);
         }
     }
+}
+
+/// The session whose ports that owner holds; no user may call himself so (`api::ports::owner`).
+pub fn otg_session(owner: &str) -> Option<&str> {
+    if owner == "otg" { Some("") } else { owner.strip_prefix("otg/") }
 }
 
 /// Who holds the ports of a session of Open Traffic Generator.

@@ -64,6 +64,7 @@ impl Service {
             }
             Err(TryLockError::Error(error)) => return Err(wrong(error)),
         }
+        squall::otg::sweep();
         Ok(Self {
             started: SystemTime::now(),
             since: Instant::now(),

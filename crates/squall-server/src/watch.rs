@@ -12,7 +12,7 @@ use std::{
 use axum::{
     extract::{
         State,
-        ws::{Message, WebSocket, WebSocketUpgrade},
+        ws::{Message, WebSocket, WebSocketUpgrade, rejection::WebSocketUpgradeRejection},
     },
     response::Response,
 };
@@ -66,8 +66,9 @@ enum Runs {
 async fn watch(
     State(service): State<Arc<Service>>,
     Asked(query): Asked<Query>,
-    upgrade: WebSocketUpgrade,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, Refusal> {
+    let upgrade = upgrade.map_err(|error| Refusal::bad_request("bad_request", error.body_text()))?;
     let every = Duration::from_millis(query.every_ms.unwrap_or(500).clamp(100, 60_000));
     let place = service.watchers.clone().try_acquire_owned();
     let Ok(place) = place else {

@@ -1,11 +1,16 @@
 //! What handlers take and how they work: mistakes are told in our words, and long work leaves the threads that answer.
 
+use std::{fmt, marker::PhantomData};
+
 use axum::{
     Json,
-    extract::{FromRequest, FromRequestParts, Query, Request, rejection::JsonRejection},
+    extract::{FromRequest, FromRequestParts, Path, Query, Request, rejection::JsonRejection},
     http::{StatusCode, request::Parts},
 };
-use serde::de::DeserializeOwned;
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeOwned, MapAccess, Visitor, value::MapAccessDeserializer},
+};
 
 use crate::Refusal;
 
@@ -17,7 +22,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Refusal> {
         match Json::from_request(request, state).await {
-            Ok(Json(body)) => Ok(Self(body)),
+            Ok(Json(Object(body))) => Ok(Self(body)),
             Err(error) => Err(match &error {
                 JsonRejection::BytesRejection(_) => match error.status() {
                     StatusCode::PAYLOAD_TOO_LARGE => {
@@ -37,6 +42,29 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
     }
 }
 
+/// What is an object: members by their names. Serde would take a list of their values, too.
+struct Object<T>(T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Members<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Members<T> {
+            type Value = Object<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of JSON")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<Object<T>, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(members)).map(Object)
+            }
+        }
+
+        from.deserialize_map(Members(PhantomData))
+    }
+}
+
 /// A body of JSON; an empty one is the default.
 pub struct Optional<T>(pub T);
 
@@ -48,6 +76,20 @@ impl<T: DeserializeOwned + Default, S: Send + Sync> FromRequest<S> for Optional<
             return Ok(Self(T::default()));
         }
         Body::from_request(request, state).await.map(|Body(body)| Self(body))
+    }
+}
+
+/// What a path names.
+pub struct Named<T>(pub T);
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Named<T> {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
+        match Path::from_request_parts(parts, state).await {
+            Ok(Path(named)) => Ok(Self(named)),
+            Err(error) => Err(Refusal::bad_request("bad_path", error.body_text())),
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::{
     Json,
     body::{Body, Bytes},
-    extract::{Path, State},
+    extract::State,
     http::{Method, StatusCode, header},
     response::{IntoResponse, Response},
 };
@@ -17,7 +17,7 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
 };
 
-use super::{Operation, Routes, blocking};
+use super::{Named, Operation, Routes, blocking};
 use crate::{
     Refusal,
     files::{FileRow, MOST},
@@ -54,7 +54,7 @@ fn failed(error: std::io::Error) -> Refusal {
     Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, "environment", format!("the file cannot be kept: {error}"))
 }
 
-async fn download(State(service): State<Arc<Service>>, Path(name): Path<String>) -> Result<Response, Refusal> {
+async fn download(State(service): State<Arc<Service>>, Named(name): Named<String>) -> Result<Response, Refusal> {
     let path = service.files.there(&name)?;
     let file = File::open(&path).await.map_err(|error| Refusal::not_found(format!("{name}: {error}")))?;
     let length = file.metadata().await.map_err(failed)?.len();
@@ -97,9 +97,11 @@ impl http_body::Body for Pieces {
 
 async fn upload(
     State(service): State<Arc<Service>>,
-    Path(name): Path<String>,
+    Named(name): Named<String>,
     body: Body,
 ) -> Result<(StatusCode, Json<FileRow>), Refusal> {
+    // As it is listed: `a//b` is `a/b`.
+    let name = service.files.plain(&name)?;
     let path = service.files.path(&name)?;
     let part = service.files.unfinished();
     let kept = keep(body, &part).await;
@@ -147,7 +149,7 @@ async fn keep(mut body: Body, part: &std::path::Path) -> Result<(), Refusal> {
     file.flush().await.map_err(failed)
 }
 
-async fn delete(State(service): State<Arc<Service>>, Path(name): Path<String>) -> Result<StatusCode, Refusal> {
+async fn delete(State(service): State<Arc<Service>>, Named(name): Named<String>) -> Result<StatusCode, Refusal> {
     blocking(move || {
         let path = service.files.there(&name)?;
         std::fs::remove_file(path).map_err(failed)?;

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use axum::{
     Json,
-    extract::State,
+    extract::{DefaultBodyLimit, State},
+    handler::Handler,
     http::{HeaderMap, StatusCode, header},
     response::{IntoResponse, Response},
 };
@@ -14,11 +15,19 @@ use serde::{Deserialize, Serialize};
 use super::{Body, Operation, Routes};
 use crate::{Refusal, service::Service};
 
+/// Octets of a login.
+const LOGIN: usize = 4 << 10;
+
 pub fn routes() -> Routes {
     let says = |summary| Operation::new("daemon", summary);
     Routes::new()
         .get("/squall/v1/info", info, says("What the daemon is; needs no token").gives::<Info>())
-        .post("/squall/v1/login", login, says("A cookie for who shows the token").takes::<Login>().status(204))
+        // Who has not shown the token yet may not send much.
+        .post(
+            "/squall/v1/login",
+            login.layer(DefaultBodyLimit::max(LOGIN)),
+            says("A cookie for who shows the token").takes::<Login>().status(204),
+        )
         .post("/squall/v1/logout", logout, says("Takes the cookie back").status(204))
 }
 

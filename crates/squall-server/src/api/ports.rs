@@ -4,18 +4,18 @@ use std::{sync::Arc, time::Duration};
 
 use axum::{
     Json,
-    extract::{Path, State},
+    extract::State,
     http::{Method, StatusCode},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Body, Operation, Optional, Routes, blocking};
+use super::{Body, Named, Operation, Optional, Routes, blocking};
 use crate::{
     Refusal,
     leases::{Keep, Lease},
     ports::{PortLease, PortRow},
-    runs::{lock, no_lease},
+    runs::{lock, no_lease, otg_session},
     service::Service,
 };
 
@@ -112,6 +112,13 @@ pub fn owner(said: Option<String>) -> Result<String, Refusal> {
     if owner.is_empty() || owner.chars().count() > 100 || owner.chars().any(char::is_control) {
         return Err(Refusal::bad_request("bad_request", "owner: expected 1 to 100 letters"));
     }
+    // A lease of that name that ends would take along what the session sends.
+    if otg_session(&owner).is_some() {
+        return Err(Refusal::bad_request(
+            "bad_request",
+            format!("owner: {owner:?} is a session of Open Traffic Generator\n  try a name of your own"),
+        ));
+    }
     Ok(owner)
 }
 
@@ -201,14 +208,14 @@ fn find(service: &Arc<Service>, id: &str) -> Result<Lease, Refusal> {
     lock(&service.leases).get(id).cloned().ok_or_else(|| no_lease(id))
 }
 
-async fn one(State(service): State<Arc<Service>>, Path(id): Path<String>) -> Result<Json<LeaseRow>, Refusal> {
+async fn one(State(service): State<Arc<Service>>, Named(id): Named<String>) -> Result<Json<LeaseRow>, Refusal> {
     let lease = find(&service, &id)?;
     Ok(Json(service.row(&lease)))
 }
 
 async fn renew(
     State(service): State<Arc<Service>>,
-    Path(id): Path<String>,
+    Named(id): Named<String>,
     Optional(_): Optional<serde_json::Value>,
 ) -> Result<Json<LeaseRow>, Refusal> {
     service.expire();
@@ -216,7 +223,7 @@ async fn renew(
     Ok(Json(service.row(&lease)))
 }
 
-async fn give_back(State(service): State<Arc<Service>>, Path(id): Path<String>) -> Result<StatusCode, Refusal> {
+async fn give_back(State(service): State<Arc<Service>>, Named(id): Named<String>) -> Result<StatusCode, Refusal> {
     let lease = lock(&service.leases).release(&id);
     match lease {
         Some(lease) => service.end_lease(&lease, "its lease was given back"),

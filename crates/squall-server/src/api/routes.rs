@@ -76,7 +76,7 @@ impl Operation {
     }
 
     pub fn takes_octets(self) -> Self {
-        Self { body: Some(Content::Octets("application/octet-stream")), ..self }
+        Self { body: Some(Content::Octets("application/octet-stream")), may_be_empty: true, ..self }
     }
 
     pub fn gives<T: JsonSchema>(self) -> Self {

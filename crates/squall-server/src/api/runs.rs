@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use axum::{
     Json,
-    extract::{Path, State},
+    extract::State,
     http::{Method, StatusCode, header},
     response::{IntoResponse, Response},
 };
@@ -20,12 +20,12 @@ use squall::{
 };
 
 use super::{
-    Asked, Body, Operation, Optional, Routes, blocking,
+    Asked, Body, Named, Operation, Optional, Routes, blocking,
     ports::{owner, ttl},
 };
 use crate::{
     Refusal,
-    history::Asked as Wants,
+    history::{Asked as Wants, unreadable},
     runs::{Kind, Live, RunRow, State as RunState, Wanted, over},
     service::Service,
 };
@@ -489,8 +489,10 @@ async fn start(
         stop.duration = options.duration_s.map(|said| seconds("duration_s", said)).transpose()?.or(stop.duration);
         stop.packets = options.packets.or(stop.packets);
         session.profile.seed = options.seed.unwrap_or(session.profile.seed);
-        if options.cores.is_some_and(|cores| !(1..=1024).contains(&cores)) {
-            return Err(bad("cores: expected 1 to 1024"));
+        // More workers than CPUs take the time of other runs.
+        let most = std::thread::available_parallelism().map_or(1, usize::from);
+        if options.cores.is_some_and(|cores| !(1..=most).contains(&usize::from(cores))) {
+            return Err(bad(format!("cores: expected 1 to {most}, the CPUs of this machine")));
         }
         session.cores = options.cores.map(usize::from);
         session.multiplier = options.mult.as_ref().map(NumberOrText::multiplier).transpose()?;
@@ -680,13 +682,13 @@ fn row(service: &Service, id: &str) -> Result<RunRow, Refusal> {
     }
 }
 
-async fn one(State(service): State<Arc<Service>>, Path(id): Path<String>) -> Result<Json<RunRow>, Refusal> {
+async fn one(State(service): State<Arc<Service>>, Named(id): Named<String>) -> Result<Json<RunRow>, Refusal> {
     blocking(move || row(&service, &id).map(Json)).await
 }
 
 async fn patch(
     State(service): State<Arc<Service>>,
-    Path(id): Path<String>,
+    Named(id): Named<String>,
     Body(patch): Body<Patch>,
 ) -> Result<Json<RunRow>, Refusal> {
     blocking(move || {
@@ -703,14 +705,14 @@ async fn patch(
                 row
             }
         };
-        service.history.update(&row, None).map_err(|error| Refusal::internal(format!("the history: {error}")))?;
+        service.history.update(&row, None).map_err(unreadable)?;
         service.runs.touch();
         Ok(Json(row))
     })
     .await
 }
 
-async fn delete(State(service): State<Arc<Service>>, Path(id): Path<String>) -> Result<StatusCode, Refusal> {
+async fn delete(State(service): State<Arc<Service>>, Named(id): Named<String>) -> Result<StatusCode, Refusal> {
     blocking(move || {
         if service.runs.get(&id).is_some() {
             return Err(Refusal::conflict("run_live", format!("run {id} goes on\n  try to stop it first")));
@@ -723,7 +725,7 @@ async fn delete(State(service): State<Arc<Service>>, Path(id): Path<String>) -> 
     .await
 }
 
-async fn stats(State(service): State<Arc<Service>>, Path(id): Path<String>) -> Result<Json<Stats>, Refusal> {
+async fn stats(State(service): State<Arc<Service>>, Named(id): Named<String>) -> Result<Json<Stats>, Refusal> {
     blocking(move || {
         if let Some(live) = service.runs.get(&id) {
             service.heard_of(&live);
@@ -732,11 +734,12 @@ async fn stats(State(service): State<Arc<Service>>, Path(id): Path<String>) -> R
                 run: live.row(),
                 t_s: moment.as_ref().map(|moment| moment.sample.t_s),
                 sample: moment.as_ref().map(|moment| moment.sample.clone()),
-                report: moment.as_ref().map(|moment| so_far(&live, moment)),
+                report: moment.as_ref().map(|moment| service.files.told(so_far(&live, moment))),
             }));
         }
         let run = known(&id, service.history.run(&id)?)?;
         let report = service.history.report(&id)?.map(|text| read(&text)).transpose()?;
+        let report = report.map(|report| service.files.told(report));
         let sample = report.as_ref().and_then(|report| report.series.last().cloned());
         Ok(Json(Stats { run, t_s: report.as_ref().map(|report| report.duration_s), sample, report }))
     })
@@ -753,10 +756,8 @@ fn report_of(service: &Service, id: &str) -> Result<String, Refusal> {
         service.heard_of(&live);
         let moment = live.moment();
         let moment = moment.ok_or_else(|| Refusal::not_found("there is no report yet\n  try again in a moment"))?;
-        let text = serde_json::to_string(&so_far(&live, &moment));
-        return text
-            .map(|text| service.files.without_root(&text))
-            .map_err(|error| Refusal::internal(error.to_string()));
+        let report = service.files.told(so_far(&live, &moment));
+        return serde_json::to_string(&report).map_err(|error| Refusal::internal(error.to_string()));
     }
     known(id, service.history.run(id)?)?;
     let text = service.history.report(id)?.map(|text| service.files.without_root(&text));
@@ -774,12 +775,12 @@ fn so_far(live: &Live, moment: &squall::driving::Moment) -> Report {
     report
 }
 
-async fn report(State(service): State<Arc<Service>>, Path(id): Path<String>) -> Result<Response, Refusal> {
+async fn report(State(service): State<Arc<Service>>, Named(id): Named<String>) -> Result<Response, Refusal> {
     let text = blocking(move || report_of(&service, &id)).await?;
     Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
 }
 
-async fn html(State(service): State<Arc<Service>>, Path(id): Path<String>) -> Result<Response, Refusal> {
+async fn html(State(service): State<Arc<Service>>, Named(id): Named<String>) -> Result<Response, Refusal> {
     let page = blocking(move || Ok(squall::render::html(&read(&report_of(&service, &id)?)?))).await?;
     // It has scripts of its own: they may do nothing but draw.
     let policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; sandbox allow-scripts allow-downloads";
@@ -789,7 +790,7 @@ async fn html(State(service): State<Arc<Service>>, Path(id): Path<String>) -> Re
 
 async fn profile(
     State(service): State<Arc<Service>>,
-    Path(id): Path<String>,
+    Named(id): Named<String>,
     Asked(query): Asked<ProfileQuery>,
 ) -> Result<Response, Refusal> {
     let text = blocking(move || {
@@ -815,7 +816,7 @@ async fn profile(
 
 async fn stop(
     State(service): State<Arc<Service>>,
-    Path(id): Path<String>,
+    Named(id): Named<String>,
     Optional(_): Optional<Value>,
 ) -> Result<Json<RunRow>, Refusal> {
     blocking(move || {
@@ -848,7 +849,7 @@ async fn with(
 
 async fn pause(
     State(service): State<Arc<Service>>,
-    Path(id): Path<String>,
+    Named(id): Named<String>,
     Optional(which): Optional<Which>,
 ) -> Result<Json<RunRow>, Refusal> {
     with(service, id, move |_, live| {
@@ -863,7 +864,7 @@ async fn pause(
 
 async fn resume(
     State(service): State<Arc<Service>>,
-    Path(id): Path<String>,
+    Named(id): Named<String>,
     Optional(which): Optional<Which>,
 ) -> Result<Json<RunRow>, Refusal> {
     with(service, id, move |_, live| {
@@ -876,7 +877,7 @@ async fn resume(
 
 async fn trigger(
     State(service): State<Arc<Service>>,
-    Path(id): Path<String>,
+    Named(id): Named<String>,
     Optional(_): Optional<Value>,
 ) -> Result<Json<RunRow>, Refusal> {
     with(service, id, |_, live| Ok(live.driving()?.trigger()?)).await
@@ -884,7 +885,7 @@ async fn trigger(
 
 async fn step(
     State(service): State<Arc<Service>>,
-    Path(id): Path<String>,
+    Named(id): Named<String>,
     Body(step): Body<Step>,
 ) -> Result<Json<RunRow>, Refusal> {
     with(service, id, move |_, live| {
@@ -899,7 +900,7 @@ async fn step(
 
 async fn rate(
     State(service): State<Arc<Service>>,
-    Path(id): Path<String>,
+    Named(id): Named<String>,
     Body(new): Body<NewRate>,
 ) -> Result<Json<RunRow>, Refusal> {
     with(service, id, move |_, live| match new.what()? {
@@ -957,7 +958,7 @@ impl NewRate {
 
 async fn change(
     State(service): State<Arc<Service>>,
-    Path(id): Path<String>,
+    Named(id): Named<String>,
     Body(new): Body<NewProfile>,
 ) -> Result<Json<RunRow>, Refusal> {
     with(service, id, move |service, live| {

@@ -9,11 +9,7 @@ use std::{
     },
 };
 
-use axum::{
-    Json,
-    extract::{Path, State},
-    http::StatusCode,
-};
+use axum::{Json, extract::State, http::StatusCode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -25,7 +21,7 @@ use squall::{
 
 use crate::{
     Refusal,
-    api::{Asked, Body, Operation, Routes, blocking},
+    api::{Asked, Body, Named, Operation, Routes, blocking},
     service::Service,
 };
 
@@ -286,7 +282,7 @@ struct Counts {
 
 async fn job(
     State(service): State<Arc<Service>>,
-    Path(id): Path<String>,
+    Named(id): Named<String>,
     Asked(page): Asked<Page>,
 ) -> Result<Json<JobView>, Refusal> {
     let (_, job) = service.solving.find(&id)?;
@@ -318,7 +314,7 @@ async fn job(
     Ok(Json(view))
 }
 
-async fn stop(State(service): State<Arc<Service>>, Path(id): Path<String>) -> Result<StatusCode, Refusal> {
+async fn stop(State(service): State<Arc<Service>>, Named(id): Named<String>) -> Result<StatusCode, Refusal> {
     let (number, job) = service.solving.find(&id)?;
     job.stop.store(true, Ordering::Relaxed);
     service.solving.jobs().remove(&number);

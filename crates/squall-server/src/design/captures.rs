@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::{
-    Json,
-    extract::{Path, State},
-};
+use axum::{Json, extract::State};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use squall::design::{self, Import, Imported, OnePacket, PacketPage};
@@ -13,7 +10,7 @@ use squall::design::{self, Import, Imported, OnePacket, PacketPage};
 use super::refused;
 use crate::{
     Refusal,
-    api::{Asked, Body, Operation, Routes, blocking},
+    api::{Asked, Body, Named, Operation, Routes, blocking},
     service::Service,
 };
 
@@ -53,7 +50,7 @@ struct Page {
 
 async fn packets(
     State(service): State<Arc<Service>>,
-    Path(file): Path<String>,
+    Named(file): Named<String>,
     Asked(page): Asked<Page>,
 ) -> Result<Json<PacketPage>, Refusal> {
     blocking(move || {
@@ -69,7 +66,7 @@ async fn packets(
 
 async fn packet(
     State(service): State<Arc<Service>>,
-    Path((file, n)): Path<(String, String)>,
+    Named((file, n)): Named<(String, String)>,
 ) -> Result<Json<OnePacket>, Refusal> {
     blocking(move || {
         let path = service.files.there(&file)?;

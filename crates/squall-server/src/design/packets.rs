@@ -76,6 +76,9 @@ fn payload(service: &Service, path: &str) -> io::Result<Vec<u8>> {
     Ok(octets)
 }
 
+/// Entries of `vary` that are looked at: more than a packet has fields.
+const MOST_VARIED: usize = 1000;
+
 #[derive(Deserialize, JsonSchema)]
 struct Vary {
     packet: String,
@@ -97,6 +100,9 @@ async fn variations(
         let count = asked.count.unwrap_or(16);
         if !(1..=1000).contains(&count) {
             return Err(Refusal::bad_request("bad_request", format!("count = {count}: expected 1 to 1000")));
+        }
+        if asked.vary.len() > MOST_VARIED {
+            return Err(Refusal::bad_request("bad_request", format!("vary: expected at most {MOST_VARIED} entries")));
         }
         let files = super::profiles::files(&service);
         let varied =

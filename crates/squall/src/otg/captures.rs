@@ -52,8 +52,12 @@ enum By {
     Run { from: usize, to: Option<usize> },
 }
 
-/// Files that nobody else reads, for as long as the captures are there.
-struct Folder(PathBuf);
+/// Files that nobody else reads, for as long as the captures are there. The lock says that somebody is.
+struct Folder(PathBuf, #[expect(dead_code, reason = "held, not read")] fs::File);
+
+/// What the folders' names begin with.
+const NAMED: &str = "squall-otg-";
+const LOCK: &str = "lock";
 
 impl Captures {
     pub fn is_on(&self, port: &str) -> bool {
@@ -218,12 +222,38 @@ impl Drop for Captures {
 
 impl Folder {
     fn new(number: u64) -> Result<Self, Error> {
-        let path = std::env::temp_dir().join(format!("squall-otg-{}-{number}", std::process::id()));
-        fs::DirBuilder::new()
-            .mode(0o700)
-            .create(&path)
-            .map_err(|error| Error::Environment(format!("no folder for captures, {}: {error}", path.display())))?;
-        Ok(Self(path))
+        sweep();
+        let (process, mut number) = (std::process::id(), number);
+        loop {
+            let path = std::env::temp_dir().join(format!("{NAMED}{process}-{number}"));
+            let wrong = |error| Error::Environment(format!("no folder for captures, {}: {error}", path.display()));
+            match fs::DirBuilder::new().mode(0o700).create(&path) {
+                Ok(()) => {
+                    let lock = fs::File::create(path.join(LOCK)).and_then(|file| file.lock().map(|()| file));
+                    return lock.map(|lock| Self(path.clone(), lock)).map_err(wrong);
+                }
+                // Of a process of that number before, or in another namespace of them.
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => number += 1_000_000,
+                Err(error) => return Err(wrong(error)),
+            }
+        }
+    }
+}
+
+/// Removes what processes have left that were killed: nobody holds the lock of it.
+pub fn sweep() {
+    let entries = fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
+    for entry in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(NAMED)) {
+        let Ok(about) = entry.metadata() else { continue };
+        let lock = fs::File::open(entry.path().join(LOCK));
+        let left = match &lock {
+            Ok(file) => file.try_lock().is_ok(),
+            // One that is being made has none yet.
+            Err(_) => about.modified().is_ok_and(|at| at.elapsed().is_ok_and(|age| age > Duration::from_secs(60))),
+        };
+        if about.is_dir() && left {
+            _ = fs::remove_dir_all(entry.path());
+        }
     }
 }
 

@@ -25,6 +25,7 @@ use squall_otg::{
     translate, translate_with,
 };
 
+pub use captures::sweep;
 pub use squall_otg::replies::Error as Refusal;
 
 use crate::{
