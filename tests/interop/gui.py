@@ -10,8 +10,11 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+# A minute is usual; pictures take another.
+PATIENCE_S = 240
 
 
 def skip(why):
@@ -43,15 +46,25 @@ def main():
             serve = [squall, "serve", "--listen", "127.0.0.1:0", "--grpc", "off", "--data", folder, "--token", "always", "--json"]
             daemon = subprocess.Popen([*inside, *serve], stdout=subprocess.PIPE, text=True)
             bound = json.loads(daemon.stdout.readline())
+            serve[3] = bound["https"].removeprefix("https://")
             token = pathlib.Path(bound["token_file"]).read_text().strip()
             script = [node, str(ROOT / "tests/gui/gui.mjs"), bound["https"], chromium, *sys.argv[1:]]
             # By the environment, as arguments are for all to see.
-            browser = subprocess.Popen([*inside, *script], env={**os.environ, "SQUALL_TOKEN": token}, start_new_session=True)
-            try:
-                done = browser.wait(timeout=170)
-            except subprocess.TimeoutExpired:
-                os.killpg(browser.pid, signal.SIGKILL)
-                done = "more than 170 s"
+            environment = {**os.environ, "SQUALL_TOKEN": token}
+            browser = subprocess.Popen([*inside, *script], env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True)
+            watchdog = threading.Timer(PATIENCE_S, os.killpg, (browser.pid, signal.SIGKILL))
+            watchdog.start()
+            for line in browser.stdout:
+                if line.strip() == "RESTART":
+                    daemon.kill()
+                    daemon.wait(timeout=20)
+                    daemon = subprocess.Popen([*inside, *serve], stdout=subprocess.PIPE, text=True)
+                else:
+                    print(line, end="", flush=True)
+            done = browser.wait()
+            watchdog.cancel()
+            if done == -signal.SIGKILL:
+                done = f"more than {PATIENCE_S} s"
             daemon.send_signal(signal.SIGTERM)
             ended = daemon.wait(timeout=20)
             if done or ended not in (0, -signal.SIGTERM):

@@ -41,8 +41,11 @@ const SCHEMA: &str = "
 pub struct History {
     connection: Mutex<Connection>,
     /// What has become of runs, and could not be written: the disk was full. It is told all the same, and written later.
-    unwritten: Mutex<BTreeMap<String, (RunRow, Option<Vec<u8>>)>>,
+    unwritten: Mutex<Unwritten>,
 }
+
+/// Rows by id, and packed reports.
+type Unwritten = BTreeMap<String, (RunRow, Option<Vec<u8>>)>;
 
 /// Runs that wait to be written; each may have some hundred kilobytes.
 const MOST_UNWRITTEN: usize = 256;
@@ -149,7 +152,7 @@ impl History {
         self.unwritten().retain(|_, (row, packed)| self.write(row, packed.as_deref()).is_err());
     }
 
-    fn unwritten(&self) -> MutexGuard<'_, BTreeMap<String, (RunRow, Option<Vec<u8>>)>> {
+    fn unwritten(&self) -> MutexGuard<'_, Unwritten> {
         self.unwritten.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

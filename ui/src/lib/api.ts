@@ -15,9 +15,10 @@ export class ApiError extends Error {
     super(message);
   }
 
-  /** Message and all details, a line each. */
+  /** Message and all details that it does not say itself, a line each. */
   get lines(): string[] {
-    return [this.message, ...this.details.map((d) => (d.path ? `${d.path}: ${d.message}` : d.message))];
+    const more = this.details.filter(({ message }) => !this.message.includes(message));
+    return [this.message, ...more.map((d) => (d.path ? `${d.path}: ${d.message}` : d.message))];
   }
 }
 
@@ -26,6 +27,7 @@ async function ask(method: string, path: string, body?: BodyInit, type?: string)
   try {
     answer = await fetch(BASE + path, { method, body: body ?? null, headers: type ? { "content-type": type } : {}, cache: "no-store" });
   } catch {
+    session.reachable = false;
     throw new ApiError(0, "unreachable", "the daemon does not answer; is `squall serve` still running?");
   }
   if (answer.ok) return answer;

@@ -138,6 +138,8 @@ class Live {
       this.connected = false;
       if (this.#socket !== socket) return;
       this.#socket = null;
+      // Whether it is gone, or asks for its token anew.
+      void get("/runs?limit=1").catch(() => {});
       // A daemon that was started again is found soon; one that is gone is not asked too often.
       setTimeout(() => !session.loginNeeded && this.open(), this.#wait);
       this.#wait = Math.min(this.#wait * 2, 8000);

@@ -253,6 +253,19 @@ export interface SolvedRule {
   buffers: string[];
 }
 
+/** What an engine alerted on, held against what was sent. */
+export interface Score {
+  labels: number;
+  alerts: number;
+  /** Alerts of no labelled time and address. */
+  outside: number;
+  alerts_files: { path: string; bad: number; errors: string[] }[];
+  counts: { attacks: number; hit: number; missed: number; short: number; near_misses: number; near_misses_alerted: number; benign: number; benign_alerted: number; duplicates: number };
+  rates: Record<"detection" | "precision" | "f1" | "accuracy" | "false_positive" | "benign_false_positive", number | null>;
+  latency_from_end: { count: number; median_ns: number; p99_ns: number } | null;
+  rules: { sid: number; msg: string; attacks: number; hit: number; missed: number; near_misses: number; near_misses_alerted: number; detection: number | null; precision: number | null }[];
+}
+
 export interface LoggedRequest {
   t: string;
   method: string;

@@ -36,6 +36,9 @@ export function nanos(value: number | null | undefined): string {
   return scaled(value, "s", ["n", "µ", "m", ""]);
 }
 
+/** Without the noughts that tell nothing, for axes: 2 kpps, 1.5 kpps. */
+export const short = (text: string): string => text.replace(/(\.\d*?)0+(?=\u202f)/, "$1").replace(/\.(?=\u202f)/, "");
+
 export function seconds(value: number | null | undefined): string {
   if (!known(value)) return "–";
   const whole = Math.floor(value);
