@@ -12,7 +12,7 @@ demo: ## a private lab, traffic both ways for ten seconds, a live table and squa
 	cargo run --release --package squall-cli --bin squall -- demo
 
 test: ## every check and test (what the CI runs)
-	@scripts/setup rust python system node browser dpdk
+	@scripts/setup rust python system node browser otg dpdk
 	@scripts/test
 
 bench: ## speed, rate accuracy and the peers beside us; figures go to benches/runs/
