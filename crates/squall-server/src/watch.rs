@@ -98,6 +98,44 @@ pub fn places() -> Arc<tokio::sync::Semaphore> {
     Arc::new(tokio::sync::Semaphore::new(MOST))
 }
 
+/// What a reader is told, as far as [`crate::Client`] listens.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+pub enum News {
+    /// Those that go on.
+    Hello {
+        runs: Vec<RunRow>,
+    },
+    Run {
+        run: Box<RunRow>,
+    },
+    Ended {
+        id: String,
+    },
+    /// What the numbers of rows stand for.
+    Names {
+        run: String,
+        ports: Vec<String>,
+        streams: Vec<String>,
+    },
+    /// Only rows that have changed.
+    Moment {
+        run: String,
+        t_s: f64,
+        ports: Vec<PortNews>,
+        streams: Vec<StreamNews>,
+    },
+    #[serde(other)]
+    Other,
+}
+
+/// Index; tx_pps, tx_bps_l1, rx_pps, rx_bps_l1; frames sent, received, and dropped so far.
+pub type PortNews = (usize, f64, f64, f64, f64, u64, u64, u64);
+/// Index; tx_pps, rx_pps; frames sent, received and lost so far; delay: p50, p99 of late and the largest so far, in
+/// nanoseconds; how late frames left, p99.
+pub type StreamNews =
+    (usize, f64, f64, u64, Option<u64>, Option<u64>, Option<u64>, Option<u64>, Option<u64>, Option<u64>);
+
 struct Watcher {
     service: Arc<Service>,
     /// `None`: all.
@@ -246,13 +284,15 @@ impl Told {
         let ports = report.ports.iter().enumerate().map(|(i, port)| {
             let now = sample.ports.get(i).filter(|now| now.name == port.name).cloned().unwrap_or_default();
             let rates = [now.tx_pps, now.tx_bps_l1, now.rx_pps, now.rx_bps_l1].map(short);
-            json!([i, rates[0], rates[1], rates[2], rates[3], port.tx.packets, port.rx.packets])
+            let row: PortNews =
+                (i, rates[0], rates[1], rates[2], rates[3], port.tx.packets, port.rx.packets, port.drops());
+            json!(row)
         });
         let streams = report.streams.iter().enumerate().map(|(i, stream)| {
             let now = sample.streams.get(i).filter(|now| now.name == stream.name).cloned().unwrap_or_default();
             let rx = stream.rx.as_ref();
             let max = rx.and_then(|rx| rx.latency_ns.as_ref()).map(|latency| latency.max);
-            json!([
+            let row: StreamNews = (
                 i,
                 short(now.tx_pps),
                 short(now.rx_pps),
@@ -261,8 +301,10 @@ impl Told {
                 rx.map(|rx| rx.lost),
                 now.latency_p50_ns,
                 now.latency_p99_ns,
-                max
-            ])
+                max,
+                now.late_p99_ns,
+            );
+            json!(row)
         });
         let (ports, streams): (Vec<_>, Vec<_>) = (ports.collect(), streams.collect());
         let changed = |new: &[Value], old: &[Value]| -> Vec<Value> {

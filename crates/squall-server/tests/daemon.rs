@@ -398,7 +398,7 @@ fn who_watches_is_told_what_changes() {
     let moment = until("moment");
     assert_eq!(
         (&moment["run"], moment["ports"][0].as_array().map(Vec::len), moment["streams"][0].as_array().map(Vec::len)),
-        (&json!(run), Some(7), Some(9))
+        (&json!(run), Some(8), Some(10))
     );
     daemon.json("POST", &format!("/squall/v1/runs/{run}/pause"), json!({}));
     while until("run")["run"]["state"] != "paused" {}

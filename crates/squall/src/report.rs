@@ -243,6 +243,13 @@ pub struct PortReport {
     pub interface: Option<InterfaceReport>,
 }
 
+impl PortReport {
+    /// Frames that were due and did not leave, and those that came and were not taken.
+    pub fn drops(&self) -> u64 {
+        self.tx.errors + self.tx.not_sent.values().sum::<u64>() + self.rx.drops.values().sum::<u64>()
+    }
+}
+
 /// Frames that the port took for good. Octets are L2, FCS included.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TxReport {

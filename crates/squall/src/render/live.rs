@@ -5,14 +5,16 @@
 //! cursor stays visible below the table, and no raw mode is used. So a panic or a kill needs no cleaning up, and
 //! Ctrl-C remains the signal that stops the run.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use unicode_width::UnicodeWidthStr;
 
 use super::human;
-use super::table::{Cell, Style, Table, printable, truncate};
-use crate::report::{CaptureSample, Report, Sample, StreamSample};
+use super::rows::{PortRow, StreamRow, median, port_table, stream_table};
+use super::screen::Screen;
+use super::table::{Style, printable, truncate};
+use crate::report::{CaptureSample, Report, Sample};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LiveMode {
@@ -41,11 +43,7 @@ pub struct Live {
     mode: LiveMode,
     title: String,
     total: Option<Duration>,
-    color: bool,
-    out: Box<dyn Write + Send>,
-    size: fn() -> (usize, usize),
-    /// Lines of the frame that stands on the terminal.
-    drawn: usize,
+    screen: Screen,
     /// The sample time from which the next frame or line is due.
     due_s: f64,
 }
@@ -59,23 +57,11 @@ const PORTS_IN_A_LINE: usize = 4;
 impl Live {
     /// `total` is how long the run will take, where that is known.
     pub fn new(mode: LiveMode, title: impl Into<String>, total: Option<Duration>) -> Self {
-        let size = || {
-            let size = terminal_size::terminal_size_of(io::stderr());
-            size.map_or((80, 24), |(columns, rows)| (columns.0.into(), rows.0.into()))
-        };
-        let color = std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
-        Self::to(Box::new(io::stderr()), size, color, mode, title.into(), total)
+        Self::to(Screen::stderr(), mode, title.into(), total)
     }
 
-    fn to(
-        out: Box<dyn Write + Send>,
-        size: fn() -> (usize, usize),
-        color: bool,
-        mode: LiveMode,
-        title: String,
-        total: Option<Duration>,
-    ) -> Self {
-        Self { mode, title: printable(&title), total, color, out, size, drawn: 0, due_s: 0.0 }
+    fn to(screen: Screen, mode: LiveMode, title: String, total: Option<Duration>) -> Self {
+        Self { mode, title: printable(&title), total, screen, due_s: 0.0 }
     }
 
     /// Shows `sample`, and of `so_far` the totals. Samples that come faster than anyone can read are skipped.
@@ -88,13 +74,13 @@ impl Live {
         self.due_s = (sample.t_s / period + 0.001).floor() * period + period;
         match self.mode {
             LiveMode::Terminal => {
-                let (columns, rows) = (self.size)();
+                let (columns, rows) = self.screen.size();
                 let lines = self.frame(sample, so_far, columns, rows);
-                self.draw(&lines);
+                self.screen.draw(&lines);
             }
             LiveMode::Lines => {
                 let text = line(sample) + "\n";
-                self.write(&text);
+                self.screen.write(&text);
             }
             LiveMode::Quiet => {}
         }
@@ -105,41 +91,12 @@ impl Live {
         if self.mode == LiveMode::Quiet {
             return;
         }
-        let erase = self.erase();
-        self.write(&format!("{erase}{}\n", printable(text)));
+        self.screen.note(text);
     }
 
     /// Takes the table away; what is printed next stands in its place.
     pub fn finish(&mut self) {
-        let erase = self.erase();
-        self.write(&erase);
-    }
-
-    fn erase(&mut self) -> String {
-        match std::mem::take(&mut self.drawn) {
-            0 => String::new(),
-            lines => format!("\x1b[{lines}F\x1b[J"),
-        }
-    }
-
-    fn draw(&mut self, lines: &[String]) {
-        // Synchronised update (2026) against flicker; terminals that do not know it ignore it. No wrap (7), so that a
-        // line too long cannot become two and the table climb down the screen.
-        let mut text = String::from("\x1b[?2026h\x1b[?7l");
-        if self.drawn > 0 {
-            text += &format!("\x1b[{}F", self.drawn);
-        }
-        for line in lines {
-            text += &format!("{line}\x1b[K\n");
-        }
-        text += "\x1b[J\x1b[?7h\x1b[?2026l";
-        self.drawn = lines.len();
-        self.write(&text);
-    }
-
-    fn write(&mut self, text: &str) {
-        // A view that nobody reads any more is no reason to end the run.
-        let _ = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
+        self.screen.erase();
     }
 
     fn frame(&self, sample: &Sample, so_far: &Report, columns: usize, rows: usize) -> Vec<String> {
@@ -154,23 +111,24 @@ impl Live {
             && sample.load.is_empty()
             && so_far.flows.as_ref().is_none_or(|flows| flows.flows.is_empty());
         let ports = if alone { free } else { (free / 2).max(3) };
-        lines.extend(port_table(sample, so_far, ports).lines(width, self.color));
+        lines.extend(port_table(&PortRow::of(sample, so_far), ports, None).lines(width, self.screen.color()));
         lines.extend(sample.capture.as_ref().map(|capture| truncate(&captured(capture), width)));
         free = (rows.max(8) - 1).saturating_sub(lines.len());
         if !sample.load.is_empty() && free >= 3 {
             let room = if sample.streams.is_empty() { free } else { (free / 2).max(3) };
             lines.push(String::new());
-            lines.extend(super::load::watched(&sample.load, room - 1).lines(width, self.color));
+            lines.extend(super::load::watched(&sample.load, room - 1).lines(width, self.screen.color()));
         }
         free = (rows.max(8) - 1).saturating_sub(lines.len());
         if !sample.streams.is_empty() && free >= 3 {
             lines.push(String::new());
-            lines.extend(stream_table(sample, so_far, free - 1).lines(width, self.color));
+            lines
+                .extend(stream_table(&StreamRow::of(sample, so_far), free - 1, None).lines(width, self.screen.color()));
         }
         free = (rows.max(8) - 1).saturating_sub(lines.len());
         if let Some(flows) = so_far.flows.as_ref().filter(|flows| free >= 3 && !flows.flows.is_empty()) {
             lines.push(String::new());
-            lines.extend(super::flows::watched(flows, free - 1).lines(width, self.color));
+            lines.extend(super::flows::watched(flows, free - 1).lines(width, self.screen.color()));
         }
         lines.truncate(rows.max(8) - 1);
         lines
@@ -183,7 +141,7 @@ impl Live {
         };
         let title = truncate(&self.title, width.saturating_sub(time.width() + 2));
         let gap = width.saturating_sub(title.width() + time.width());
-        format!("{}{:gap$}{time}", Style::Bold.paint(&title, self.color), "")
+        format!("{}{:gap$}{time}", Style::Bold.paint(&title, self.screen.color()), "")
     }
 
     fn bar(&self, sample: &Sample, width: usize) -> Option<String> {
@@ -193,45 +151,8 @@ impl Live {
         let half = if halves % 2 == 1 { "╸" } else { "" };
         let done = "━".repeat(halves / 2) + half;
         let rest = "─".repeat(width - halves.div_ceil(2));
-        Some(Style::Good.paint(&done, self.color) + &Style::Dim.paint(&rest, self.color))
+        Some(Style::Good.paint(&done, self.screen.color()) + &Style::Dim.paint(&rest, self.screen.color()))
     }
-}
-
-fn port_table(sample: &Sample, so_far: &Report, rows: usize) -> Table {
-    let (tx, rx) = ([("TX", 0), ("L1", 1), ("SENT", 2)], [("RX", 0), ("L1", 1), ("RECEIVED", 2)]);
-    let columns = [&[("PORT", 0)], &tx[..], &rx, &[("DROPS", 3)]].concat();
-    let mut table = Table::new(&columns).at_least(&[0, 9, 9, 7, 9, 9, 8, 5]);
-    let shown = visible(sample.ports.len(), rows);
-    for (i, port) in sample.ports.iter().take(shown).enumerate() {
-        let total = named(&so_far.ports, i, |p| &p.name, &port.name);
-        let count = |n: Option<u64>| n.map_or("-".into(), human::short_count);
-        let drops =
-            total.map_or(0, |p| p.tx.errors + p.tx.not_sent.values().sum::<u64>() + p.rx.drops.values().sum::<u64>());
-        table.row(vec![
-            Cell::styled(&port.name, Style::Bold),
-            human::si(port.tx_pps, "pps").into(),
-            human::si(port.tx_bps_l1, "b/s").into(),
-            count(total.map(|p| p.tx.packets)).into(),
-            human::si(port.rx_pps, "pps").into(),
-            human::si(port.rx_bps_l1, "b/s").into(),
-            count(total.map(|p| p.rx.packets)).into(),
-            Cell::fault(drops, human::short_count(drops)),
-        ]);
-    }
-    if let Some(rest) = sample.ports.get(shown..).filter(|rest| !rest.is_empty()) {
-        let sum = |f: fn(&crate::report::PortSample) -> f64| rest.iter().map(f).sum::<f64>();
-        table.row(vec![
-            Cell::styled(format!("{} more", human::count(rest.len() as u64)), Style::Dim),
-            human::si(sum(|p| p.tx_pps), "pps").into(),
-            human::si(sum(|p| p.tx_bps_l1), "b/s").into(),
-            "".into(),
-            human::si(sum(|p| p.rx_pps), "pps").into(),
-            human::si(sum(|p| p.rx_bps_l1), "b/s").into(),
-            "".into(),
-            "".into(),
-        ]);
-    }
-    table
 }
 
 /// What a capture writes: rates now, files and losses so far.
@@ -243,56 +164,6 @@ fn captured(capture: &CaptureSample) -> String {
         n => format!(", {} in {} file(s)", human::si(capture.file_octets as f64, "B"), human::count(n)),
     };
     format!("written {pps} {bps}{files}, lost {lost}")
-}
-
-fn stream_table(sample: &Sample, so_far: &Report, rows: usize) -> Table {
-    let columns = [("STREAM", 0), ("TX", 0), ("RX", 1), ("LOST", 0), ("P50", 2), ("P99", 0), ("LATE P99", 1)];
-    let mut table = Table::new(&columns).at_least(&[0, 9, 9, 6, 7, 7, 8]);
-    let none = || Cell::styled("-", Style::Dim);
-    let time = |ns: Option<u64>| ns.map_or_else(none, |ns| human::ns(ns as f64).into());
-    let shown = visible(sample.streams.len(), rows);
-    for (i, stream) in sample.streams.iter().take(shown).enumerate() {
-        let measured = named(&so_far.streams, i, |s| &s.name, &stream.name).is_none_or(|s| s.rx.is_some());
-        table.row(vec![
-            stream.name.as_str().into(),
-            human::si(stream.tx_pps, "pps").into(),
-            if measured { human::si(stream.rx_pps, "pps").into() } else { none() },
-            if measured { Cell::fault(stream.lost, human::short_count(stream.lost)) } else { none() },
-            time(stream.latency_p50_ns),
-            time(stream.latency_p99_ns),
-            time(stream.late_p99_ns),
-        ]);
-    }
-    if let Some(rest) = sample.streams.get(shown..).filter(|rest| !rest.is_empty()) {
-        let lost = rest.iter().map(|s| s.lost).sum();
-        table.row(vec![
-            Cell::styled(format!("{} more", human::count(rest.len() as u64)), Style::Dim),
-            human::si(rest.iter().map(|s| s.tx_pps).sum(), "pps").into(),
-            human::si(rest.iter().map(|s| s.rx_pps).sum(), "pps").into(),
-            Cell::fault(lost, human::short_count(lost)),
-            time(median_p50(rest)),
-            time(rest.iter().filter_map(|s| s.latency_p99_ns).max()),
-            time(rest.iter().filter_map(|s| s.late_p99_ns).max()),
-        ]);
-    }
-    table
-}
-
-/// How many of `n` rows fit below a heading, when those that do not need a row themselves.
-fn visible(n: usize, rows: usize) -> usize {
-    if n < rows { n } else { rows.saturating_sub(2) }
-}
-
-/// The item of that name: at the same place, unless streams came or went.
-fn named<'a, T>(items: &'a [T], place: usize, name_of: impl Fn(&T) -> &str, name: &str) -> Option<&'a T> {
-    items.get(place).filter(|item| name_of(item) == name).or_else(|| items.iter().find(|item| name_of(item) == name))
-}
-
-/// Of the median stream: what is typical, as the worst p99 beside it is not.
-fn median_p50(streams: &[StreamSample]) -> Option<u64> {
-    let mut values: Vec<u64> = streams.iter().filter_map(|s| s.latency_p50_ns).collect();
-    let middle = values.len() / 2;
-    (!values.is_empty()).then(|| *values.select_nth_unstable(middle).1)
 }
 
 /// `t=3.0s  A tx 1.00 Mpps 672 Mb/s L1, rx 0 pps 0 b/s L1  lost 0  lat p50 2.10 µs p99 5.00 µs  late p99 350 ns`
@@ -318,7 +189,7 @@ fn line(sample: &Sample) -> String {
         parts.push(format!("lost {}", human::count(streams.iter().map(|s| s.lost).sum())));
     }
     let p99 = streams.iter().filter_map(|s| s.latency_p99_ns).max();
-    if let (Some(p50), Some(p99)) = (median_p50(streams), p99) {
+    if let (Some(p50), Some(p99)) = (median(streams.iter().filter_map(|s| s.latency_p50_ns)), p99) {
         parts.push(format!("lat p50 {} p99 {}", human::ns(p50 as f64), human::ns(p99 as f64)));
     }
     if let Some(late) = streams.iter().filter_map(|s| s.late_p99_ns).max() {
@@ -329,78 +200,20 @@ fn line(sample: &Sample) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
-
     use super::super::sample::report;
+    use super::super::screen::played::Played;
     use super::*;
 
-    #[derive(Clone, Default)]
-    struct Screen(Arc<Mutex<Vec<u8>>>);
-
-    impl Write for Screen {
-        fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().extend_from_slice(octets);
-            Ok(octets.len())
-        }
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
-    impl Screen {
-        fn text(&self) -> String {
-            String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
-        }
-
-        /// What a terminal would show: plays the few sequences that we write.
-        fn shown(&self) -> Vec<String> {
-            let text = self.text();
-            let mut lines: Vec<Vec<char>> = vec![Vec::new()];
-            let (mut row, mut column) = (0, 0);
-            let mut rest = text.as_str();
-            while let Some(c) = rest.chars().next() {
-                if let Some(sequence) = rest.strip_prefix("\x1b[") {
-                    let end = sequence.find(|c: char| c.is_ascii_alphabetic()).unwrap();
-                    match &sequence[end..=end] {
-                        "F" => (row, column) = (row - sequence[..end].parse::<usize>().unwrap(), 0),
-                        "J" => {
-                            lines.truncate(row + 1);
-                            lines[row].truncate(column);
-                        }
-                        "K" => lines[row].truncate(column),
-                        "h" | "l" | "m" => {}
-                        other => panic!("{other:?}"),
-                    }
-                    rest = &sequence[end + 1..];
-                    continue;
-                }
-                rest = &rest[c.len_utf8()..];
-                if c == '\n' {
-                    (row, column) = (row + 1, 0);
-                    lines.resize(lines.len().max(row + 1), Vec::new());
-                } else {
-                    if column < lines[row].len() {
-                        lines[row][column] = c;
-                    } else {
-                        lines[row].push(c);
-                    }
-                    column += 1;
-                }
-            }
-            lines.into_iter().map(|line| line.into_iter().collect()).collect()
-        }
-    }
-
-    fn live(mode: LiveMode, screen: &Screen) -> Live {
+    fn live(mode: LiveMode, screen: &Played) -> Live {
         let total = Some(Duration::from_secs(30));
-        Live::to(Box::new(screen.clone()), || (80, 24), false, mode, "squall run imix.toml".into(), total)
+        Live::to(screen.screen(), mode, "squall run imix.toml".into(), total)
     }
 
     #[test]
     fn the_table_is_drawn_over_itself_and_fits_the_terminal() {
         for streams in [0, 2, 1000] {
             let report = report(streams);
-            let screen = Screen::default();
+            let screen = Played::default();
             let mut live = live(LiveMode::Terminal, &screen);
             for sample in &report.series {
                 live.update(sample, &report);
@@ -417,7 +230,7 @@ mod tests {
     #[test]
     fn finish_leaves_nothing_but_the_notes() {
         let report = report(3);
-        let screen = Screen::default();
+        let screen = Played::default();
         let mut live = live(LiveMode::Terminal, &screen);
         live.update(&report.series[0], &report);
         live.note("port B lost its carrier");
@@ -432,7 +245,7 @@ mod tests {
     #[test]
     fn off_a_terminal_there_is_a_line_a_second_without_escapes() {
         let report = report(3);
-        let screen = Screen::default();
+        let screen = Played::default();
         let mut live = live(LiveMode::Lines, &screen);
         for sample in &report.series {
             live.update(sample, &report);
@@ -462,7 +275,7 @@ mod tests {
         };
         let sample = Sample { capture: Some(capture), ..report.series[0].clone() };
         for mode in [LiveMode::Lines, LiveMode::Terminal] {
-            let screen = Screen::default();
+            let screen = Played::default();
             live(mode, &screen).update(&sample, &report);
             let shown = screen.text();
             assert!(shown.contains("written 2.00 Mpps 8.00 Gb/s, 12.0 MB in 3 file(s), lost 7"), "{shown}");
@@ -473,7 +286,7 @@ mod tests {
     fn flows_show_while_they_run() {
         for templates in [1, 3, 500] {
             let report = crate::render::sample::loaded(templates);
-            let screen = Screen::default();
+            let screen = Played::default();
             let mut terminal = live(LiveMode::Terminal, &screen);
             report.series.iter().for_each(|sample| terminal.update(sample, &report));
             let shown = screen.shown();
@@ -481,7 +294,7 @@ mod tests {
             assert!(shown.iter().any(|l| l.starts_with("CLIENTS") && l.contains("BEGUN/S")), "{shown:#?}");
             assert!(shown.iter().any(|l| l.contains("10.0 k") && l.contains("9.90 k")), "{shown:#?}");
             assert_eq!(shown.iter().any(|l| l.starts_with("all templates")), templates > 1, "{shown:#?}");
-            let screen = Screen::default();
+            let screen = Played::default();
             live(LiveMode::Lines, &screen).update(&report.series[11], &report);
             let line = screen.text();
             let flows = "flows 22 open, 10.0 k begun/s, 9.90 k done/s, 80.0 Mb/s, failed 12, not begun 5 (late 3), set-up p99 \
@@ -493,7 +306,7 @@ mod tests {
     #[test]
     fn quiet_is_quiet() {
         let report = report(1);
-        let screen = Screen::default();
+        let screen = Played::default();
         let mut live = live(LiveMode::Quiet, &screen);
         live.update(&report.series[0], &report);
         live.note("nothing");
@@ -507,7 +320,7 @@ mod tests {
         let mut sample = report.series[5].clone();
         sample.streams.remove(0);
         // "customer 00002" measures nothing, whatever place it has.
-        let lines = stream_table(&sample, &report, 20).lines(100, false);
+        let lines = stream_table(&StreamRow::of(&sample, &report), 20, None).lines(100, false);
         let row = lines.iter().find(|l| l.starts_with("customer 00002")).unwrap();
         assert!(row.split_whitespace().filter(|w| *w == "-").count() >= 4, "{row}");
     }

@@ -12,10 +12,13 @@ pub mod human;
 mod info;
 mod live;
 mod load;
+mod overview;
 pub mod page;
 pub mod plan;
 mod replay;
+mod rows;
 mod score;
+mod screen;
 mod table;
 mod text;
 
@@ -25,8 +28,11 @@ pub use html::html;
 pub use info::{info_html, info_table, info_text};
 pub use live::{Live, LiveMode};
 pub use load::conversations;
+pub use overview::{Overview, RunLine, Selected, Tone};
 pub use replay::replay;
+pub use rows::{PortRow, StreamRow};
 pub use score::{score_html, score_text};
+pub use screen::Screen;
 pub use text::{reasons, summary};
 
 #[cfg(test)]
