@@ -11,6 +11,19 @@ use crate::{Multiplier, PortLimits};
 /// What files are written at when a stream asks for `max`: they have no speed of their own.
 pub(crate) const FILE_SPEED_BPS: u64 = 10_000_000_000;
 
+impl Multiplier {
+    /// All of it times `num / den`; `None` when there is no such rate.
+    pub fn times(self, num: u64, den: u64) -> Option<Self> {
+        match self {
+            Self::Factor { num: n, den: d } => {
+                let (num, den) = squall_units::near(u128::from(n) * u128::from(num), u128::from(d) * u128::from(den))?;
+                Some(Self::Factor { num, den })
+            }
+            Self::Total(rate) => rate.times(num, den).map(Self::Total),
+        }
+    }
+}
+
 impl FromStr for Multiplier {
     type Err = String;
 

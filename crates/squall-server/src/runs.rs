@@ -15,9 +15,10 @@ use axum::http::{Extensions, StatusCode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use squall::{
-    Error, Profile, Session,
+    Error, Session,
     driving::{Driven, Moment, Start},
     report::{Report, fail_if::FailIf},
+    units::Rate,
 };
 
 use crate::{
@@ -159,8 +160,6 @@ pub struct Wanted {
 pub struct Live {
     row: Mutex<RunRow>,
     driven: OnceLock<Arc<Driven>>,
-    /// As it is now.
-    profile: Mutex<Profile>,
     pub text: String,
     fail_if: Vec<FailIf>,
     since: Instant,
@@ -170,6 +169,8 @@ pub struct Live {
     /// It is to stop because of this, which is told at the end.
     because: Mutex<Option<String>>,
     finished: AtomicBool,
+    /// The history has what came of it: nobody may write there any more what it was before.
+    written: Mutex<bool>,
     /// Of a run that only reads files: what had come at the last moments.
     quiet: Mutex<(u64, u32)>,
 }
@@ -202,22 +203,29 @@ impl Live {
         self.driven()?.latest()
     }
 
-    pub fn profile(&self) -> Profile {
-        lock(&self.profile).clone()
-    }
-
     pub fn is_over(&self) -> bool {
         self.finished.load(Ordering::Acquire)
     }
 
-    /// Another profile takes the place of the run's.
+    /// A stream has another rate: that which `new` says of its rate now.
     ///
     /// # Errors
-    /// As [`Driven::change`].
-    pub fn change(&self, profile: Profile) -> Result<(), Refusal> {
-        self.driving()?.change(profile.clone())?;
-        *lock(&self.profile) = profile;
-        Ok(())
+    /// An unknown stream, what `new` says, and as [`Driven::change`].
+    pub fn change_stream(&self, name: &str, new: impl FnOnce(Rate) -> Result<Rate, Refusal>) -> Result<(), Refusal> {
+        // At one go: of two changes at once both are made.
+        self.driving()?.with(|run| {
+            let mut profile = run.profile().clone();
+            let Some(stream) = profile.streams.iter_mut().find(|stream| stream.name == name) else {
+                let names: Vec<_> = profile.streams.iter().map(|stream| stream.name.as_str()).collect();
+                let message = format!("there is no stream {name:?}\n  there are {}", names.join(", "));
+                return Ok(Err(Refusal::new(StatusCode::NOT_FOUND, "unknown_stream", message)));
+            };
+            match new(stream.rate) {
+                Ok(rate) => stream.rate = rate,
+                Err(refusal) => return Ok(Err(refusal)),
+            }
+            run.change(profile).map(Ok)
+        })?
     }
 
     /// # Errors
@@ -295,6 +303,11 @@ impl Runs {
         self.all().into_iter().filter(|live| lock(&live.row).lease.as_deref() == Some(lease)).collect()
     }
 
+    /// Those that have its ports open still.
+    fn on_lease(&self, lease: &str) -> Vec<Arc<Live>> {
+        self.of_lease(lease).into_iter().filter(|live| !live.is_over()).collect()
+    }
+
     pub fn changes(&self) -> tokio::sync::watch::Receiver<u64> {
         self.changed.subscribe()
     }
@@ -362,7 +375,6 @@ impl Service {
             streams: session.profile.streams.len(),
         };
         let live = Arc::new(Live {
-            profile: Mutex::new(session.profile.clone()),
             driven: OnceLock::new(),
             text,
             fail_if,
@@ -371,6 +383,7 @@ impl Service {
             own_lease,
             because: Mutex::default(),
             finished: AtomicBool::new(false),
+            written: Mutex::default(),
             quiet: Mutex::default(),
             row: Mutex::new(row.clone()),
         });
@@ -400,6 +413,8 @@ impl Service {
         let told = {
             let (service, live) = (Arc::downgrade(self), live.clone());
             move |moment: Option<&Arc<Moment>>| match (moment, live.driven()) {
+                #[cfg(test)]
+                (Some(_), _) if live.text.contains("a defect on purpose") => panic!("a defect on purpose"),
                 (None, Some(driven)) => {
                     if let Some(service) = service.upgrade() {
                         service.finish_driven(&live, driven);
@@ -418,18 +433,29 @@ impl Service {
         let driven = Driven::start(session, EVERY, told)?;
         _ = live.driven.set(driven.clone());
         live.set_state(&[State::Starting], State::Running);
-        let mut row = live.row();
+        let row = live.row();
         if row.state == State::Stopping {
             driven.stop();
         }
-        row.elapsed_s = 0.0;
-        _ = self.history.update(&row, None);
+        _ = self.note(live, &RunRow { elapsed_s: 0.0, ..row });
         // It may have ended before it was known here.
         if driven.outcome().is_some() {
             self.finish_driven(live, &driven);
         }
         self.runs.touch();
         Ok(())
+    }
+
+    /// How a run is that goes on, for the history; whether it does.
+    ///
+    /// # Errors
+    /// A disk that is full.
+    pub fn note(&self, live: &Live, row: &RunRow) -> Result<bool, rusqlite::Error> {
+        let written = lock(&live.written);
+        if !*written {
+            self.history.update(row, None)?;
+        }
+        Ok(!*written)
     }
 
     fn finish_driven(&self, live: &Arc<Live>, driven: &Driven) {
@@ -440,13 +466,15 @@ impl Service {
         }
     }
 
-    /// Once: what came of it goes to the history, and its ports are free.
+    /// Once: what came of it goes to the history, then its ports are free, and only then is it told as over: who waited for
+    /// that has the report, and the ports for the next run.
     fn finish(&self, live: &Arc<Live>, outcome: Result<&Report, &Error>) {
         if live.finished.swap(true, Ordering::AcqRel) {
             return;
         }
+        let mut written = lock(&live.written);
         let row = {
-            let mut row = lock(&live.row);
+            let mut row = lock(&live.row).clone();
             row.elapsed_s = live.since.elapsed().as_secs_f64();
             row.ended = Some(humantime::format_rfc3339_millis(SystemTime::now()).to_string());
             row.error = lock(&live.because).clone();
@@ -465,18 +493,19 @@ impl Service {
                     row.state = State::Failed;
                 }
             }
-            row.clone()
+            row
         };
         let report = outcome.ok().map(|report| self.files.told(report.clone()));
-        let written = self.history.update(&row, report.as_ref());
-        if let Err(error) = written {
+        if let Err(error) = self.history.update(&row, report.as_ref()) {
             // Standard error may be a file on the same disk: eprintln would panic then.
             _ = writeln!(std::io::stderr(), "squall: run {} is not in the history yet: {error}", row.id);
         }
-        lock(&self.runs.live).remove(&row.id);
+        *written = true;
+        drop(written);
         if let Some(lease) = &row.lease {
             self.give_back(live, lease);
         }
+        lock(&self.runs.live).remove(&row.id);
         self.runs.touch();
     }
 
@@ -486,7 +515,7 @@ impl Service {
         match own {
             // Others may have been started on it.
             Some(lease) => self.stop_on(&lease, "the run that had leased its ports has ended"),
-            None if self.runs.of_lease(id).is_empty() => lock(&self.leases).ended(id),
+            None if self.runs.on_lease(id).is_empty() => lock(&self.leases).ended(id),
             None => {}
         }
     }
@@ -548,7 +577,7 @@ impl Service {
     }
 
     fn stop_on(&self, lease: &Lease, because: &str) {
-        let runs = self.runs.of_lease(&lease.id);
+        let runs = self.runs.on_lease(&lease.id);
         runs.iter().for_each(|live| live.stop(Some(because)));
         if runs.is_empty() {
             lock(&self.leases).ended(&lease.id);
@@ -754,4 +783,60 @@ impl Service {
 
 pub fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Settings, Token};
+    use squall::{Format, Profile};
+
+    #[test]
+    fn a_defect_in_a_run_is_told_as_its_failure_and_its_ports_are_free() {
+        let data = std::env::temp_dir().join(format!("squall-defect-{}", std::process::id()));
+        let any = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+        let settings = Settings {
+            listen: any,
+            grpc: None,
+            plain: true,
+            data: data.clone(),
+            token: Token::Auto,
+            lease: Duration::from_secs(30),
+            allow: Vec::new(),
+            certificate: None,
+            names: Vec::new(),
+        };
+        let service = Arc::new(Service::open(settings).expect("it opens"));
+        let text = "[ports]\nA = \"loop:defect\"\nB = \"loop:defect\"\n[[stream]]\nport = \"A\"\npacket = \"eth/ipv4/udp\"\nrate = \"1 kpps\"\n";
+        let wanted = |text: &str| Wanted {
+            session: Session::new(Profile::parse(text, "test", Format::Toml).expect("a profile")),
+            kind: Kind::Streams,
+            name: String::new(),
+            owner: "alice".into(),
+            lease: None,
+            ttl: Duration::from_secs(30),
+            detached: false,
+            text: text.into(),
+            format: "toml",
+            fail_if: Vec::new(),
+            ends_after: None,
+        };
+        let id = service.start(wanted(&format!("{text}# a defect on purpose"))).expect("it starts").row().id;
+        let patience = Instant::now() + Duration::from_secs(20);
+        while service.runs.get(&id).is_some() {
+            assert!(Instant::now() < patience, "it goes on");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let row = service.history.run(&id).expect("it can be read").expect("it is there");
+        assert_eq!(row.state, State::Failed);
+        assert!(row.error.as_ref().is_some_and(|error| error.contains("a defect on purpose")), "{row:?}");
+        let again = service.start(wanted(text)).expect("the ports are free");
+        again.stop(None);
+        while service.runs.get(&again.row().id).is_some() {
+            assert!(Instant::now() < patience, "it goes on");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        drop(service);
+        std::fs::remove_dir_all(data).expect("removed");
+    }
 }

@@ -341,6 +341,126 @@ fn a_run_is_begun_changed_watched_and_stopped_and_its_report_stays() {
 }
 
 #[test]
+fn who_hears_that_a_run_is_done_has_its_report_and_its_ports() {
+    let daemon = Daemon::of("done");
+    // So many that a gap between the two would show.
+    for i in 0..25 {
+        let run = daemon.run("done", json!({ "options": { "packets": 20 + i, "linger_s": 0.0 } }));
+        let path = format!("/squall/v1/runs/{run}");
+        let patience = Instant::now() + Duration::from_secs(20);
+        while daemon.get(&path)["state"] != "done" {
+            assert!(Instant::now() < patience, "run {i} goes on");
+        }
+        let report = daemon.get(&format!("{path}/report"));
+        assert_eq!(report["ports"][0]["tx"]["packets"], 20 + i, "run {i}");
+        assert_eq!(daemon.get("/squall/v1/leases")["leases"], json!([]), "run {i}");
+        let over = daemon.get("/squall/v1/runs?state=done&limit=1000");
+        assert_eq!(over["runs"].as_array().map(Vec::len), Some(i + 1));
+        assert_eq!(daemon.get("/squall/v1/runs?state=live")["runs"], json!([]));
+    }
+}
+
+#[test]
+fn a_note_that_comes_as_a_run_ends_does_not_bring_it_back_to_life() {
+    let daemon = Daemon::of("noted");
+    for i in 0..10 {
+        let run = daemon.run("noted", json!({ "options": { "packets": 20, "linger_s": 0.0 } }));
+        let path = format!("/squall/v1/runs/{run}");
+        let patience = Instant::now() + Duration::from_secs(20);
+        let (mut n, mut over) = (0, 0);
+        while over < 3 {
+            assert!(Instant::now() < patience, "run {i} goes on");
+            n += 1;
+            let (status, row) = daemon.json("PATCH", &path, json!({ "note": format!("note {n}") }));
+            assert_eq!(status, 200, "{row}");
+            over += usize::from(row["state"] == "done");
+        }
+        let row = daemon.get(&path);
+        assert_eq!((&row["state"], &row["note"]), (&json!("done"), &json!(format!("note {n}"))));
+        assert_eq!(daemon.get("/squall/v1/runs?state=done&limit=1000")["runs"].as_array().map(Vec::len), Some(i + 1));
+    }
+}
+
+#[test]
+fn what_squall_run_has_a_run_of_the_daemon_has_too() {
+    let daemon = Daemon::of("options");
+    let started = |options: Value| {
+        let body = json!({ "profile": PROFILE.replace("NAME", "options"), "options": options });
+        daemon.json("POST", "/squall/v1/runs", body)
+    };
+    let report = |options: Value| {
+        let (status, reply) = started(options);
+        assert_eq!(status, 201, "{reply}");
+        let path = format!("/squall/v1/runs/{}", reply["run"]["id"].as_str().unwrap());
+        daemon.until(&path, |run| run["state"] == "done");
+        daemon.get(&format!("{path}/report"))
+    };
+    let bins = |report: &Value| report["ports"][1]["rx"]["arrival_gap_bins"].clone();
+    let plain = report(json!({ "packets": 20 }));
+    assert_eq!(bins(&plain), Value::Null);
+    let counted = bins(&report(json!({ "packets": 20, "gap_bins": [50, 100_000] })));
+    assert_eq!((&counted["width_ns"], counted["counts"].as_array().map(Vec::len)), (&json!(100_000), Some(50)));
+    // 19 gaps between 20 frames.
+    let all = counted["counts"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap()).sum::<u64>();
+    assert_eq!(all + counted["beyond"].as_u64().unwrap(), 19);
+    let bound = report(json!({ "packets": 20, "cpus": [0] }));
+    assert_eq!((bound["workers"].as_array().map(Vec::len), &bound["workers"][0]["cpu"]), (Some(1), &json!(0)));
+    let since = Instant::now();
+    report(json!({ "packets": 20, "linger_s": 1.5 }));
+    assert!(since.elapsed() > Duration::from_millis(1500), "{:?}", since.elapsed());
+    // Five minutes at 1 kpps leap by.
+    let since = Instant::now();
+    let leapt = report(json!({ "packets": 300_000, "clock": "virtual" }));
+    assert!(leapt["ports"][0]["tx"]["packets"] == 300_000 && since.elapsed() < Duration::from_secs(100));
+    for (wrong, said) in [
+        (json!({ "clock": "late" }), "late"),
+        (json!({ "cpus": [] }), "cpus"),
+        (json!({ "linger_s": -1 }), "linger_s"),
+        (json!({ "gap_bins": [0, 5] }), "gap_bins"),
+        (json!({ "gap_bins": [2_000_000, 5] }), "gap_bins"),
+        (json!({ "gap_bins": [5, 0] }), "gap_bins"),
+    ] {
+        let (status, reply) = started(wrong.clone());
+        assert_eq!(status, 400, "{wrong}: {reply}");
+        assert!(reply["error"]["message"].as_str().unwrap().contains(said), "{wrong}: {reply}");
+    }
+}
+
+#[test]
+fn a_rate_is_changed_by_a_part_of_what_it_is() {
+    let daemon = Daemon::of("by");
+    let run = daemon.run("by", json!({}));
+    let path = format!("/squall/v1/runs/{run}");
+    let post = |body: Value| daemon.json("POST", &format!("{path}/rate"), body);
+    let asked = |pps: f64| {
+        daemon.until(&format!("{path}/stats"), |stats| {
+            stats["report"]["streams"][0]["asked_pps"].as_f64().is_some_and(|asked| (asked - pps).abs() < 1e-6)
+        })
+    };
+    assert_eq!(post(json!({ "stream": "web", "by": 1.1 })).0, 200);
+    asked(1100.0);
+    assert_eq!(post(json!({ "stream": "web", "by": "0.5" })).0, 200);
+    asked(550.0);
+    assert_eq!(post(json!({ "by": 2 })).0, 200);
+    asked(1100.0);
+    assert_eq!(post(json!({ "by": 3 })).0, 200);
+    asked(3300.0);
+    for (wrong, status) in [
+        (json!({ "stream": "wed", "by": 2 }), 404),
+        (json!({ "stream": "web", "by": 0 }), 400),
+        (json!({ "stream": "web", "by": "50%" }), 400),
+        (json!({ "stream": "web", "by": 2, "rate": "1 pps" }), 400),
+        (json!({ "by": 2, "mult": 2 }), 400),
+    ] {
+        assert_eq!(post(wrong.clone()).0, status, "{wrong}");
+    }
+    // Twice what `max` is there is not; `loop` has no other limit.
+    assert_eq!(post(json!({ "stream": "web", "rate": "max" })).0, 200);
+    let (status, reply) = post(json!({ "stream": "web", "by": 2 }));
+    assert!(status == 400 && reply["error"]["message"].as_str().unwrap().contains("rate max"), "{reply}");
+}
+
+#[test]
 fn an_end_stops_traffic_and_writes_history_and_a_kill_leaves_failed_runs() {
     let mut daemon = Daemon::of("end");
     let run = daemon.run("end", json!({}));

@@ -12,7 +12,7 @@ mod time;
 
 pub use addr::MacAddr;
 pub use parse::{UnitError, parse_count, parse_octets};
-pub use rate::{Rate, RateUnit};
+pub use rate::{Rate, RateUnit, near};
 pub use signature::{SIGNATURE_HASH, signature_check};
 pub use slot::{Cut, Offload, Segmentation, TxMeta};
 pub use time::{Nanos, Picos};

@@ -48,6 +48,16 @@ impl Rate {
         Some(Self { num: u64::try_from(n / g).ok()?, den: u64::try_from(d / g).ok()?, unit: self.unit })
     }
 
+    /// `self · num / den`, which may be rounded to six digits, so that it can be said again and again; [`RateUnit::Max`]
+    /// stays. `None` when there is no such rate.
+    pub fn times(self, num: u64, den: u64) -> Option<Self> {
+        if self.unit == RateUnit::Max {
+            return Some(self);
+        }
+        let (num, den) = near(u128::from(self.num) * u128::from(num), u128::from(self.den) * u128::from(den))?;
+        Some(Self { num, den, unit: self.unit })
+    }
+
     /// The value in its unit.
     pub fn value(&self) -> f64 {
         self.num as f64 / self.den as f64
@@ -67,6 +77,26 @@ impl Rate {
     }
 }
 
+/// A short fraction: `num / den` itself if its denominator has six digits at most, else rounded to six digits or more.
+/// `None` when it is too large, or rounds to 0.
+pub fn near(num: u128, den: u128) -> Option<(u64, u64)> {
+    const SHORT: u128 = 1_000_000;
+    let reduced = |num: u128, den: u128| {
+        let g = gcd(num, den).max(1);
+        Some((u64::try_from(num / g).ok()?, u64::try_from(den / g).ok()?))
+    };
+    let g = gcd(num, den).max(1);
+    if den / g <= SHORT {
+        return reduced(num, den);
+    }
+    let mut scale = 1;
+    while num.checked_mul(scale)? / den < SHORT && scale < SHORT * SHORT {
+        scale *= 10;
+    }
+    let rounded = (num.checked_mul(scale)?.checked_add(den / 2)?) / den;
+    if rounded == 0 { None } else { reduced(rounded, scale) }
+}
+
 pub(crate) fn gcd(a: u128, b: u128) -> u128 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
@@ -83,5 +113,24 @@ impl fmt::Display for Rate {
     /// A form that [`Rate::from_str`] reads back to the same value; with a precision (`{:.1}`), rounded.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         crate::parse::print_rate(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_can_be_changed_by_tenths_for_ever_and_stays_what_it_is() {
+        let mut rate: Rate = "399.9 Gbps".parse().unwrap();
+        for _ in 0..500 {
+            rate = rate.times(11, 10).unwrap().times(10, 11).unwrap();
+            assert!(rate.den <= 1_000_000_000_000, "{rate:?}");
+        }
+        assert!((rate.value() / 399.9e9 - 1.0).abs() < 1e-6, "{rate:?}");
+        assert_eq!("3 pps".parse::<Rate>().unwrap().times(1, 2).unwrap(), "1.5 pps".parse().unwrap());
+        assert_eq!(Rate::MAX.times(1, 2), Some(Rate::MAX));
+        assert_eq!(Rate::pps(u64::MAX).times(2, 1), None);
+        assert_eq!(Rate::pps(1).times(1, u64::MAX), None, "it rounds to nothing");
     }
 }

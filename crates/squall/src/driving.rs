@@ -1,7 +1,9 @@
 //! A run on a thread of its own, for whoever cannot wait beside it: the daemon, and Open Traffic Generator's clients.
 
 use std::{
+    any::Any,
     collections::VecDeque,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -80,9 +82,23 @@ impl Driven {
         let itself = driven.clone();
         std::thread::Builder::new()
             .name("squall-run".into())
-            .spawn(move || itself.drive(every, &told))
+            .spawn(move || itself.drive_to_an_end(every, &told))
             .map_err(|error| Error::Environment(format!("no thread can be started: {error}")))?;
         Ok(driven)
+    }
+
+    /// A defect on this thread ends the run with an error: whoever waits for the outcome would wait for ever.
+    fn drive_to_an_end(&self, every: Duration, told: &dyn Fn(Option<&Arc<Moment>>)) {
+        let driven = catch_unwind(AssertUnwindSafe(|| self.drive(every, told)));
+        if let Err(panic) = driven {
+            // Its ports are closed before anybody hears of the end.
+            let run = lock(&self.run).take();
+            _ = catch_unwind(AssertUnwindSafe(|| drop(run)));
+            let error = Error::Environment(format!("this is a defect in Squall, please report it: {}", said(&*panic)));
+            lock(&self.outcome).get_or_insert(Err(Arc::new(error)));
+        }
+        self.over.notify_all();
+        told(None);
     }
 
     fn drive(&self, every: Duration, told: &dyn Fn(Option<&Arc<Moment>>)) {
@@ -122,8 +138,6 @@ impl Driven {
             });
             *lock(&self.outcome) = Some(outcome.map_err(Arc::new));
         }
-        self.over.notify_all();
-        told(None);
     }
 
     /// The latest moment; `None` before the first.
@@ -187,6 +201,14 @@ impl Driven {
     /// As [`Run::multiply`]; a run that is over.
     pub fn multiply(&self, by: Multiplier) -> Result<(), Error> {
         self.with(|run| run.multiply(by))
+    }
+
+    /// All rates times this, whatever they were multiplied with before.
+    ///
+    /// # Errors
+    /// As [`Run::scale`]; a run that is over.
+    pub fn scale(&self, num: u64, den: u64) -> Result<(), Error> {
+        self.with(|run| run.scale(num, den))
     }
 
     /// # Errors
@@ -253,6 +275,12 @@ fn moment(run: &mut Run) -> Arc<Moment> {
     Arc::new(Moment { sample, report, taken: Instant::now() })
 }
 
+/// What a panic said.
+fn said(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("it did not say why")
+}
+
 /// What a thread that panicked left is whole: each change under these locks is a single assignment.
 pub(crate) fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
@@ -297,6 +325,39 @@ mod tests {
             assert!(hears.recv().expect("a moment"));
         }
         assert!(driven.outcome().is_none());
+        driven.stop();
+        driven.wait(Duration::from_secs(20)).expect("it ends").expect("it ends well");
+    }
+
+    #[test]
+    fn a_defect_on_the_thread_of_a_run_is_its_outcome_and_not_a_run_without_end() {
+        let (heard, hears) = std::sync::mpsc::channel();
+        let told = move |moment: Option<&Arc<Moment>>| match moment {
+            Some(_) => panic!("a defect on purpose: {}", 7),
+            None => heard.send(()).expect("somebody listens"),
+        };
+        let driven = Driven::start(session(""), Duration::from_millis(20), told).expect("it starts");
+        let error = driven.wait(Duration::from_secs(20)).expect("it ends").expect_err("it ends badly");
+        assert!(error.to_string().contains("a defect on purpose: 7"), "{error}");
+        hears.recv_timeout(Duration::from_secs(20)).expect("it is told");
+        driven.pause(None).expect_err("it is over");
+    }
+
+    #[test]
+    fn rates_are_scaled_from_what_they_are() {
+        let driven = Driven::start(session(""), Duration::from_secs(3600), |_| {}).expect("it starts");
+        let asked = || driven.with(|run| Ok(run.sample().1.streams[0].asked_pps)).expect("it goes on").expect("a rate");
+        driven.multiply("3".parse().expect("a factor")).expect("it can");
+        driven.scale(11, 10).expect("it can");
+        assert!((asked() - 3300.0).abs() < 1e-6, "{}", asked());
+        // More steps than the exact fraction has room for.
+        for _ in 0..40 {
+            driven.scale(11, 10).expect("it can");
+        }
+        for _ in 0..40 {
+            driven.scale(10, 11).expect("it can");
+        }
+        assert!((asked() - 3300.0).abs() < 1.0, "{}", asked());
         driven.stop();
         driven.wait(Duration::from_secs(20)).expect("it ends").expect("it ends well");
     }

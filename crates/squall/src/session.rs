@@ -606,6 +606,11 @@ impl Run {
         self.running.plan()
     }
 
+    /// As it is now.
+    pub fn profile(&self) -> &Profile {
+        &self.session.profile
+    }
+
     pub fn virtual_time(&self) -> bool {
         self.virtual_time
     }
@@ -733,6 +738,16 @@ impl Run {
             return Err(Error::Usage(format!("the rate of {what} cannot change while running\n  try a new run")));
         }
         self.become_session(Session { multiplier: Some(by), ..self.session.clone() })
+    }
+
+    /// All rates are those of now times `num / den`; of flows, as [`Run::multiply`].
+    ///
+    /// # Errors
+    /// As [`Run::change`].
+    pub fn scale(&mut self, num: u64, den: u64) -> Result<(), Error> {
+        let now = self.session.multiplier.unwrap_or(Multiplier::Factor { num: 1, den: 1 });
+        let by = now.times(num, den).ok_or_else(|| Error::Usage("there is no such rate".into()))?;
+        self.multiply(by)
     }
 
     /// Begins flows as often as `amount` says: those of `template`, or (`None`) of all that have a weight together. It has to

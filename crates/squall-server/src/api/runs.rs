@@ -1,6 +1,6 @@
 //! Runs: begun, changed while they go on, looked at, and looked up.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     Json,
@@ -152,6 +152,10 @@ struct NewRun {
 struct RunOptions {
     /// Workers.
     cores: Option<u16>,
+    /// CPUs to bind the workers to, one each; without `cores` as many workers.
+    cpus: Option<Vec<u32>>,
+    /// Without: virtual if every port is a file, else real.
+    clock: Option<Clock>,
     /// "50%", 2, "1 Mpps".
     mult: Option<NumberOrText>,
     duration_s: Option<f64>,
@@ -167,12 +171,24 @@ struct RunOptions {
     /// "loss > 0", "latency.p99 > 50us", "not valid".
     fail_if: Vec<String>,
     fingerprint: bool,
+    /// How long receiving goes on when everything is sent [default: 0.2].
+    linger_s: Option<f64>,
+    /// How many, and how wide in nanoseconds: the gaps between the frames of each port are counted in such.
+    gap_bins: Option<(usize, u64)>,
     /// What is received goes to a file, too.
     capture: Option<CaptureOptions>,
     /// Captures are sent again.
     replay: Option<ReplayOptions>,
     /// Where the ground truth of attacks goes: CSV, or JSONL if it ends so.
     labels: Option<String>,
+}
+
+/// Time that passes, or that leaps from departure to departure.
+#[derive(Clone, Copy, Deserialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+enum Clock {
+    Real,
+    Virtual,
 }
 
 #[derive(Clone, Deserialize, JsonSchema)]
@@ -323,15 +339,17 @@ struct Step {
     frames: u64,
 }
 
-/// `mult`, or `stream` and `rate`, or one amount, of `template` or of all.
+/// `mult`, `stream` and `rate`, `by` with or without `stream`, or one amount, of `template` or of all.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct NewRate {
-    /// "50%", 2, "1 Mpps".
+    /// "50%", 2, "1 Mpps": of what the profile says.
     mult: Option<NumberOrText>,
     stream: Option<String>,
     /// "1 Mpps".
     rate: Option<String>,
+    /// So many times what it is now, or all are: 1.1, 0.5.
+    by: Option<NumberOrText>,
     template: Option<String>,
     cps: Option<f64>,
     users: Option<u32>,
@@ -348,6 +366,9 @@ struct NewProfile {
     format: Language,
 }
 
+/// Eight octets each, and as many for each port.
+const GAP_BINS: usize = 1_000_000;
+
 fn bad(message: impl Into<String>) -> Refusal {
     Refusal::bad_request("bad_request", message)
 }
@@ -360,8 +381,8 @@ impl NumberOrText {
         }
     }
 
-    fn multiplier(&self) -> Result<Multiplier, Refusal> {
-        self.text().parse().map_err(|error| bad(format!("mult = {:?}: {error}", self.text())))
+    fn multiplier(&self, what: &str) -> Result<Multiplier, Refusal> {
+        self.text().parse().map_err(|error| bad(format!("{what} = {:?}: {error}", self.text())))
     }
 }
 
@@ -495,7 +516,26 @@ async fn start(
             return Err(bad(format!("cores: expected 1 to {most}, the CPUs of this machine")));
         }
         session.cores = options.cores.map(usize::from);
-        session.multiplier = options.mult.as_ref().map(NumberOrText::multiplier).transpose()?;
+        if options.cpus.as_ref().is_some_and(|cpus| !(1..=most).contains(&cpus.len())) {
+            return Err(bad(format!("cpus: expected 1 to {most}, as many as this machine has")));
+        }
+        session.cpus = options.cpus;
+        session.virtual_time = options.clock.map(|clock| clock == Clock::Virtual);
+        if let Some(linger) = options.linger_s {
+            if !(0.0..=3600.0).contains(&linger) {
+                return Err(bad(format!("linger_s = {linger}: expected 0 to 3600")));
+            }
+            session.linger = Duration::from_secs_f64(linger);
+        }
+        if let Some((bins, width_ns)) = options.gap_bins {
+            if !(1..=GAP_BINS).contains(&bins) || width_ns == 0 {
+                return Err(bad(format!(
+                    "gap_bins = [{bins}, {width_ns}]: expected 1 to {GAP_BINS} bins, of 1 ns or more"
+                )));
+            }
+            session.gap_bins = Some((bins, Nanos(width_ns)));
+        }
+        session.multiplier = options.mult.as_ref().map(|mult| mult.multiplier("mult")).transpose()?;
         session.receive = options.receive.unwrap_or(session.receive);
         session.filter = options.filter;
         session.fingerprint = options.fingerprint;
@@ -645,9 +685,8 @@ async fn list(State(service): State<Arc<Service>>, Asked(query): Asked<Query>) -
                 *row = now.clone();
             }
         }
-        let states: Option<BTreeSet<_>> = query.state.filter(|state| !over(state)).map(|state| [state].into());
-        if let Some(states) = states {
-            runs.retain(|row| if only_live { !row.state.is_over() } else { states.contains(row.state.word()) });
+        if let Some(state) = query.state {
+            runs.retain(|row| if only_live { !row.state.is_over() } else { state == row.state.word() });
         }
         Ok(Json(RunList { runs }))
     })
@@ -696,15 +735,16 @@ async fn patch(
         if long(&patch.name, 200) || long(&patch.note, 10_000) {
             return Err(bad("expected at most 200 letters of a name, and 10,000 of a note"));
         }
-        let row = match service.runs.get(&id) {
-            Some(live) => live.rename(patch.name, patch.note),
-            None => {
-                let mut row = known(&id, service.history.run(&id)?)?;
-                row.name = patch.name.unwrap_or(row.name);
-                row.note = patch.note.unwrap_or(row.note);
-                row
+        if let Some(live) = service.runs.get(&id) {
+            let row = live.rename(patch.name.clone(), patch.note.clone());
+            if service.note(&live, &row).map_err(unreadable)? {
+                service.runs.touch();
+                return Ok(Json(row));
             }
-        };
+        }
+        let mut row = known(&id, service.history.run(&id)?)?;
+        row.name = patch.name.unwrap_or(row.name);
+        row.note = patch.note.unwrap_or(row.note);
         service.history.update(&row, None).map_err(unreadable)?;
         service.runs.touch();
         Ok(Json(row))
@@ -905,16 +945,17 @@ async fn rate(
 ) -> Result<Json<RunRow>, Refusal> {
     with(service, id, move |_, live| match new.what()? {
         What::Mult(by) => Ok(live.driving()?.multiply(by)?),
-        What::Stream(name, rate) => {
-            let mut profile = live.profile();
-            let Some(stream) = profile.streams.iter_mut().find(|stream| stream.name == name) else {
-                let names: Vec<_> = profile.streams.iter().map(|stream| stream.name.as_str()).collect();
-                let message = format!("there is no stream {name:?}\n  there are {}", names.join(", "));
-                return Err(Refusal::new(StatusCode::NOT_FOUND, "unknown_stream", message));
-            };
-            stream.rate = rate;
-            live.change(profile)
-        }
+        What::Scale(None, (num, den)) => Ok(live.driving()?.scale(num, den)?),
+        What::Scale(Some(name), (num, den)) => live.change_stream(&name, |now| {
+            let limit = || bad(format!("stream {name:?} has the rate {now}, of which there is no such part"));
+            match now {
+                Rate::MAX => Err(bad(format!(
+                    "stream {name:?} has the rate max: there is no more and no part of it\n  try a rate, such as 1 Mpps"
+                ))),
+                now => now.times(num, den).ok_or_else(limit),
+            }
+        }),
+        What::Stream(name, rate) => live.change_stream(&name, |_| Ok(rate)),
         What::Load(template, amount) => Ok(live.driving()?.set_load(template.as_deref(), amount)?),
     })
     .await
@@ -922,6 +963,8 @@ async fn rate(
 
 enum What {
     Mult(Multiplier),
+    /// All, or that stream; a factor.
+    Scale(Option<String>, (u64, u64)),
     Stream(String, Rate),
     Load(Option<String>, Amount),
 }
@@ -939,16 +982,22 @@ impl NewRate {
         ];
         let mut amounts = amounts.into_iter().flatten();
         let (amount, second) = (amounts.next(), amounts.next());
-        let what = match (self.mult, self.stream, self.rate, amount) {
-            (Some(by), None, None, None) if self.template.is_none() => What::Mult(by.multiplier()?),
-            (None, Some(stream), Some(text), None) if self.template.is_none() => {
+        let what = match (self.mult, self.stream, self.rate, self.by, amount) {
+            (Some(by), None, None, None, None) if self.template.is_none() => What::Mult(by.multiplier("mult")?),
+            (None, stream, None, Some(by), None) if self.template.is_none() => match by.multiplier("by")? {
+                Multiplier::Factor { num, den } => What::Scale(stream, (num, den)),
+                Multiplier::Total(rate) => {
+                    return Err(bad(format!("by = {rate}: expected a factor, such as 1.1 or 0.5")));
+                }
+            },
+            (None, Some(stream), Some(text), None, None) if self.template.is_none() => {
                 What::Stream(stream, rate("rate", &text)?)
             }
-            (None, None, None, Some(amount)) if second.is_none() => What::Load(self.template, amount),
+            (None, None, None, None, Some(amount)) if second.is_none() => What::Load(self.template, amount),
             _ => {
                 return Err(bad(
-                    "expected {\"mult\": \"50%\"}, {\"stream\": \"web\", \"rate\": \"1 Mpps\"}, or one of cps, users, active, weight \
-                     and bandwidth with or without template",
+                    "expected {\"mult\": \"50%\"}, {\"stream\": \"web\", \"rate\": \"1 Mpps\"}, {\"by\": 1.1} with or without \
+                     stream, or one of cps, users, active, weight and bandwidth with or without template",
                 ));
             }
         };
@@ -967,7 +1016,7 @@ async fn change(
         for port in &mut profile.ports {
             port.address = service.ports.admit(&port.address, &service.files)?.address;
         }
-        live.change(profile)
+        Ok(live.driving()?.change(profile)?)
     })
     .await
 }
