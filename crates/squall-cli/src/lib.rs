@@ -30,6 +30,7 @@ mod send;
 mod serve;
 mod stateful;
 mod table;
+mod top;
 
 use std::{io::Write, process::ExitCode};
 
@@ -73,6 +74,7 @@ enum Command {
     Ports(ports::Args),
     Lab(lab::Args),
     Serve(serve::Args),
+    Top(top::Args),
     Compare(compare::Args),
     Completions(docs::CompletionsArgs),
     Man(docs::ManArgs),
@@ -106,6 +108,7 @@ pub fn main() -> ExitCode {
         Command::Ports(args) => ports::ports(&args),
         Command::Lab(args) => lab::lab(&args),
         Command::Serve(args) => serve::serve(&args),
+        Command::Top(args) => top::top(&args),
         Command::Compare(args) => compare::compare(&args),
         Command::Completions(args) => docs::completions(&args),
         Command::Man(args) => docs::man(&args),

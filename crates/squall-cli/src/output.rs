@@ -86,12 +86,19 @@ fn lines(text: &str) -> String {
 
 /// To the standard output. Whoever stops reading (`| head`) wants no more.
 pub fn print(text: &str) {
+    _ = print_on(text);
+}
+
+/// As [`print`]; whether somebody reads it, for who has more.
+pub fn print_on(text: &str) -> bool {
     let mut stdout = io::stdout().lock();
-    if let Err(error) = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush())
-        && error.kind() != io::ErrorKind::BrokenPipe
-    {
-        eprintln!("squall: the standard output cannot be written: {error}");
-        std::process::exit(3);
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Ok(()) => true,
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => false,
+        Err(error) => {
+            eprintln!("squall: the standard output cannot be written: {error}");
+            std::process::exit(3);
+        }
     }
 }
 

@@ -1,11 +1,12 @@
 //! The daemon: runs for many users at once.
 //!
 //! In come requests over HTTP and gRPC; out go reports, statistics and captures. Who holds which port is decided here
-//! ([`leases`]); what a run does, below. Does not know how frames are made, and gives no way to a file outside its folder.
+//! ([`leases`]); what a run does, below. [`Client`] is the other end, for the command line. Does not know how frames are made, and gives no way to a file outside its folder.
 #![forbid(unsafe_code)]
 
 mod api;
 mod auth;
+mod client;
 mod connection;
 mod design;
 mod error;
@@ -27,6 +28,9 @@ mod tls;
 mod watch;
 
 pub use api::document as openapi;
+pub use client::{Client, Heard, Verify};
 pub use error::Refusal;
+pub use runs::{Kind as RunKind, RunPort, RunRow, RunVerdict, State as RunState};
 pub use server::{serve, serve_until};
 pub use settings::{Bound, Settings, Token};
+pub use watch::{News, PortNews, StreamNews};

@@ -1,0 +1,269 @@
+//! `squall top`: what a daemon runs, as it goes, and keys that change it.
+
+mod keys;
+mod picture;
+mod raw;
+mod view;
+
+use std::{
+    io::{self, IsTerminal, Read},
+    process::ExitCode,
+    sync::mpsc::{self, RecvTimeoutError, Sender},
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+use squall::{
+    Error,
+    render::{LiveMode, Screen},
+    units::Nanos,
+};
+use squall_server::{Client, Heard, News, Verify};
+
+use crate::drive::Signals;
+use keys::Keys;
+use picture::Picture;
+use raw::Raw;
+use view::{Act, Request, View};
+
+/// Shows what a daemon runs, live, and changes rates, pauses and stops by keys
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  squall top                                     # the daemon of this machine
+  squall top https://lab7.example:8443           # another, which wants its token: SQUALL_TOKEN=... or --token
+  squall top lab7.example --verify sha256:AB:CD...      # whose certificate has this fingerprint
+  squall top --json | jq '.runs[].streams[].lost'       # a line of JSON each half second, until Ctrl-C
+  squall top --once                              # one look
+
+Keys: arrows select a port or stream; + and - change the stream's rate by 10 %, > and < double and halve it; p pauses the run
+and resumes it; s stops it, when y follows; tab shows the next run; ? explains; q ends the view, and no run.
+Off a terminal it prints JSON. Nobody's lease is kept by looking.")]
+pub struct Args {
+    /// https://HOST[:PORT], or http://... of a daemon that is --plain
+    #[arg(value_name = "URL", default_value = "https://127.0.0.1:8443")]
+    url: String,
+    /// Its token [default: SQUALL_TOKEN, or of a daemon on this machine the one in its folder, where that can be read]
+    #[arg(long, value_name = "TOKEN")]
+    token: Option<String>,
+    /// How its certificate is checked: sha256:AB:CD... by this fingerprint, FILE by these certificates (PEM), true by the
+    /// system's authorities alone, false not at all [default: by that in the folder of a daemon on this machine, by the
+    /// system's authorities, else it is trusted when first seen and has to be the same from then on]
+    #[arg(long, value_name = "sha256:...|FILE|true|false")]
+    verify: Option<Verify>,
+    /// Between two looks
+    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = parse_every)]
+    every: Nanos,
+    /// One line of JSON a look
+    #[arg(long)]
+    json: bool,
+    /// One look
+    #[arg(long)]
+    once: bool,
+}
+
+fn parse_every(text: &str) -> Result<Nanos, String> {
+    match crate::args::parse_time(text)? {
+        time if (100_000_000..=60_000_000_000).contains(&time.0) => Ok(time),
+        _ => Err("expected 100ms to 60s".into()),
+    }
+}
+
+/// How long one look waits for figures of runs that have just begun.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How often signals are looked for.
+const SOON: Duration = Duration::from_millis(50);
+
+/// What comes to the one thread that decides and draws.
+enum Event {
+    Heard(Heard),
+    Pressed(Vec<u8>),
+    /// There is no keyboard any more.
+    Unplugged,
+    Done(Request, Result<Value, String>),
+    Ports(Value),
+}
+
+pub fn top(args: &Args) -> Result<ExitCode, Error> {
+    let terminal = !args.json
+        && io::stdout().is_terminal()
+        && (args.once || io::stdin().is_terminal())
+        && LiveMode::detect(false) == LiveMode::Terminal;
+    let token = args.token.clone().or_else(|| std::env::var("SQUALL_TOKEN").ok().filter(|token| !token.is_empty()));
+    let client = Client::new(&args.url, token, args.verify.as_ref().unwrap_or(&Verify::Known))?;
+    let signals = Signals::catch()?;
+    let mut picture = Picture::default();
+    // Who is not there, or does not let us in, is told of before the screen is ours.
+    picture.links(&client.get(PORTS)?);
+    let (tell, events) = mpsc::channel();
+    let told = tell.clone();
+    client.watch(Duration::from_nanos(args.every.0), move |heard| _ = told.send(Event::Heard(heard)));
+    let top = Top { client, picture, tell, lost: None, known: false };
+    match (args.once, terminal) {
+        (true, terminal) => top.once(&events, &signals, terminal),
+        (false, false) => top.lines(&events, &signals, Duration::from_nanos(args.every.0)),
+        (false, true) => top.screen(&events, &signals),
+    }
+}
+
+const PORTS: &str = "/squall/v1/ports";
+
+struct Top {
+    client: Client,
+    picture: Picture,
+    tell: Sender<Event>,
+    /// The daemon is gone, because of this.
+    lost: Option<String>,
+    /// It has said which runs there are.
+    known: bool,
+}
+
+impl Top {
+    /// What the daemon told.
+    ///
+    /// # Errors
+    /// It will not let us in again.
+    fn hear(&mut self, heard: Heard) -> Result<(), Error> {
+        match heard {
+            Heard::Connected => self.lost = None,
+            Heard::Lost(why) => self.lost = Some(why),
+            Heard::Refused(why) => return Err(Error::Environment(why)),
+            Heard::News(news) => {
+                self.known |= matches!(news, News::Hello { .. });
+                if self.picture.hear(news) {
+                    let tell = self.tell.clone();
+                    // How fast links are is worth no complaint.
+                    self.client.get_then(PORTS.into(), move |ports| {
+                        if let Ok(ports) = ports {
+                            _ = tell.send(Event::Ports(ports));
+                        }
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn look(&self) -> String {
+        self.picture.json(self.client.url()).to_string() + "\n"
+    }
+
+    fn once(mut self, events: &mpsc::Receiver<Event>, signals: &Signals, terminal: bool) -> Result<ExitCode, Error> {
+        let until = Instant::now() + PATIENCE;
+        while !(self.known && self.picture.has_all()) && Instant::now() < until && !signals.came() {
+            if let Ok(Event::Heard(heard)) = events.recv_timeout(SOON) {
+                self.hear(heard)?;
+            }
+        }
+        if let (false, Some(why)) = (self.known, self.lost.take()) {
+            return Err(Error::Environment(why));
+        }
+        match terminal {
+            false => crate::output::print(&self.look()),
+            true => {
+                let (width, color) = crate::output::look(false);
+                let mut view = View::default();
+                let lines =
+                    view.overview(self.client.url(), &self.picture, None, false).lines(width, usize::MAX, color);
+                crate::output::print(&(lines.join("\n") + "\n"));
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// A line a look.
+    fn lines(mut self, events: &mpsc::Receiver<Event>, signals: &Signals, every: Duration) -> Result<ExitCode, Error> {
+        let mut due = Instant::now();
+        let mut said = false;
+        while !signals.came() {
+            let wait = due.saturating_duration_since(Instant::now()).min(SOON);
+            match events.recv_timeout(wait) {
+                Ok(Event::Heard(heard)) => self.hear(heard)?,
+                Ok(Event::Ports(ports)) => self.picture.links(&ports),
+                _ => {}
+            }
+            if let Some(why) = self.lost.as_ref().filter(|_| !said) {
+                eprintln!("squall: {}\n  it is looked for", why.lines().next().unwrap_or_default());
+            } else if said && self.lost.is_none() {
+                eprintln!("squall: {} is there again", self.client.url());
+            }
+            said = self.lost.is_some();
+            if Instant::now() < due || !self.known {
+                continue;
+            }
+            due = Instant::now() + every;
+            if self.lost.is_none() && !crate::output::print_on(&self.look()) {
+                break;
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn screen(mut self, events: &mpsc::Receiver<Event>, signals: &Signals) -> Result<ExitCode, Error> {
+        let raw = Raw::enter(io::stdin())
+            .map_err(|error| Error::Environment(format!("the terminal does not tell its keys: {error}")))?;
+        let mut screen = Screen::stderr();
+        let tell = self.tell.clone();
+        std::thread::spawn(move || read_keys(&tell));
+        let (mut keys, mut view, mut size) = (Keys::default(), View::default(), (0, 0));
+        let mut ended = Ok(ExitCode::SUCCESS);
+        'watching: while !signals.came() {
+            let event = events.recv_timeout(SOON);
+            // Nothing has come, and the terminal is as it was: neither is the frame another.
+            if matches!(event, Err(RecvTimeoutError::Timeout)) && size == screen.size() {
+                continue;
+            }
+            for event in event.into_iter().chain(events.try_iter()) {
+                match event {
+                    Event::Heard(heard) => {
+                        if let Err(error) = self.hear(heard) {
+                            ended = Err(error);
+                            break 'watching;
+                        }
+                    }
+                    Event::Ports(ports) => self.picture.links(&ports),
+                    Event::Done(request, done) => view.done(&mut self.picture, &request, done),
+                    Event::Unplugged => break 'watching,
+                    Event::Pressed(octets) => {
+                        for key in keys.read(&octets) {
+                            match view.press(key, &self.picture) {
+                                Some(Act::Quit) => break 'watching,
+                                Some(Act::Ask(request)) => self.ask(request),
+                                None => {}
+                            }
+                        }
+                    }
+                }
+            }
+            size = screen.size();
+            let overview = view.overview(self.client.url(), &self.picture, self.lost.as_deref(), true);
+            screen.draw(&overview.lines(size.0, size.1, screen.color()));
+        }
+        screen.erase();
+        drop(raw);
+        ended
+    }
+
+    fn ask(&self, request: Request) {
+        let tell = self.tell.clone();
+        self.client.post(request.path.clone(), request.body.clone(), move |done| {
+            _ = tell.send(Event::Done(request, done));
+        });
+    }
+}
+
+fn read_keys(tell: &Sender<Event>) {
+    let mut octets = [0; 256];
+    loop {
+        let event = match io::stdin().lock().read(&mut octets) {
+            Ok(0) => Event::Unplugged,
+            Ok(n) => Event::Pressed(octets[..n].to_vec()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(_) => Event::Unplugged,
+        };
+        let last = matches!(event, Event::Unplugged);
+        if tell.send(event).is_err() || last {
+            return;
+        }
+    }
+}

@@ -1,0 +1,417 @@
+//! The other end: requests to a daemon, and what it tells of its runs as they go. Address, token and certificate are those
+//! of `squall.connect` in Python.
+
+mod trust;
+
+use std::{io, path::PathBuf, str::FromStr, sync::Arc, time::Duration};
+
+use axum::http::{HeaderValue, Method, Request, StatusCode, Uri, header};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use socket2::{SockRef, TcpKeepalive};
+use squall::Error;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+    time::{sleep, timeout},
+};
+use tokio_rustls::{TlsConnector, rustls::pki_types::ServerName};
+use tokio_stream::StreamExt;
+use tokio_tungstenite::{WebSocketStream, tungstenite};
+
+use crate::watch::News;
+use trust::Trust;
+
+const PORT: u16 = 8443;
+/// For connecting, and for each answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Between two tries to find a daemon again.
+const AGAIN: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(2));
+/// Octets of an answer.
+const LARGEST: usize = 64 << 20;
+
+/// How a daemon's certificate is checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verify {
+    /// By that in the folder of a daemon on this machine, by the system's authorities, else it is trusted when first seen and
+    /// has to be the same from then on (`~/.config/squall/known_daemons`).
+    Known,
+    /// SHA-256.
+    Fingerprint([u8; 32]),
+    /// By the certificates in this file (PEM).
+    File(PathBuf),
+    /// By the system's authorities alone.
+    Authorities,
+    Nothing,
+}
+
+impl FromStr for Verify {
+    type Err = String;
+
+    /// `sha256:AB:CD...`, `true` (authorities), `false` (nothing), or a file.
+    fn from_str(text: &str) -> Result<Self, String> {
+        match (text, trust::fingerprint(text)) {
+            (_, Some(fingerprint)) => Ok(Self::Fingerprint(fingerprint)),
+            ("true", None) => Ok(Self::Authorities),
+            ("false", None) => Ok(Self::Nothing),
+            (text, None) if text.is_empty() || text.to_ascii_lowercase().starts_with("sha256:") => {
+                Err("expected sha256: and 64 hexadecimal digits, a file of certificates (PEM), true or false".into())
+            }
+            (file, None) => Ok(Self::File(file.into())),
+        }
+    }
+}
+
+/// A daemon. Requests are done on a thread of its own, which ends with it.
+pub struct Client {
+    to: Arc<To>,
+    runtime: Option<tokio::runtime::Runtime>,
+}
+
+/// What comes of watching.
+#[derive(Clone, Debug)]
+pub enum Heard {
+    /// It is there (again); what it tells begins anew.
+    Connected,
+    News(News),
+    /// It is gone, because of this; it is looked for.
+    Lost(String),
+    /// It will not be found again: another certificate, another token.
+    Refused(String),
+}
+
+/// Where, and how it is asked.
+struct To {
+    /// `https://127.0.0.1:8443`
+    url: String,
+    /// `127.0.0.1:8443`
+    authority: String,
+    host: String,
+    port: u16,
+    tls: Option<Tls>,
+    token: Option<String>,
+}
+
+struct Tls {
+    connector: TlsConnector,
+    trust: Arc<Trust>,
+    name: ServerName<'static>,
+}
+
+/// Why nothing came of a request.
+enum Failure {
+    /// It may be there again in a while.
+    Away(String),
+    /// Another try would end the same.
+    Refused(String),
+}
+
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
+
+impl Client {
+    /// Nothing is asked yet. `url` is `https://HOST[:PORT]` or `http://...`; without a scheme it is https, without a port
+    /// 8443. Without `token` that of a daemon on this machine is taken, where its file can be read.
+    ///
+    /// # Errors
+    /// A URL that is none, a file of certificates that cannot be read.
+    pub fn new(url: &str, token: Option<String>, verify: &Verify) -> Result<Self, Error> {
+        let wrong = |why: &str| Error::Usage(format!("URL {url:?}: {why}"));
+        let whole = if url.contains("://") { url.to_owned() } else { format!("https://{url}") };
+        let parsed: Uri = whole.parse().map_err(|error| wrong(&format!("{error}")))?;
+        let expected = format!("expected https://HOST:PORT, such as https://127.0.0.1:{PORT}");
+        let (Some(scheme @ ("https" | "http")), Some(authority)) = (parsed.scheme_str(), parsed.authority()) else {
+            return Err(wrong(&expected));
+        };
+        if !matches!(parsed.path(), "" | "/") || parsed.query().is_some() || authority.as_str().contains('@') {
+            return Err(wrong(
+                "expected no more than https://HOST:PORT\n  a token is given by --token or SQUALL_TOKEN",
+            ));
+        }
+        let bracketed = authority.host();
+        let port = match authority.as_str()[bracketed.len()..].strip_prefix(':') {
+            Some(port) => port.parse().map_err(|_| wrong(&expected))?,
+            None => PORT,
+        };
+        let host = bracketed.trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
+        if host.is_empty() {
+            return Err(wrong(&expected));
+        }
+        let authority = format!("{bracketed}:{port}");
+        let url = format!("{scheme}://{authority}");
+        let tls = match scheme {
+            "https" => {
+                let name = ServerName::try_from(host.clone()).map_err(|error| wrong(&error.to_string()))?;
+                let trust = Arc::new(Trust::new(&url, &host, port, verify)?);
+                Some(Tls { connector: TlsConnector::from(trust::config(&trust)?), trust, name })
+            }
+            _ => None,
+        };
+        if token.as_ref().is_some_and(|token| HeaderValue::from_str(&format!("Bearer {token}")).is_err()) {
+            return Err(Error::Usage("the token has characters that no token has".into()));
+        }
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.map_err(|error| Error::Environment(format!("no thread can be started: {error}")))?;
+        Ok(Self { to: Arc::new(To { url, authority, host, port, tls, token }), runtime: Some(runtime) })
+    }
+
+    /// `https://127.0.0.1:8443`
+    pub fn url(&self) -> &str {
+        &self.to.url
+    }
+
+    /// # Errors
+    /// Nobody is there, it is somebody else, or refuses.
+    pub fn get(&self, path: &str) -> Result<Value, Error> {
+        self.runtime().block_on(self.to.ask(Method::GET, path, None)).map_err(Failure::told)
+    }
+
+    /// `then` hears what came of it, or why nothing did, on the client's thread.
+    pub fn post(&self, path: String, body: Value, then: impl FnOnce(Result<Value, String>) + Send + 'static) {
+        let to = self.to.clone();
+        self.runtime().spawn(async move {
+            then(to.ask(Method::POST, &path, Some(body)).await.map_err(|failure| failure.told().to_string()));
+        });
+    }
+
+    /// As [`Client::post`].
+    pub fn get_then(&self, path: String, then: impl FnOnce(Result<Value, String>) + Send + 'static) {
+        let to = self.to.clone();
+        self.runtime().spawn(async move {
+            then(to.ask(Method::GET, &path, None).await.map_err(|failure| failure.told().to_string()));
+        });
+    }
+
+    /// Watches all runs, and keeps none of them: as long as the daemon is there, and again when it comes back.
+    pub fn watch(&self, every: Duration, mut heard: impl FnMut(Heard) + Send + 'static) {
+        let to = self.to.clone();
+        self.runtime().spawn(async move {
+            let mut wait = AGAIN.0;
+            loop {
+                let ended = match to.watch(every).await {
+                    Ok(mut socket) => {
+                        heard(Heard::Connected);
+                        wait = AGAIN.0;
+                        to.listen(&mut socket, &mut heard).await
+                    }
+                    Err(failure) => failure,
+                };
+                match ended {
+                    Failure::Away(why) => heard(Heard::Lost(why)),
+                    Failure::Refused(why) => return heard(Heard::Refused(why)),
+                }
+                sleep(wait).await;
+                wait = (wait * 2).min(AGAIN.1);
+            }
+        });
+    }
+
+    fn runtime(&self) -> &tokio::runtime::Runtime {
+        self.runtime.as_ref().expect("it is there until the end")
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        // What is still asked is not waited for.
+        self.runtime.take().into_iter().for_each(tokio::runtime::Runtime::shutdown_background);
+    }
+}
+
+impl Failure {
+    fn told(self) -> Error {
+        match self {
+            Self::Away(why) | Self::Refused(why) => Error::Environment(why),
+        }
+    }
+}
+
+impl To {
+    async fn connect(&self) -> Result<Box<dyn Stream>, Failure> {
+        let away = |why: &dyn std::fmt::Display| {
+            Failure::Away(format!("{}: {why}\n  is `squall serve` running there?", self.url))
+        };
+        let connecting = TcpStream::connect((self.host.as_str(), self.port));
+        let stream = match timeout(PATIENCE, connecting).await {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => return Err(away(&error)),
+            Err(_) => return Err(away(&"no answer")),
+        };
+        _ = stream.set_nodelay(true);
+        // A machine that is gone without a word is found out in half a minute.
+        let keepalive = TcpKeepalive::new()
+            .with_time(Duration::from_secs(10))
+            .with_interval(Duration::from_secs(5))
+            .with_retries(4);
+        _ = SockRef::from(&stream).set_tcp_keepalive(&keepalive);
+        let Some(tls) = &self.tls else { return Ok(Box::new(stream)) };
+        match timeout(PATIENCE, tls.connector.connect(tls.name.clone(), stream)).await {
+            Ok(Ok(stream)) => Ok(Box::new(stream)),
+            Ok(Err(error)) => Err(match tls.trust.why_not() {
+                Some(why) => Failure::Refused(why),
+                None if is_no_tls(&error) => {
+                    Failure::Refused(format!("{}: this is no TLS\n  try http://{}", self.url, self.authority))
+                }
+                None => away(&error),
+            }),
+            Err(_) => Err(away(&"no answer")),
+        }
+    }
+
+    /// What was given, else what stands beside the certificate that was shown.
+    fn bearer(&self) -> Option<HeaderValue> {
+        let found = || self.tls.as_ref().and_then(|tls| tls.trust.token());
+        let token = self.token.clone().or_else(found)?;
+        let mut value = HeaderValue::from_str(&format!("Bearer {token}")).ok()?;
+        value.set_sensitive(true);
+        Some(value)
+    }
+
+    async fn ask(&self, method: Method, path: &str, body: Option<Value>) -> Result<Value, Failure> {
+        match timeout(PATIENCE * 2, self.asked(method, path, body)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(Failure::Away(format!("{}: no answer", self.url))),
+        }
+    }
+
+    async fn asked(&self, method: Method, path: &str, body: Option<Value>) -> Result<Value, Failure> {
+        let stream = self.connect().await?;
+        let away = |error: &dyn std::fmt::Display| Failure::Away(format!("{}: {error}", self.url));
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| away(&error))?;
+        tokio::spawn(connection);
+        let mut request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::HOST, &self.authority)
+            .header(header::ACCEPT, "application/json")
+            .header(header::USER_AGENT, concat!("squall/", env!("CARGO_PKG_VERSION")));
+        if let Some(bearer) = self.bearer() {
+            request = request.header(header::AUTHORIZATION, bearer);
+        }
+        if body.is_some() {
+            request = request.header(header::CONTENT_TYPE, "application/json");
+        }
+        let octets = body.map(|body| Bytes::from(body.to_string())).unwrap_or_default();
+        let request = request.body(Full::new(octets)).map_err(|error| Failure::Refused(error.to_string()))?;
+        let answer = sender.send_request(request).await.map_err(|error| match error.is_parse() {
+            true if self.tls.is_none() => {
+                Failure::Refused(format!("{}: this is no plain HTTP\n  try https://{}", self.url, self.authority))
+            }
+            true => self.stranger(),
+            false => away(&error),
+        })?;
+        let status = answer.status();
+        let octets =
+            Limited::new(answer.into_body(), LARGEST).collect().await.map_err(|error| away(&error))?.to_bytes();
+        if !status.is_success() {
+            return Err(self.refused(status, &octets));
+        }
+        if octets.is_empty() {
+            return Ok(Value::Null);
+        }
+        serde_json::from_slice(&octets).map_err(|_| self.stranger())
+    }
+
+    async fn watch(&self, every: Duration) -> Result<WebSocketStream<Box<dyn Stream>>, Failure> {
+        let stream = self.connect().await?;
+        let url = format!("ws://{}/squall/v1/watch?runs=all&every_ms={}", self.authority, every.as_millis());
+        let mut request = tungstenite::client::IntoClientRequest::into_client_request(url)
+            .map_err(|error| Failure::Refused(format!("{}: {error}", self.url)))?;
+        if let Some(bearer) = self.bearer() {
+            request.headers_mut().insert(header::AUTHORIZATION, bearer);
+        }
+        match timeout(PATIENCE, tokio_tungstenite::client_async(request, stream)).await {
+            Ok(Ok((socket, _))) => Ok(socket),
+            Ok(Err(tungstenite::Error::Http(answer))) => {
+                Err(self.refused(answer.status(), answer.body().as_deref().unwrap_or_default()))
+            }
+            Ok(Err(error)) => Err(Failure::Away(format!("{}: {error}", self.url))),
+            Err(_) => Err(Failure::Away(format!("{}: no answer", self.url))),
+        }
+    }
+
+    async fn listen(&self, socket: &mut WebSocketStream<Box<dyn Stream>>, heard: &mut impl FnMut(Heard)) -> Failure {
+        loop {
+            match socket.next().await {
+                Some(Ok(tungstenite::Message::Text(text))) => match serde_json::from_str(&text) {
+                    Ok(news) => heard(Heard::News(news)),
+                    Err(_) => return self.stranger(),
+                },
+                Some(Ok(tungstenite::Message::Close(_))) | None => {
+                    return Failure::Away(format!("{}: the daemon has ended", self.url));
+                }
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return Failure::Away(format!("{}: {error}", self.url)),
+            }
+        }
+    }
+
+    fn refused(&self, status: StatusCode, octets: &[u8]) -> Failure {
+        if status == StatusCode::UNAUTHORIZED {
+            let what = match self.bearer() {
+                Some(_) => "this is not its token",
+                None => "it wants its token",
+            };
+            return Failure::Refused(format!(
+                "{}: {what}\n  try --token TOKEN or SQUALL_TOKEN=TOKEN: what is in the file `token` of the daemon's data folder",
+                self.url
+            ));
+        }
+        let said: Option<Value> = serde_json::from_slice(octets).ok();
+        match said.as_ref().and_then(|said| said["error"]["message"].as_str()) {
+            // One that ends is soon there again, or is found to be away.
+            Some(message) if status == StatusCode::CONFLICT || status.is_server_error() => {
+                Failure::Away(message.to_owned())
+            }
+            Some(message) => Failure::Refused(message.to_owned()),
+            None => self.stranger(),
+        }
+    }
+
+    fn stranger(&self) -> Failure {
+        Failure::Refused(format!("{}: what is there is no `squall serve` of this version", self.url))
+    }
+}
+
+/// What answers a client's hello with something else speaks plainly, most likely.
+fn is_no_tls(error: &io::Error) -> bool {
+    let inner = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
+    matches!(inner, Some(rustls::Error::InvalidMessage(_)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_a_host_and_a_port() {
+        for (said, url) in [
+            ("https://127.0.0.1:8443", "https://127.0.0.1:8443"),
+            ("lab7.example", "https://lab7.example:8443"),
+            ("http://[::1]:80/", "http://[::1]:80"),
+            ("localhost:9", "https://localhost:9"),
+        ] {
+            assert_eq!(Client::new(said, None, &Verify::Known).map_err(|e| e.to_string()).expect(said).url(), url);
+        }
+        for said in ["ftp://a", "https://", "https://a/b", "https://a?b", "https://u:p@a", "a:99999", "a:", "a b", ""] {
+            let error = Client::new(said, None, &Verify::Known).err().expect(said);
+            assert_eq!(error.exit_status(), 2, "{said}: {error}");
+        }
+    }
+
+    #[test]
+    fn how_certificates_are_checked_is_read_as_in_python() {
+        let digits = "ab".repeat(32);
+        for said in [format!("sha256:{digits}"), digits.clone(), format!("SHA256:{}", vec!["AB"; 32].join(":"))] {
+            assert_eq!(said.parse(), Ok(Verify::Fingerprint([0xab; 32])));
+        }
+        assert_eq!("true".parse(), Ok(Verify::Authorities));
+        assert_eq!("false".parse(), Ok(Verify::Nothing));
+        assert_eq!("a.pem".parse(), Ok(Verify::File("a.pem".into())));
+        assert!("sha256:abc".parse::<Verify>().is_err() && "".parse::<Verify>().is_err());
+    }
+}

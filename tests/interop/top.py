@@ -1,0 +1,258 @@
+#!/usr/bin/env python3
+"""`squall top` in a terminal, by its keys: what they ask for is what the daemon's API tells afterwards; the terminal is as
+it was when the view has ended, by q, by Ctrl-C and by SIGTERM; a daemon that is started again is found."""
+
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import signal
+import ssl
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import threading
+import time
+import urllib.request
+
+from tools import Failed, same
+
+COLUMNS, ROWS = 100, 30
+PATIENCE_S = 20
+PROFILE = """
+[ports]
+A = "loop:top"
+B = "loop:top"
+[[stream]]
+name = "web"
+port = "A"
+packet = "eth/ipv4/udp"
+rate = "1 kpps"
+latency = true
+[[stream]]
+name = "dns"
+port = "B"
+packet = "eth/ipv4/udp(dport=53)"
+rate = "100 pps"
+"""
+
+
+class Daemon:
+    def __init__(self, squall, state, listen="127.0.0.1:0"):
+        command = [squall, "serve", "--grpc", "off", "--json", "--listen", listen, "--data", f"{state}/squall"]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.url = json.loads(self.process.stdout.readline())["https"]
+        self.tls = ssl.create_default_context(cafile=f"{state}/squall/cert.pem")
+
+    def ask(self, path, body=None):
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"{self.url}/squall/v1/{path}", data, {"content-type": "application/json"})
+        with urllib.request.urlopen(request, timeout=20, context=self.tls) as answer:
+            return json.load(answer)
+
+    def run(self, name):
+        return self.ask("runs", {"profile": PROFILE, "name": name, "ttl_s": 600})["run"]["id"]
+
+    def asked_pps(self, run, stream):
+        report = self.ask(f"runs/{run}/stats")["report"] or {"streams": []}
+        return next((s["asked_pps"] for s in report["streams"] if s["name"] == stream), None)
+
+    def state(self, run):
+        return self.ask(f"runs/{run}")["state"]
+
+    def end(self):
+        self.process.terminate()
+        self.process.wait(20)
+
+
+class Terminal:
+    """A terminal in which a command runs, and what stands there: the few sequences that are used are played."""
+
+    def __init__(self, command, environment):
+        self.main, end = pty.openpty()
+        fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+        self.before = termios.tcgetattr(end)
+        # Held, so that the modes can be asked for when the command has ended.
+        self.end = end
+        self.lines, self.row, self.column, self.rest = [[]], 0, 0, ""
+        self.process = subprocess.Popen(
+            command, stdin=end, stdout=end, stderr=end, env=environment, start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )
+        self.lock = threading.Lock()
+        threading.Thread(target=self.read, daemon=True).start()
+
+    def read(self):
+        octets = b""
+        while True:
+            if select.select([self.main], [], [], 0.2)[0]:
+                octets += os.read(self.main, 65536)
+                try:
+                    text, octets = octets.decode(), b""
+                except UnicodeDecodeError:
+                    continue
+                with self.lock:
+                    self.play(text)
+
+    def play(self, text):
+        text = self.rest + text
+        self.rest = ""
+        while text:
+            if sequence := re.match(r"\x1b\[([?0-9;]*)([A-Za-z])", text):
+                self.sequence(sequence[1], sequence[2])
+                text = text[sequence.end():]
+                continue
+            if text[0] == "\x1b":
+                self.rest = text
+                return
+            if text[0] == "\r":
+                self.column = 0
+            elif text[0] == "\n":
+                self.row += 1
+            else:
+                self.fill()
+                self.lines[self.row][self.column:self.column + 1] = [text[0]]
+                self.column += 1
+            text = text[1:]
+
+    def sequence(self, parameters, what):
+        self.fill()
+        if what == "F":
+            self.row, self.column = self.row - int(parameters or 1), 0
+            if self.row < 0:
+                raise Failed("the cursor leaves the screen")
+        elif what == "H":
+            self.row, self.column = 0, 0
+        elif what == "K":
+            del self.lines[self.row][self.column:]
+        elif what == "J":
+            del self.lines[self.row][self.column:]
+            del self.lines[self.row + 1:]
+
+    def fill(self):
+        while len(self.lines) <= self.row:
+            self.lines.append([])
+        line = self.lines[self.row]
+        line.extend(" " * (self.column - len(line)))
+
+    def shown(self):
+        with self.lock:
+            return "\n".join("".join(line) for line in self.lines)
+
+    def press(self, keys):
+        os.write(self.main, keys.encode())
+
+    def until(self, what, text):
+        until(f"{what}: {text!r} on the screen", lambda: re.search(text, self.shown()), self.shown)
+
+    def modes(self):
+        return termios.tcgetattr(self.end)[:4]
+
+
+def until(what, holds, else_say=lambda: ""):
+    end = time.monotonic() + PATIENCE_S
+    while not holds():
+        if time.monotonic() > end:
+            raise Failed(f"{what}: not after {PATIENCE_S} s\n{else_say()}")
+        time.sleep(0.05)
+
+
+def watch(squall, state, url):
+    environment = {**os.environ, "XDG_STATE_HOME": state, "XDG_CONFIG_HOME": state, "TERM": "xterm"}
+    environment.pop("SQUALL_TOKEN", None)
+    return Terminal([squall, "top", url], environment)
+
+
+def near(daemon, run, stream, pps):
+    until(f"{stream} at {pps} pps", lambda: abs((daemon.asked_pps(run, stream) or 0) - pps) < 1e-6,
+          lambda: daemon.asked_pps(run, stream))
+
+
+def keys(daemon, terminal):
+    """Rates of streams, a pause, a stop."""
+    terminal.until("nothing runs", "no run goes on")
+    run = daemon.run("evening")
+    terminal.until("the run", r"▸ evening +running")
+    terminal.until("its streams", r"(?s)STREAM.*▸ web.*  dns")
+    if len(terminal.shown().splitlines()) > ROWS or any(len(l) > COLUMNS for l in terminal.shown().splitlines()):
+        raise Failed(f"larger than the terminal:\n{terminal.shown()}")
+    for pressed, pps in [("+", 1100), ("-", 990), (">", 1980), ("<", 990)]:
+        terminal.press(pressed)
+        near(daemon, run, "web", pps)
+    terminal.press("\x1b[B")
+    terminal.until("the other stream", "▸ dns")
+    terminal.press("++")
+    near(daemon, run, "dns", 121)
+    near(daemon, run, "web", 990)
+    terminal.press("\x1b[A\x1b[A")
+    terminal.until("a port", "▸ B ")
+    terminal.press("+")
+    terminal.until("a port has no rate", "select a stream")
+    terminal.press("p")
+    until("paused", lambda: daemon.state(run) == "paused", terminal.shown)
+    terminal.until("paused", r"▸ evening +paused")
+    terminal.press("p")
+    until("resumed", lambda: daemon.state(run) == "running", terminal.shown)
+    terminal.press("?")
+    terminal.until("help", "ends this view, and no run")
+    terminal.press("x")
+    until("no help", lambda: "ends this view" not in terminal.shown(), terminal.shown)
+    terminal.press("s")
+    terminal.until("it asks", "stop evening[?]")
+    terminal.press("n")
+    terminal.until("it does not stop", "it goes on")
+    same("state", daemon.state(run), "running")
+    terminal.press("sy")
+    until("stopped", lambda: daemon.state(run) == "done", terminal.shown)
+    terminal.until("stopped", r"evening +done")
+
+
+def ends(terminal, how, status=0):
+    """The view ends, and leaves the terminal as it was, and nothing on it."""
+    if isinstance(how, str):
+        terminal.press(how)
+    else:
+        terminal.process.send_signal(how)
+    same(f"exit status after {how!r}", terminal.process.wait(20), status)
+    same(f"modes after {how!r}", terminal.modes(), terminal.before[:4])
+    until("an empty screen", lambda: not terminal.shown().strip(), terminal.shown)
+
+
+def main():
+    squall = os.path.abspath(os.environ.get("SQUALL", "target/debug/squall"))
+    with tempfile.TemporaryDirectory(prefix="squall-top-") as state:
+        daemon = Daemon(squall, state)
+        terminal = None
+        try:
+            terminal = watch(squall, state, daemon.url)
+            keys(daemon, terminal)
+            if terminal.modes() == terminal.before[:4]:
+                raise Failed("the terminal's modes do not change: that they are restored proves nothing")
+            daemon.end()
+            terminal.until("the daemon is gone", "it is looked for")
+            daemon = Daemon(squall, state, daemon.url.removeprefix("https://"))
+            until("found again", lambda: "looked for" not in terminal.shown(), terminal.shown)
+            one = daemon.run("one")
+            terminal.until("a run of the new daemon", r"▸ one +running")
+            ends(terminal, "q")
+            same("a view ends no run", daemon.state(one), "running")
+            for how in ["\x03", signal.SIGTERM, signal.SIGINT]:
+                terminal = watch(squall, state, daemon.url)
+                terminal.until("the run", r"▸ one +running")
+                ends(terminal, how)
+        except Failed as failed:
+            print(f"FAILED: {failed}")
+            sys.exit(1)
+        finally:
+            if terminal:
+                terminal.process.kill()
+            daemon.end()
+    print("squall top: keys change rates, pause and stop; the terminal is left as it was; a daemon is found again")
+
+
+if __name__ == "__main__":
+    main()
