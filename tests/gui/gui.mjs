@@ -68,7 +68,8 @@ const ask = (page, path, method = "GET", body = undefined) =>
 
 /** A capture of UDP frames, a millisecond apart. */
 function pcap(frames) {
-  const frame = Buffer.from("0200000000020200000000010800450000240000000040111cb6c6120001c613000110000009001000006162636465666768".padEnd(120, "0"), "hex");
+  const headers = "020000000002020000000001" + "0800" + "450000240000000040111cb6c6120001c6130001" + "1000000900100000";
+  const frame = Buffer.from((headers + "6162636465666768").padEnd(120, "0"), "hex");
   const head = Buffer.from("d4c3b2a1020004000000000000000000ffff000001000000", "hex");
   const records = Array.from({ length: frames }, (_, i) => {
     const about = Buffer.alloc(16);
@@ -82,7 +83,10 @@ function pcap(frames) {
 }
 
 /** A figure of those side by side, by its name. */
-const fact = async (scope, name) => (await scope.locator("dl.facts > div", { has: scope.page().getByText(name, { exact: true }) }).locator("dd").textContent())?.trim();
+const fact = async (scope, name) => {
+  const of = scope.locator("dl.facts > div", { has: scope.page().getByText(name, { exact: true }) });
+  return (await of.locator("dd").textContent())?.trim();
+};
 
 /** The figure at a line of a chart. */
 async function figure(page, label) {
@@ -267,7 +271,9 @@ const steps = {
     await page.locator('input[type=file][accept^=".rules"]').setInputFiles({
       name: "two.rules",
       mimeType: "text/plain",
-      buffer: Buffer.from('alert udp any any -> any 99 (msg:"one"; content:"first"; sid:1;)\nalert udp any any -> any 99 (msg:"two"; content:"second"; sid:2;)\n'),
+      buffer: Buffer.from(
+        'alert udp any any -> any 99 (msg:"one"; content:"first"; sid:1;)\nalert udp any any -> any 99 (msg:"two"; content:"second"; sid:2;)\n',
+      ),
     });
     await until(async () => (await page.getByLabel("File of rules").inputValue()) === "two.rules", "the file is chosen");
     await page.getByRole("button", { name: "Solve", exact: true }).click();
@@ -282,15 +288,28 @@ const steps = {
     assert.ok(counted("veth-a").tx - before >= 4);
     // An engine that saw the first, and the second's twin in place of it.
     await page.goto(`${url}/#/attacks?tab=score`);
-    await until(async () => /^labels-.*csv$/.test(await page.getByLabel("Labels", { exact: true }).inputValue()), "the labels of that run are chosen");
-    const labels = (await ask(page, `/files/${await page.getByLabel("Labels", { exact: true }).inputValue()}`)).trim().split("\n").map((line) => line.split(","));
+    const chosen = () => page.getByLabel("Labels", { exact: true }).inputValue();
+    await until(async () => /^labels-.*csv$/.test(await chosen()), "the labels of that run are chosen");
+    const text = await ask(page, `/files/${await chosen()}`);
+    const labels = text.trim().split("\n").map((line) => line.split(","));
     const columns = labels.shift();
     const of = (kind, sid) => {
-      const row = Object.fromEntries(columns.map((name, i) => [name, labels.find((label) => label[columns.indexOf("kind")] === kind && label[columns.indexOf("sid")] === sid)[i]]));
+      const found = labels.find((label) => label[columns.indexOf("kind")] === kind && label[columns.indexOf("sid")] === sid);
+      const row = Object.fromEntries(columns.map((name, i) => [name, found[i]]));
       const at = new Date(Number(row.begin) * 1000).toISOString().replace("Z", "000+0000");
-      return JSON.stringify({ timestamp: at, event_type: "alert", src_ip: row.source, src_port: +row.source_port, dest_ip: row.destination, dest_port: +row.destination_port, proto: "UDP", alert: { gid: 1, signature_id: +sid, rev: 0 } });
+      return JSON.stringify({
+        timestamp: at,
+        event_type: "alert",
+        src_ip: row.source,
+        src_port: +row.source_port,
+        dest_ip: row.destination,
+        dest_port: +row.destination_port,
+        proto: "UDP",
+        alert: { gid: 1, signature_id: +sid, rev: 0 },
+      });
     };
-    await page.locator('input[type=file][accept^=".json"]').setInputFiles({ name: "eve.json", mimeType: "text/plain", buffer: Buffer.from(`${of("attack", "1")}\n${of("near_miss", "2")}\n`) });
+    const alerts = Buffer.from(`${of("attack", "1")}\n${of("near_miss", "2")}\n`);
+    await page.locator('input[type=file][accept^=".json"]').setInputFiles({ name: "eve.json", mimeType: "text/plain", buffer: alerts });
     await until(async () => (await page.getByLabel("Alerts", { exact: true }).inputValue()) === "eve.json", "the alerts are chosen");
     await page.getByRole("button", { name: "Score", exact: true }).click();
     await page.getByText("Detection").first().waitFor();
@@ -463,8 +482,9 @@ async function picture(page) {
   mkdirSync(shots, { recursive: true });
   for (const [colorScheme, width, height] of [["light", 1440, 900], ["dark", 1440, 900], ["light", 360, 780], ["dark", 360, 780]]) {
     await page.emulateMedia({ colorScheme });
-    await page.setViewportSize({ width, height });
     for (const [name, place] of Object.entries(places(await latest(page)))) {
+      // All of the charts.
+      await page.setViewportSize({ width, height: name === "run" && width > 600 ? 1110 : height });
       await page.goto(`${url}/#/${place}`);
       await sleep(900);
       await page.screenshot({ path: `${shots}/${name}-${colorScheme}-${width}.png`, fullPage: width < 600 });
@@ -480,7 +500,7 @@ async function latest(page) {
 
 const places = ({ file, runs }) => ({
   ports: "ports",
-  streams: "streams?layer=2&field=dst",
+  streams: "streams?layer=2&field=dscp",
   vary: "streams?tab=vary",
   shape: "streams?tab=shape",
   run: "run",

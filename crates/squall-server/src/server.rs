@@ -13,6 +13,7 @@ use hyper_util::{
     server::conn::auto::Builder,
     service::TowerToHyperService,
 };
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::{SockRef, TcpKeepalive};
 use squall::Error;
 use tokio::{
@@ -33,13 +34,21 @@ use crate::{
     tls,
 };
 
-/// Connections at once; more are closed as they come.
+/// Connections at once, if so many files may be open; more are closed as they come.
 const CONNECTIONS: usize = 1024;
 /// Octets of a body, unless a route says otherwise.
 const BODY: usize = 64 << 20;
 /// Octets of a request's header.
 const HEADER: usize = 64 << 10;
 const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// Lets the process open as many files as it may; how many these are. What services and shells start with (1,024) is less.
+fn open_files() -> usize {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, ..limit };
+    let current = if setrlimit(Resource::Nofile, raised).is_ok() { limit.maximum } else { limit.current };
+    current.and_then(|files| usize::try_from(files).ok()).unwrap_or(usize::MAX)
+}
 
 /// Serves until SIGTERM or SIGINT. `ready` hears where, when it does.
 ///
@@ -85,7 +94,8 @@ pub async fn serve_until(
     };
     let grpc_at = grpc.as_ref().map(|(_, at)| *at);
     _ = service.bound.set((at, grpc_at));
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    // Half of the files at most: runs need some, too, and strangers hold connections.
+    let places = Arc::new(Semaphore::new(CONNECTIONS.min(open_files() / 2)));
     let app = app(&service, api::router().merge(otg::router()).merge(gui::router()));
     let mut listeners = tokio::task::JoinSet::new();
     listeners.spawn(accept(https, app, tls.map(TlsAcceptor::from), places.clone(), service.clone()));

@@ -1,0 +1,668 @@
+#!/usr/bin/env python3
+"""The daemon and its clients, killed: a client in Python, the browser of the web page, stock clients of Open Traffic Generator,
+and the daemon itself, in the midst of runs, captures and uploads. Traffic stops within the lease, ports are free, the history
+tells what was, nothing of it is left on the disk. SIGTERM ends all within two seconds; a folder belongs to one daemon; a disk
+that is full or read-only is told. All of it in a lab. A step's name as argument: that one alone."""
+
+import contextlib
+import http.client
+import os
+import pathlib
+import random
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+
+from secure import API, OCTETS, ROOT, SQUALL, Daemon, Failed, WebSocket, check, expect, in_steps, profile
+
+SEED = int(os.environ.get("SEED", "7"))
+# Of all clients here; and what a busy machine may take beyond it.
+LEASE, MORE = 3, 2
+RATE = 1000
+SNAPPI = ROOT / "target/otg/snappi-1.62.0/bin/python"
+COUNTER = pathlib.Path("/sys/class/net/veth-a/statistics/tx_packets")
+PORTS = ["af_packet:veth-a", "af_packet:veth-b"]
+
+
+def sent():
+    return int(COUNTER.read_text())
+
+
+def sends(patience=10, what="nothing is sent"):
+    before, deadline = sent(), time.monotonic() + patience
+    while sent() < before + RATE // 10:
+        expect(time.monotonic() < deadline, f"{what}: {sent() - before} frames in {patience} s")
+        time.sleep(0.02)
+
+
+def goes_on(seconds, what):
+    """Frames leave all the while."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        before = sent()
+        time.sleep(0.5)
+        expect(sent() > before, f"{what}: nothing is sent any more")
+
+
+def stops(within, what):
+    """How long frames still leave."""
+    since = last = time.monotonic()
+    before = sent()
+    while time.monotonic() - last < 0.4:
+        time.sleep(0.01)
+        if sent() != before:
+            before, last = sent(), time.monotonic()
+        expect(last - since < within + 5, f"{what}: frames are sent {last - since:.1f} s later still")
+    check(last - since < within, f"{what}: frames were sent for {last - since:.1f} s, expected less than {within} s")
+    return last - since
+
+
+everywhere = []
+
+
+class Served:
+    """A daemon in a folder, that can be started again there."""
+
+    def __init__(self, folder, **options):
+        self.folder = folder
+        self.options = {"listen": "127.0.0.1:0", "grpc": "127.0.0.1:0", "lease": f"{LEASE}s", "token": "always", **options}
+        self.tmp = folder.with_name(f"tmp-{folder.name}")
+        self.tmp.mkdir(exist_ok=True)
+        self.daemon = None
+        everywhere.append(self)
+
+    def start(self):
+        os.environ["TMPDIR"] = str(self.tmp)
+        try:
+            self.daemon = Daemon(self.folder, *[part for name, value in self.options.items() for part in (f"--{name}", value)])
+        finally:
+            del os.environ["TMPDIR"]
+        return self.daemon
+
+    def kill(self):
+        self.daemon.process.kill()
+        self.daemon.process.wait()
+
+    def terminate(self, how=signal.SIGTERM):
+        """Exit status, and after how many seconds."""
+        since = time.monotonic()
+        self.daemon.process.send_signal(how)
+        try:
+            return self.daemon.process.wait(10), time.monotonic() - since
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise Failed("the daemon goes on after more than 10 s") from None
+
+    def clean(self):
+        """Nothing is left of what was under way."""
+        left = [str(path.relative_to(self.tmp)) for path in self.tmp.rglob("*") if "squall-otg" in str(path)]
+        check(not left, f"left in the folder for temporary files: {left}")
+        unfinished = list((self.folder / "unfinished").iterdir())
+        check(not unfinished, f"left of uploads: {unfinished}")
+        with contextlib.closing(sqlite3.connect(self.folder / "history.sqlite")) as history:
+            check(history.execute("PRAGMA integrity_check").fetchall() == [("ok",)], "the history is damaged")
+
+    def free(self):
+        got = self.daemon.ask("POST", f"{API}/leases", {"ports": PORTS, "owner": "next"})
+        check(got.status == 201, f"the ports are not free: {got}")
+        if got.status == 201:
+            self.daemon.ask("DELETE", f"{API}/leases/{got.json()['id']}")
+
+    def latest(self, **wanted):
+        for run in self.daemon.ask("GET", f"{API}/runs").json()["runs"]:
+            if all(run[key] == value for key, value in wanted.items()):
+                return run
+        raise Failed(f"no run with {wanted}")
+
+    def reported(self, run, before, because):
+        """A run that is over has its report, with what the interface has counted since `before`."""
+        path = f"{API}/runs/{run['id']}"
+        row = self.daemon.until(path, lambda row: row["state"] in ("done", "failed"), 5)
+        check(row["state"] == "done" and because in (row["error"] or ""), f"the run is {row}")
+        report = self.daemon.ask("GET", f"{path}/report")
+        expect(report.status == 200, f"the report: {report}")
+        told, counted = sum(stream["tx_packets"] for stream in report.json()["streams"]), sent() - before
+        check(told == counted, f"the report tells of {told} frames, the interface of {counted}")
+
+
+def client_of(command, said, environment=None, stdin=None):
+    """A client that has said `said`, in a process group of its own."""
+    client = subprocess.Popen(
+        [str(part) for part in command],
+        env={**os.environ, **(environment or {})},
+        stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    if stdin:
+        client.stdin.write(stdin)
+        client.stdin.close()
+    heard = []
+    for line in client.stdout:
+        heard.append(line)
+        if line.startswith(said):
+            return client, line.split()[1:]
+    raise Failed(f"the client said {''.join(heard)[-2000:]!r}")
+
+
+@contextlib.contextmanager
+def killed_at_last(client):
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(client.pid, signal.SIGKILL)
+        client.wait()
+        client.stdout.close()
+
+
+PYTHON = """
+import os, sys, time, squall
+client = squall.connect(sys.argv[1], token=os.environ["SQUALL_TOKEN"], verify=False)
+run = client.session(sys.argv[2], name="of a client").start()
+print("started", run.id, flush=True)
+time.sleep(3600)
+"""
+
+# The same by the API alone, where the package is not built.
+BARE = """
+import http.client, json, os, ssl, sys, time
+context = ssl._create_unverified_context()
+headers = {"authorization": "Bearer " + os.environ["SQUALL_TOKEN"], "content-type": "application/json"}
+asks = http.client.HTTPSConnection(sys.argv[1].split("//")[1], context=context)
+def ask(method, path, body):
+    asks.request(method, path, json.dumps(body), headers)
+    return json.loads(asks.getresponse().read())
+run = ask("POST", "/squall/v1/runs", {"profile": open(sys.argv[2]).read(), "name": "of a client"})["run"]
+print("started", run["id"], flush=True)
+while True:
+    ask("POST", f"/squall/v1/leases/{run['lease']}/renew", {})
+    time.sleep(1)
+"""
+
+
+def a_client_in_python_is_killed(folder):
+    python = ROOT / ".venv/bin/python"
+    built = python.exists() and subprocess.run([python, "-c", "import squall"], capture_output=True).returncode == 0
+    if not built:
+        print("SKIPPED: the package is not built (maturin develop): a client without it is killed instead")
+        python = sys.executable
+    served = Served(folder / "python")
+    daemon = served.start()
+    text = folder / "endless.toml"
+    text.write_text(profile(*PORTS))
+    before = sent()
+    command = [python, "-c", PYTHON if built else BARE, f"https://{daemon.name}", text]
+    client, (run,) = client_of(command, "started", {"SQUALL_TOKEN": daemon.token})
+    with killed_at_last(client):
+        sends()
+        goes_on(LEASE + 2, "the client lives")
+    took = stops(LEASE + MORE, "the client was killed")
+    served.reported({"id": run}, before, "lease has expired")
+    served.free()
+    daemon.end()
+    return f"traffic stopped after {took:.1f} s of {LEASE} s"
+
+
+# A user who starts what the page shows at first, and looks on.
+PAGE = """
+const { chromium } = require("playwright-core");
+const [url, executablePath] = process.argv.slice(-2);
+(async () => {
+  const args = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"];
+  const server = await chromium.launchServer({ executablePath, args });
+  const browser = await chromium.connect(server.wsEndpoint());
+  const page = await (await browser.newContext({ ignoreHTTPSErrors: true })).newPage();
+  page.setDefaultTimeout(20000);
+  await page.goto(`${url}/#/streams`);
+  await page.getByLabel("Token").fill(process.env.SQUALL_TOKEN);
+  await page.getByRole("button", { name: "Log in" }).click();
+  for (const [port, name] of [["A", "veth-a"], ["B", "veth-b"]]) {
+    await page.getByLabel(`Address of port ${port}`).fill(name);
+    await page.getByLabel(`Address of port ${port}`).press("Tab");
+  }
+  await page.getByText("ready", { exact: true }).waitFor();
+  await page.getByRole("button", { name: "Start" }).click();
+  await page.waitForURL(/#\\/run\\?id=/);
+  console.log("started", new URL(page.url().replace("#/", "")).searchParams.get("id"), server.process().pid);
+})().catch((error) => { console.log(error.message); process.exit(1); });
+"""
+
+
+def the_browser_of_the_page_is_killed(folder):
+    node, chromium = shutil.which("node"), shutil.which("chromium")
+    if (
+        not (ROOT / "ui/dist/index.html").exists()
+        or not (ROOT / "ui/node_modules/playwright-core").exists()
+        or not node
+        or not chromium
+    ):
+        print("SKIPPED: no page, or no browser for it: scripts/setup node browser && scripts/ui")
+        return None
+    served = Served(folder / "page")
+    daemon = served.start()
+    before = sent()
+    environment = {"SQUALL_TOKEN": daemon.token, "NODE_PATH": str(ROOT / "ui/node_modules")}
+    # The script comes by its standard input: modules are found by NODE_PATH.
+    client, (run, browser) = client_of([node, "-", f"https://{daemon.name}", chromium], "started", environment, PAGE)
+    with killed_at_last(client):
+        sends()
+        # It watches: the run is kept for longer than its lease.
+        try:
+            goes_on(2 * LEASE, "the page watches")
+        finally:
+            os.killpg(int(browser), signal.SIGKILL)
+    took = stops(LEASE + MORE, "the browser was killed")
+    served.reported({"id": run}, before, "lease has expired")
+    served.free()
+    daemon.end()
+    return f"traffic stopped after {took:.1f} s of {LEASE} s"
+
+
+# A stock client: it knows nothing of leases, and keeps its ports by its connection alone.
+OTG = """
+import os, sys, time, warnings
+warnings.simplefilter("ignore")
+import snappi
+if sys.argv[1] == "grpc":
+    api = snappi.api(location=sys.argv[2], transport="grpc")
+else:
+    api = snappi.api(location=sys.argv[2], verify=False)
+config = snappi.Config()
+config.ports.add(name="p1", location="veth-a")
+config.ports.add(name="p2", location="veth-b")
+config.captures.add(name="all", port_names=["p2"], format="pcapng")
+flow = config.flows.add(name="f")
+flow.tx_rx.port.tx_name, flow.tx_rx.port.rx_names = "p1", ["p2"]
+flow.rate.pps, flow.metrics.enable, flow.size.fixed = 1000, True, 128
+api.set_config(config)
+capture = snappi.ControlState()
+capture.port.capture.state = "start"
+api.set_control_state(capture)
+control = snappi.ControlState()
+control.traffic.flow_transmit.state = "start"
+api.set_control_state(control)
+print("started", flush=True)
+time.sleep(3600)
+"""
+
+
+def by_otg(served, transport):
+    """A stock client that sends and captures. Over loopback it needs no token, and knows none."""
+    daemon = served.daemon
+    where = f"{daemon.grpc[0]}:{daemon.grpc[1]}" if transport == "grpc" else f"https://{daemon.name}"
+    client, _ = client_of([SNAPPI, "-c", OTG, transport, where], "started")
+    return client
+
+
+def stock_clients_are_killed(folder):
+    if not SNAPPI.exists():
+        print("SKIPPED: no snappi: scripts/setup otg")
+        return None
+    served = Served(folder / "otg", token="auto")
+    daemon = served.start()
+    took = []
+    for transport in ["grpc", "https"]:
+        before = sent()
+        client = by_otg(served, transport)
+        with killed_at_last(client):
+            sends()
+            # Its connection is open, and says nothing.
+            goes_on(LEASE + 2, f"snappi over {transport} lives")
+        took.append(stops(LEASE + MORE, f"snappi over {transport} was killed"))
+        run = next(run for run in daemon.ask("GET", f"{API}/runs").json()["runs"] if len(run["ports"]) == 2)
+        served.reported(run, before, "lease has expired")
+        config = daemon.ask("GET", "/config").json()
+        check([flow["name"] for flow in config.get("flows", [])] == ["f"], f"the session's configuration is {str(config)[:200]}")
+        asked = {"choice": "flow", "flow": {}}
+        metrics = daemon.ask("POST", "/monitor/metrics", asked).json()["flow_metrics"]
+        counted = sent() - before
+        found = [(m["transmit"], int(m["frames_tx"])) for m in metrics]
+        check(found == [("stopped", counted)], f"its counters are {found}, the interface counted {counted}")
+        # What asked just now held the ports for as long as it was connected, and a lease longer.
+        daemon.until(f"{API}/leases", lambda found: not found["leases"], LEASE + MORE)
+        served.free()
+    status, _ = served.terminate()
+    check(status == 0, f"exit status {status}")
+    served.clean()
+    return f"traffic stopped after {' and '.join(f'{t:.1f}' for t in took)} s of {LEASE} s"
+
+
+def upload(daemon, name, octets):
+    """The header of one."""
+    lines = [f"PUT {API}/files/{name} HTTP/1.1", f"host: {daemon.name}", f"authorization: Bearer {daemon.token}"]
+    return "\r\n".join([*lines, f"content-length: {octets}", "", ""]).encode()
+
+
+def under_way(served, otg=True):
+    """All that a daemon can do at once: names of runs, and what has to be closed."""
+    daemon = served.daemon
+    open_ones, runs = contextlib.ExitStack(), []
+
+    def start(path, **body):
+        got = daemon.ask("POST", f"{API}/{path}", body)
+        expect(got.status == 201, f"{path} {body}: {got}")
+        runs.append(got.json()["run"]["id"])
+
+    if otg and SNAPPI.exists():
+        open_ones.enter_context(killed_at_last(by_otg(served, "grpc")))
+    else:
+        start("runs", profile=profile(*PORTS), ttl_s=60)
+    start("runs", profile=profile("loop:x", "loop:x"), ttl_s=60, options={"capture": {"file": "beside.pcapng"}})
+    start("captures", ports=["loop:y"], ttl_s=60, file="alone.pcapng")
+    half = daemon.connect()
+    half.sendall(upload(daemon, "half.bin", 9_999_999) + bytes(100_000))
+    open_ones.callback(half.close)
+    # One that reads, one that does not, one that is silent.
+    watch, lazy = WebSocket(daemon, "runs=all&every_ms=100"), WebSocket(daemon, "runs=all&every_ms=100&log=1", receive=4096)
+    silent, unshaken = daemon.connect(), daemon.connect(tls=False)
+    for one in [watch, lazy, silent, unshaken]:
+        open_ones.callback(one.close)
+    sends()
+    time.sleep(0.6)
+    return runs, open_ones
+
+
+def the_daemon_is_killed(folder):
+    served = Served(folder / "killed", token="auto")
+    daemon = served.start()
+    done = daemon.ask("POST", f"{API}/runs", {"profile": profile("null:"), "name": "before", "options": {"packets": 50}}).json()[
+        "run"
+    ]["id"]
+    row = daemon.until(f"{API}/runs/{done}", lambda row: row["state"] == "done")
+    report = daemon.ask("GET", f"{API}/runs/{done}/report").body
+    namespaces = sorted(os.listdir("/run/netns")) if os.path.isdir("/run/netns") else []
+    longest = 0
+    for number in range(2):
+        runs, open_ones = under_way(served, otg=number == 0)
+        runs = [run["id"] for run in daemon.ask("GET", f"{API}/runs?state=live").json()["runs"]]
+        expect(len(runs) >= 3, f"only {runs} go on")
+        served.kill()
+        longest = max(longest, stops(0.5, "the daemon was killed"))
+        open_ones.close()
+        daemon = served.start()
+        served.clean()
+        served.free()
+        check(daemon.ask("GET", f"{API}/runs/{done}").json() == row, "another run before the kill is not as it was")
+        check(daemon.ask("GET", f"{API}/runs/{done}/report").body == report, "its report is not as it was")
+        for run in runs:
+            got = daemon.ask("GET", f"{API}/runs/{run}").json()
+            check(got["state"] == "failed" and got["error"] == "the daemon ended", f"a run that was broken off is {got}")
+        check(daemon.ask("GET", f"{API}/runs?state=live").json()["runs"] == [], "runs go on in a daemon that was just started")
+        files = {entry["name"]: entry["size"] for entry in daemon.ask("GET", f"{API}/files").json()["files"]}
+        check("half.bin" not in files and files.get("beside.pcapng", 0) > 0, f"files are {files}")
+        packets = daemon.ask("GET", f"{API}/captures/beside.pcapng/packets?count=1")
+        check(packets.status == 200 and packets.json()["packets"], f"a capture that was broken off: {packets}")
+    check(sorted(os.listdir("/run/netns")) == namespaces if namespaces else True, "namespaces are left")
+    # At any moment, again and again: what was answered with 201 is in the history.
+    dice, known = random.Random(SEED), []
+    for _ in range(6):
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            until = time.monotonic() + dice.uniform(0, 0.3)
+            while time.monotonic() < until:
+                got = daemon.ask("POST", f"{API}/runs", {"profile": profile("null:"), "options": {"packets": 3}})
+                if got.status == 201:
+                    known.append(got.json()["run"]["id"])
+        served.kill()
+        daemon = served.start()
+        served.clean()
+    all_of = {run["id"]: run["state"] for run in daemon.ask("GET", f"{API}/runs?limit=1000").json()["runs"]}
+    check(set(known) <= set(all_of), f"runs that are not in the history: {sorted(set(known) - set(all_of))}")
+    check(set(all_of.values()) <= {"done", "failed"}, f"states are {set(all_of.values())}")
+    daemon.end()
+    return f"traffic stopped after {longest:.2f} s at most; {len(all_of)} runs in the history"
+
+
+def sigterm_ends_all_within_two_seconds(folder):
+    longest = 0
+    for how in [signal.SIGTERM, signal.SIGINT]:
+        served = Served(folder / how.name, token="auto")
+        daemon = served.start()
+        before = sent()
+        _, open_ones = under_way(served)
+        runs = daemon.ask("GET", f"{API}/runs?state=live").json()["runs"]
+        with open_ones:
+            status, took = served.terminate(how)
+            check(status == 0, f"{how.name}: exit status {status}: {daemon.words()[-1000:]}")
+            check(took < 2, f"{how.name}: {took:.2f} s, expected less than 2 s")
+            longest = max(longest, took)
+            stops(0.1, how.name)
+        check(not daemon.words(), f"{how.name}: the daemon said {daemon.words()[-1000:]!r}")
+        daemon = served.start()
+        served.clean()
+        served.free()
+        for run in runs:
+            path = f"{API}/runs/{run['id']}"
+            row, report = daemon.ask("GET", path).json(), daemon.ask("GET", f"{path}/report")
+            check(row["state"] == "done" and row["error"] == "the daemon ended", f"{how.name}: a run is {row}")
+            check(report.status == 200, f"{how.name}: the report of {row['name']}: {report}")
+            if report.status == 200 and any("veth-a" in port["address"] for port in row["ports"]) and row["streams"]:
+                told, counted = sum(stream["tx_packets"] for stream in report.json()["streams"]), sent() - before
+                check(told == counted, f"{how.name}: the report tells of {told} frames, the interface of {counted}")
+        served.terminate()
+    return f"{longest:.2f} s at most"
+
+
+def it_starts_again_and_again(folder):
+    served = Served(folder / "again")
+    daemon = served.start()
+    token, certificate = daemon.token, (daemon.data / "cert.pem").read_bytes()
+    served.options |= {"listen": daemon.name, "grpc": f"{daemon.grpc[0]}:{daemon.grpc[1]}"}
+    dice, times = random.Random(SEED), []
+    kept = []
+    for number in range(30):
+        kept.append(daemon.connect())
+        kept[-1].sendall(f"GET {API}/info HTTP/1.1\r\nhost: {daemon.name}\r\n\r\n".encode())
+        kept[-1].recv(100)
+        if number % 3 == 0:
+            served.kill()
+        else:
+            status, took = served.terminate()
+            check((status, took < 2) == (0, True), f"restart {number}: exit status {status} after {took:.1f} s")
+        if number % 5 == 0:
+            # One that is killed while it starts is in nobody's way.
+            serve = [SQUALL, "serve", "--data", str(served.folder), "--listen", daemon.name, "--grpc", "off"]
+            early = subprocess.Popen(serve, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            time.sleep(dice.uniform(0, 0.08))
+            early.kill()
+            early.wait()
+        since = time.monotonic()
+        daemon = served.start()
+        times.append(time.monotonic() - since)
+        check(daemon.ask("GET", f"{API}/runs").status == 200, f"restart {number}")
+    for one in kept:
+        one.close()
+    check((daemon.token, (daemon.data / "cert.pem").read_bytes()) == (token, certificate), "token or certificate are others")
+    served.clean()
+    # A first start that was killed anywhere is no obstacle to the next.
+    for number in range(10):
+        fresh = Served(folder / f"fresh-{number}", token="auto")
+        serve = [SQUALL, "serve", "--data", str(fresh.folder), "--listen", "127.0.0.1:0", "--grpc", "off"]
+        early = subprocess.Popen(serve, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(number * 0.004)
+        early.kill()
+        early.wait()
+        fresh.start()
+        check(fresh.daemon.ask("GET", f"{API}/runs").status == 200, f"after a first start that was killed after {number * 4} ms")
+        fresh.daemon.end()
+    daemon.end()
+    return f"ready after {max(times):.2f} s at most"
+
+
+def refused(folder, *words, options=()):
+    """A daemon that does not start says why, with status 3 and without a panic."""
+    serve = [SQUALL, "serve", "--data", str(folder), "--listen", "127.0.0.1:0", "--grpc", "off", *options]
+    try:
+        done = subprocess.run(serve, capture_output=True, text=True, timeout=5)
+    except subprocess.TimeoutExpired:
+        return check(False, f"a daemon starts in {folder}")
+    said = done.stderr
+    good = done.returncode == 3 and str(folder) in said and "panicked" not in said and any(word in said for word in words)
+    return check(good, f"in {folder}: exit status {done.returncode}, {said!r}; expected {' or '.join(words)}")
+
+
+def a_folder_has_one_daemon(folder):
+    served = Served(folder / "one")
+    daemon = served.start()
+    before = {path.name: path.read_bytes() for path in daemon.data.iterdir() if path.name in ("token", "key.pem", "cert.pem")}
+    run = daemon.ask("POST", f"{API}/runs", {"profile": profile(*PORTS), "ttl_s": 60}).json()["run"]["id"]
+    half = daemon.connect()
+    half.sendall(upload(daemon, "whole.bin", 100) + bytes(50))
+    time.sleep(0.3)
+    for _ in range(3):
+        refused(daemon.data, "another daemon has this folder")
+    link = folder / "link"
+    link.symlink_to(daemon.data)
+    refused(link, "another daemon has this folder")
+    goes_on(1, "a second daemon was refused")
+    check(daemon.ask("GET", f"{API}/runs/{run}").json()["state"] == "running", "the run of the first")
+    half.sendall(bytes(50))
+    check(daemon.reply(half).status == 201, "an upload to the first")
+    half.close()
+    now = {name: (daemon.data / name).read_bytes() for name in before}
+    check(now == before, "token or certificate are others")
+    served.terminate()
+    # Whoever has the address is told from whoever has the folder.
+    other = Served(folder / "other")
+    other.start()
+    serve = [SQUALL, "serve", "--data", str(folder / "third"), "--listen", other.daemon.name, "--grpc", "off"]
+    done = subprocess.run(serve, capture_output=True, text=True, timeout=5)
+    check(done.returncode == 3 and other.daemon.name in done.stderr and "try another port" in done.stderr, done.stderr)
+    other.terminate()
+
+
+def disks_that_are_full_or_read_only_are_told(folder):
+    afile = folder / "afile"
+    afile.write_text("x")
+    refused(afile, "exists", "directory")
+    for name, words in {"history.sqlite": ["not a database"], "token": ["letters, digits"], "cert.pem": ["certificate"]}.items():
+        damaged = folder / f"damaged-{name}"
+        Served(damaged).start().end()
+        for journal in damaged.glob("history.sqlite-*"):
+            journal.unlink()
+        (damaged / name).write_bytes(b"\0no such thing\n" * 200)
+        refused(damaged, *words)
+    disk = folder / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", disk], capture_output=True, text=True)
+    if mounted.returncode:
+        print(f"SKIPPED: no disk to fill: {mounted.stderr.strip()}")
+        return
+    served = Served(disk / "data", token="auto")
+    try:
+        full = disk / "full"
+        with contextlib.suppress(OSError), open(full, "wb", buffering=0) as fill:
+            while True:
+                fill.write(bytes(65536))
+        refused(disk / "data", "No space left", "full")
+        full.unlink()
+        daemon = served.start()
+        before = sent()
+        run = daemon.ask("POST", f"{API}/runs", {"profile": profile(*PORTS), "ttl_s": 60}).json()["run"]["id"]
+        sends()
+        with contextlib.suppress(OSError), open(full, "wb", buffering=0) as fill:
+            while True:
+                fill.write(bytes(4096))
+        told = {
+            "an upload": daemon.ask("PUT", f"{API}/files/x.bin", bytes(1 << 20), OCTETS),
+            "a run": daemon.ask(
+                "POST", f"{API}/runs", {"profile": profile("null:") + "# " + "x" * 50_000, "options": {"packets": 1}}
+            ),
+            "a note": daemon.ask("PATCH", f"{API}/runs/{run}", {"note": "x" * 9000}),
+        }
+        for what, got in told.items():
+            check(got.status == 422 and (b"full" in got.body or b"space" in got.body), f"on a full disk, {what}: {got}")
+        goes_on(1, "the disk is full")
+        got = daemon.ask("POST", f"{API}/captures", {"ports": ["loop:z"], "file": "z.pcapng"})
+        check(got.status in (201, 422), f"a capture on a full disk: {got}")
+        daemon.ask("POST", f"{API}/runs/{run}/stop")
+        stops(1, "a stop on a full disk")
+        daemon.alive()
+        row = daemon.ask("GET", f"{API}/runs/{run}").json()
+        check(row["state"] in ("done", "failed"), f"a run that ended on a full disk is {row}")
+        served.free()
+        full.unlink()
+        status, took = served.terminate()
+        check(status == 0 and took < 2, f"exit status {status} after {took:.1f} s")
+        daemon.said.close()
+        daemon = served.start()
+        row = daemon.ask("GET", f"{API}/runs/{run}").json()
+        check(row["state"] in ("done", "failed"), f"after another start it is {row}")
+        check(sent() > before, "it has sent")
+        served.terminate()
+        # Which is on the disk, too.
+        daemon.said.close()
+        subprocess.run(["mount", "-o", "remount,ro", disk], check=True, timeout=10)
+        refused(disk / "data", "Read-only", "read-only", "readonly")
+        refused(disk / "new", "Read-only", "read-only")
+    finally:
+        if served.daemon:
+            served.daemon.end()
+        subprocess.run(["umount", "-l", disk], timeout=10, check=False)
+
+
+STEPS = [
+    a_client_in_python_is_killed,
+    the_browser_of_the_page_is_killed,
+    stock_clients_are_killed,
+    the_daemon_is_killed,
+    sigterm_ends_all_within_two_seconds,
+    it_starts_again_and_again,
+    a_folder_has_one_daemon,
+    disks_that_are_full_or_read_only_are_told,
+]
+
+
+def inside(folder, only):
+    for command in ["ip link set lo up", "sysctl -qw net.ipv6.conf.all.disable_ipv6=1"]:
+        subprocess.run(command.split(), check=True, timeout=20)
+    failed = 0
+    for what in STEPS:
+        if not only or what.__name__ in only:
+            failed += not in_steps(what.__name__, lambda what=what: what(folder))
+            # What a step that failed has left would be in the way of the next.
+            for served in everywhere:
+                if served.daemon and served.daemon.process.poll() is None:
+                    served.kill()
+            everywhere.clear()
+    return int(failed > 0)
+
+
+def main():
+    if sys.argv[1:2] == ["--inside"]:
+        return inside(pathlib.Path(sys.argv[2]), sys.argv[3:])
+    name = f"daemon-{os.getpid()}"
+    up = subprocess.run([SQUALL, "lab", "up", name], capture_output=True, text=True, timeout=60)
+    if up.returncode == 3:
+        print(f"SKIPPED: no lab: {up.stderr.strip()}")
+        return 0
+    if up.returncode:
+        print(f"FAILED: lab up: {up.stderr}")
+        return 1
+    try:
+        with tempfile.TemporaryDirectory(prefix="squall-daemon-") as folder:
+            command = [
+                SQUALL,
+                "lab",
+                "exec",
+                name,
+                "--",
+                sys.executable,
+                os.path.abspath(__file__),
+                "--inside",
+                folder,
+                *sys.argv[1:],
+            ]
+            return subprocess.run(command, timeout=300).returncode
+    finally:
+        subprocess.run([SQUALL, "lab", "down", name], capture_output=True, timeout=60)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
