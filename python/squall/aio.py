@@ -94,6 +94,8 @@ class RunInfo:
     ports : tuple of dict
         ``name`` and ``address``.
     streams : int
+    mult : float or None
+        All rates are so many times the profile's; None where they come to a total that was asked for.
     """
 
     id: str
@@ -111,6 +113,7 @@ class RunInfo:
     duration_s: float | None
     ports: tuple[Mapping[str, str], ...]
     streams: int | None
+    mult: float | None
 
     @property
     def over(self) -> bool:

@@ -128,7 +128,7 @@ mod tests {
         assert_eq!(place(&[(31, 1)]).read(&octets), Some(0));
         assert_eq!(place(&[(28, 1), (0, 8)]).read(&octets), Some(0x112));
         assert_eq!(place(&[(25, 8)]).read(&octets), None);
-        assert_eq!(place(&[(4, 12), (24, 8)]).parts(0x234_78), [0x234, 0x78]);
+        assert_eq!(place(&[(4, 12), (24, 8)]).parts(0x0002_3478), [0x234, 0x78]);
         let whole = [0xab; 16];
         assert_eq!(place(&[(0, 128)]).read(&whole), Some(u128::from_be_bytes(whole)));
         assert_eq!(place(&[(0, 128)]).parts(7), [7]);

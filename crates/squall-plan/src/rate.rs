@@ -12,6 +12,14 @@ use crate::{Multiplier, PortLimits};
 pub(crate) const FILE_SPEED_BPS: u64 = 10_000_000_000;
 
 impl Multiplier {
+    /// `None`: rates come to a total, whatever the profile says.
+    pub fn factor(self) -> Option<f64> {
+        match self {
+            Self::Factor { num, den } => Some(num as f64 / den as f64),
+            Self::Total(_) => None,
+        }
+    }
+
     /// All of it times `num / den`; `None` when there is no such rate.
     pub fn times(self, num: u64, den: u64) -> Option<Self> {
         match self {

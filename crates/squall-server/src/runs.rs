@@ -15,7 +15,7 @@ use axum::http::{Extensions, StatusCode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use squall::{
-    Error, Session,
+    Error, Multiplier, Run, Session,
     driving::{Driven, Moment, Start},
     report::{Report, fail_if::FailIf},
     units::Rate,
@@ -60,6 +60,9 @@ pub struct RunRow {
     pub ports: Vec<RunPort>,
     /// How many.
     pub streams: usize,
+    /// All rates are so many times those of the profile; `null`: they come to a total that was asked for.
+    #[serde(default)]
+    pub mult: Option<f64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -270,6 +273,16 @@ impl Live {
         self.row()
     }
 
+    /// Changes what all rates are multiplied with.
+    ///
+    /// # Errors
+    /// What the run refuses.
+    pub fn multiply(&self, how: impl FnOnce(&mut Run) -> Result<(), Error>) -> Result<(), Refusal> {
+        let now = self.driving()?.with(|run| how(run).map(|()| run.multiplier()))?;
+        lock(&self.row).mult = now.map_or(Some(1.0), Multiplier::factor);
+        Ok(())
+    }
+
     /// What nothing else ends: the time of who only receives, files that have been read.
     fn is_due(&self, moment: &Moment, virtual_time: bool) -> bool {
         if self.ends_at.is_some_and(|at| Instant::now() >= at) {
@@ -373,6 +386,7 @@ impl Service {
             duration_s: session.profile.stop.duration.map(|d| d.as_secs_f64()).or(ends_after.map(|d| d.as_secs_f64())),
             ports: shown,
             streams: session.profile.streams.len(),
+            mult: session.multiplier.map_or(Some(1.0), Multiplier::factor),
         };
         let live = Arc::new(Live {
             driven: OnceLock::new(),

@@ -441,9 +441,11 @@ fn a_rate_is_changed_by_a_part_of_what_it_is() {
     asked(1100.0);
     assert_eq!(post(json!({ "stream": "web", "by": "0.5" })).0, 200);
     asked(550.0);
-    assert_eq!(post(json!({ "by": 2 })).0, 200);
+    let (status, row) = post(json!({ "by": 2 }));
+    assert_eq!((status, &row["mult"]), (200, &json!(2.0)));
     asked(1100.0);
-    assert_eq!(post(json!({ "by": 3 })).0, 200);
+    let (status, row) = post(json!({ "by": 3 }));
+    assert_eq!((status, &row["mult"]), (200, &json!(6.0)));
     asked(3300.0);
     for (wrong, status) in [
         (json!({ "stream": "wed", "by": 2 }), 404),

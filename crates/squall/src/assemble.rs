@@ -368,7 +368,8 @@ impl Totals {
             for (code, reasons) in missed(&s.not_sent, bound) {
                 let frames: u64 = reasons.iter().map(|r| r.1).sum();
                 let why: Vec<_> = reasons.iter().map(|(reason, n)| format!("{reason} {n}")).collect();
-                say(code, format!("{frames} frames were due and not sent ({})", why.join(", ")));
+                let were = if frames == 1 { "frame was" } else { "frames were" };
+                say(code, format!("{frames} {were} due and not sent ({})", why.join(", ")));
             }
             // A frame that is late by less than its gap is before the next one.
             let gap = s.asked_pps.map_or(0, |pps| (1e9 / pps) as u64);

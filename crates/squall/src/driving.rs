@@ -12,7 +12,7 @@ use std::{
 };
 
 use crate::{
-    Amount, Error, Multiplier, Profile, Run, Session,
+    Amount, Error, Profile, Run, Session,
     looking::Look,
     report::{Report, Sample},
 };
@@ -198,20 +198,6 @@ impl Driven {
     }
 
     /// # Errors
-    /// As [`Run::multiply`]; a run that is over.
-    pub fn multiply(&self, by: Multiplier) -> Result<(), Error> {
-        self.with(|run| run.multiply(by))
-    }
-
-    /// All rates times this, whatever they were multiplied with before.
-    ///
-    /// # Errors
-    /// As [`Run::scale`]; a run that is over.
-    pub fn scale(&self, num: u64, den: u64) -> Result<(), Error> {
-        self.with(|run| run.scale(num, den))
-    }
-
-    /// # Errors
     /// As [`Run::set_load`]; a run that is over.
     pub fn set_load(&self, template: Option<&str>, amount: Amount) -> Result<(), Error> {
         self.with(|run| run.set_load(template, amount))
@@ -347,15 +333,15 @@ mod tests {
     fn rates_are_scaled_from_what_they_are() {
         let driven = Driven::start(session(""), Duration::from_secs(3600), |_| {}).expect("it starts");
         let asked = || driven.with(|run| Ok(run.sample().1.streams[0].asked_pps)).expect("it goes on").expect("a rate");
-        driven.multiply("3".parse().expect("a factor")).expect("it can");
-        driven.scale(11, 10).expect("it can");
+        driven.with(|run| run.multiply("3".parse().expect("a factor"))).expect("it can");
+        driven.with(|run| run.scale(11, 10)).expect("it can");
         assert!((asked() - 3300.0).abs() < 1e-6, "{}", asked());
         // More steps than the exact fraction has room for.
         for _ in 0..40 {
-            driven.scale(11, 10).expect("it can");
+            driven.with(|run| run.scale(11, 10)).expect("it can");
         }
         for _ in 0..40 {
-            driven.scale(10, 11).expect("it can");
+            driven.with(|run| run.scale(10, 11)).expect("it can");
         }
         assert!((asked() - 3300.0).abs() < 1.0, "{}", asked());
         driven.stop();

@@ -740,6 +740,11 @@ impl Run {
         self.become_session(Session { multiplier: Some(by), ..self.session.clone() })
     }
 
+    /// What all rates are multiplied with; `None`: nothing.
+    pub fn multiplier(&self) -> Option<Multiplier> {
+        self.session.multiplier
+    }
+
     /// All rates are those of now times `num / den`; of flows, as [`Run::multiply`].
     ///
     /// # Errors

@@ -72,6 +72,8 @@ export interface Run {
   started: string;
   ended: string | null;
   elapsed_s: number;
+  /** All rates are so many times those of the profile; null: they come to a total that was asked for. */
+  mult: number | null;
   duration_s: number | null;
   ports: { name: string; address: string }[];
   streams: number;

@@ -198,6 +198,7 @@ pub mod tests {
                 RunPort { name: "B".into(), address: "loop:0".into() },
             ],
             streams: 2,
+            mult: Some(1.0),
         }
     }
 

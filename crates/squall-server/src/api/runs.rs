@@ -944,8 +944,8 @@ async fn rate(
     Body(new): Body<NewRate>,
 ) -> Result<Json<RunRow>, Refusal> {
     with(service, id, move |_, live| match new.what()? {
-        What::Mult(by) => Ok(live.driving()?.multiply(by)?),
-        What::Scale(None, (num, den)) => Ok(live.driving()?.scale(num, den)?),
+        What::Mult(by) => live.multiply(|run| run.multiply(by)),
+        What::Scale(None, (num, den)) => live.multiply(|run| run.scale(num, den)),
         What::Scale(Some(name), (num, den)) => live.change_stream(&name, |now| {
             let limit = || bad(format!("stream {name:?} has the rate {now}, of which there is no such part"));
             match now {
