@@ -278,6 +278,26 @@ def test_a_replay_of_an_uploaded_capture_is_captured(client: squall.Client, loop
     assert squall.info(client.download("out.pcapng", tmp_path)).traffic.packets == 30
 
 
+def test_the_daemon_looks_into_profiles_captures_and_rules(client: squall.Client, loop: Address, tmp_path: pathlib.Path) -> None:
+    good = profile(loop(), stream(mode={"burst": 3}))
+    assert client.check(good)["ok"] and "burst of 3" in client.plan(good)
+    written = tmp_path / "wrong.toml"
+    written.write_text(good.to_toml().replace("1 kpps", "fast"))
+    wrong = client.check(written)
+    assert not wrong["ok"] and "not a rate" in wrong["problems"][0]["message"]
+    capture = tmp_path / "looked at.pcap"
+    squall.send(f"pcap:{capture}", UDP, rate="1 kpps", count=50)
+    client.upload(capture)
+    looked = client.packets("looked at.pcap")
+    assert looked["total"] == 50 and looked["packets"][0]["protocol"] == "UDP"
+    rule = 'alert http any any -> any any (msg:"page"; http.uri; content:"/nobody"; sid:%d;)'
+    solved = client.solve(f"{rule % 1}\n{rule % 2}\n")
+    assert solved["counts"]["solved"] == 2 and {each["sid"] for each in solved["rules"]} == {1, 2}
+    with client.capture(loop(), file="heard.pcapng", duration_s=0.2) as heard:
+        assert heard.run().capture is not None
+    assert "heard.pcapng" in {file.name for file in client.files()}
+
+
 # Who may
 
 

@@ -14,9 +14,9 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import tempfile
 import time
 
+from tools import in_a_lab
 from secure import API, OCTETS, ROOT, SQUALL, Daemon, Failed, WebSocket, check, expect, in_steps, profile
 
 SEED = int(os.environ.get("SEED", "7"))
@@ -187,6 +187,14 @@ while True:
 """
 
 
+def stopped_by_its_lease(served, run, before, because):
+    took = stops(LEASE + MORE, because)
+    served.reported({"id": run}, before, "lease has expired")
+    served.free()
+    served.daemon.end()
+    return f"traffic stopped after {took:.1f} s of {LEASE} s"
+
+
 def a_client_in_python_is_killed(folder):
     python = ROOT / ".venv/bin/python"
     built = python.exists() and subprocess.run([python, "-c", "import squall"], capture_output=True).returncode == 0
@@ -203,11 +211,7 @@ def a_client_in_python_is_killed(folder):
     with killed_at_last(client):
         sends()
         goes_on(LEASE + 2, "the client lives")
-    took = stops(LEASE + MORE, "the client was killed")
-    served.reported({"id": run}, before, "lease has expired")
-    served.free()
-    daemon.end()
-    return f"traffic stopped after {took:.1f} s of {LEASE} s"
+    return stopped_by_its_lease(served, run, before, "the client was killed")
 
 
 # A user who starts what the page shows at first, and looks on.
@@ -258,11 +262,7 @@ def the_browser_of_the_page_is_killed(folder):
             goes_on(2 * LEASE, "the page watches")
         finally:
             os.killpg(int(browser), signal.SIGKILL)
-    took = stops(LEASE + MORE, "the browser was killed")
-    served.reported({"id": run}, before, "lease has expired")
-    served.free()
-    daemon.end()
-    return f"traffic stopped after {took:.1f} s of {LEASE} s"
+    return stopped_by_its_lease(served, run, before, "the browser was killed")
 
 
 # A stock client: it knows nothing of leases, and keeps its ports by its connection alone.
@@ -377,7 +377,12 @@ def the_daemon_is_killed(folder):
     ]["id"]
     row = daemon.until(f"{API}/runs/{done}", lambda row: row["state"] == "done")
     report = daemon.ask("GET", f"{API}/runs/{done}/report").body
-    namespaces = sorted(os.listdir("/run/netns")) if os.path.isdir("/run/netns") else []
+
+    def namespaces():
+        # Other scripts have labs of their own meanwhile.
+        return [name for name in sorted(os.listdir("/run/netns")) if "daemon" in name] if os.path.isdir("/run/netns") else []
+
+    before = namespaces()
     longest = 0
     for number in range(2):
         runs, open_ones = under_way(served, otg=number == 0)
@@ -399,7 +404,7 @@ def the_daemon_is_killed(folder):
         check("half.bin" not in files and files.get("beside.pcapng", 0) > 0, f"files are {files}")
         packets = daemon.ask("GET", f"{API}/captures/beside.pcapng/packets?count=1")
         check(packets.status == 200 and packets.json()["packets"], f"a capture that was broken off: {packets}")
-    check(sorted(os.listdir("/run/netns")) == namespaces if namespaces else True, "namespaces are left")
+    check(namespaces() == before, f"namespaces are left: {before} before, {namespaces()} now")
     # At any moment, again and again: what was answered with 201 is in the history.
     dice, known = random.Random(SEED), []
     for _ in range(6):
@@ -637,31 +642,7 @@ def inside(folder, only):
 def main():
     if sys.argv[1:2] == ["--inside"]:
         return inside(pathlib.Path(sys.argv[2]), sys.argv[3:])
-    name = f"daemon-{os.getpid()}"
-    up = subprocess.run([SQUALL, "lab", "up", name], capture_output=True, text=True, timeout=60)
-    if up.returncode == 3:
-        print(f"SKIPPED: no lab: {up.stderr.strip()}")
-        return 0
-    if up.returncode:
-        print(f"FAILED: lab up: {up.stderr}")
-        return 1
-    try:
-        with tempfile.TemporaryDirectory(prefix="squall-daemon-") as folder:
-            command = [
-                SQUALL,
-                "lab",
-                "exec",
-                name,
-                "--",
-                sys.executable,
-                os.path.abspath(__file__),
-                "--inside",
-                folder,
-                *sys.argv[1:],
-            ]
-            return subprocess.run(command, timeout=300).returncode
-    finally:
-        subprocess.run([SQUALL, "lab", "down", name], capture_output=True, timeout=60)
+    return in_a_lab(SQUALL, __file__, sys.argv[1:])
 
 
 if __name__ == "__main__":

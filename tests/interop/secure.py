@@ -19,13 +19,12 @@ import ssl
 import struct
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import traceback
 import warnings
 
-from tools import Failed
+from tools import Failed, in_a_lab
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SQUALL = os.path.abspath(os.environ.get("SQUALL", str(ROOT / "target/debug/squall")))
@@ -496,8 +495,8 @@ def hpack(**fields):
     return out
 
 
-def frames_of_http2_that_are_wrong(d, local, alice):
-    head = hpack(
+def head_of_grpc(d):
+    return hpack(
         _method="POST",
         _scheme="http",
         _path="/otg.Openapi/GetConfig",
@@ -505,6 +504,10 @@ def frames_of_http2_that_are_wrong(d, local, alice):
         content_type="application/grpc",
         te="trailers",
     )
+
+
+def frames_of_http2_that_are_wrong(d, local, alice):
+    head = head_of_grpc(d)
     dice = random.Random(SEED)
     attacks = {
         "another preface": b"PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n",
@@ -1078,14 +1081,7 @@ class Silent:
         self.d, self.since, self.open, self.late = d, time.monotonic(), [], []
         hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
         ask = f"GET {API}/runs HTTP/1.1\r\nhost: {d.name}\r\n\r\n".encode()
-        head = hpack(
-            _method="POST",
-            _scheme="http",
-            _path="/otg.Openapi/GetConfig",
-            _authority=d.name,
-            content_type="application/grpc",
-            te="trailers",
-        )
+        head = head_of_grpc(d)
         settled = PREFACE + h2(4, 1, 0)
         plain, grpc = d.at, d.grpc
         self.kinds = {
@@ -1426,31 +1422,7 @@ def inside(folder, only):
 def main():
     if sys.argv[1:2] == ["--inside"]:
         return inside(pathlib.Path(sys.argv[2]), sys.argv[3:])
-    name = f"secure-{os.getpid()}"
-    up = subprocess.run([SQUALL, "lab", "up", name], capture_output=True, text=True, timeout=60)
-    if up.returncode == 3:
-        print(f"SKIPPED: no lab: {up.stderr.strip()}")
-        return 0
-    if up.returncode:
-        print(f"FAILED: lab up: {up.stderr}")
-        return 1
-    try:
-        with tempfile.TemporaryDirectory(prefix="squall-secure-") as folder:
-            command = [
-                SQUALL,
-                "lab",
-                "exec",
-                name,
-                "--",
-                sys.executable,
-                os.path.abspath(__file__),
-                "--inside",
-                folder,
-                *sys.argv[1:],
-            ]
-            return subprocess.run(command, timeout=300).returncode
-    finally:
-        subprocess.run([SQUALL, "lab", "down", name], capture_output=True, timeout=60)
+    return in_a_lab(SQUALL, __file__, sys.argv[1:])
 
 
 if __name__ == "__main__":

@@ -1,6 +1,9 @@
 """What several of these scripts use."""
 
+import os
 import subprocess
+import sys
+import tempfile
 
 
 class Failed(Exception):
@@ -17,3 +20,22 @@ def run(*argv, ok=(0,), **options):
 def same(what, found, expected):
     if found != expected:
         raise Failed(f"{what}: found {found}, expected {expected}")
+
+
+def in_a_lab(squall, script, argv):
+    """Runs `script --inside FOLDER ARGV...` in a lab and a folder of its own: the exit status. Both go with it."""
+    what = os.path.splitext(os.path.basename(script))[0]
+    name = f"{what}-{os.getpid()}"
+    up = subprocess.run([squall, "lab", "up", name], capture_output=True, text=True, timeout=60)
+    if up.returncode == 3:
+        print(f"SKIPPED: no lab: {up.stderr.strip()}")
+        return 0
+    if up.returncode:
+        print(f"FAILED: lab up: {up.stderr}")
+        return 1
+    try:
+        with tempfile.TemporaryDirectory(prefix=f"squall-{what}-") as folder:
+            inside = [squall, "lab", "exec", name, "--"]
+            return subprocess.run([*inside, sys.executable, os.path.abspath(script), "--inside", folder, *argv], timeout=300).returncode
+    finally:
+        subprocess.run([squall, "lab", "down", name], capture_output=True, timeout=60)

@@ -802,25 +802,13 @@ pub fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Settings, Token};
+    use crate::Settings;
     use squall::{Format, Profile};
 
     #[test]
     fn a_defect_in_a_run_is_told_as_its_failure_and_its_ports_are_free() {
         let data = std::env::temp_dir().join(format!("squall-defect-{}", std::process::id()));
-        let any = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
-        let settings = Settings {
-            listen: any,
-            grpc: None,
-            plain: true,
-            data: data.clone(),
-            token: Token::Auto,
-            lease: Duration::from_secs(30),
-            allow: Vec::new(),
-            certificate: None,
-            names: Vec::new(),
-        };
-        let service = Arc::new(Service::open(settings).expect("it opens"));
+        let service = Arc::new(Service::open(Settings::of_test(data.clone())).expect("it opens"));
         let text = "[ports]\nA = \"loop:defect\"\nB = \"loop:defect\"\n[[stream]]\nport = \"A\"\npacket = \"eth/ipv4/udp\"\nrate = \"1 kpps\"\n";
         let wanted = |text: &str| Wanted {
             session: Session::new(Profile::parse(text, "test", Format::Toml).expect("a profile")),

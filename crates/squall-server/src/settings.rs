@@ -24,6 +24,24 @@ pub struct Settings {
     pub names: Vec<String>,
 }
 
+#[cfg(test)]
+impl Settings {
+    /// On loopback without TLS, for tests.
+    pub fn of_test(data: PathBuf) -> Self {
+        Self {
+            listen: ([127, 0, 0, 1], 0).into(),
+            grpc: None,
+            plain: true,
+            data,
+            token: Token::Auto,
+            lease: Duration::from_secs(30),
+            allow: Vec::new(),
+            certificate: None,
+            names: Vec::new(),
+        }
+    }
+}
+
 /// Who has to know the token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Token {

@@ -634,7 +634,8 @@ pub struct EqualBins {
     pub beyond: u64,
 }
 
-/// One instant of the series; counters since the sample before.
+/// One instant of the series; counters since the instant before. Of a run of many hours every second, fourth, ... instant is
+/// there.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Sample {
     /// Since the start.

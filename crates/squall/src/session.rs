@@ -125,7 +125,7 @@ pub struct Run {
     limits: Vec<PortLimits>,
     virtual_time: bool,
     context: assemble::Context,
-    series: Vec<Sample>,
+    series: Series,
     last: assemble::Last,
     last_load: crate::loading::LastLoad,
     capturing: Option<Capturing>,
@@ -133,6 +133,45 @@ pub struct Run {
     labels: Option<attacking::LabelFile>,
     /// Until the workers are gone.
     _claim: Claim,
+}
+
+/// What a report remembers of a run as it went. A run of days must not fill the memory: when there are too many rows, every
+/// second point goes, and from then on half as many come.
+#[derive(Default)]
+struct Series {
+    points: Vec<Sample>,
+    rows: usize,
+    /// Of so many samples one is a point: 2 to the power of this.
+    thinned: u32,
+    samples: u64,
+}
+
+/// Ports, streams and templates of all points together: some tens of megabytes.
+const ROWS: usize = 200_000;
+
+impl Series {
+    fn push(&mut self, sample: Sample) {
+        self.samples += 1;
+        if !self.samples.is_multiple_of(1 << self.thinned) {
+            return;
+        }
+        self.rows += Self::rows(&sample);
+        self.points.push(sample);
+        if self.rows > ROWS {
+            // The newest stays.
+            let mut nth = self.points.len();
+            self.points.retain(|_| {
+                nth -= 1;
+                nth.is_multiple_of(2)
+            });
+            self.rows = self.points.iter().map(Self::rows).sum();
+            self.thinned += 1;
+        }
+    }
+
+    fn rows(sample: &Sample) -> usize {
+        1 + sample.ports.len() + sample.streams.len() + sample.load.len()
+    }
 }
 
 /// Streams and templates up to here have histograms in the live view; with more, watching would disturb what is watched.
@@ -590,7 +629,7 @@ impl Opened {
             limits: self.limits,
             virtual_time: self.virtual_time,
             context,
-            series: Vec::new(),
+            series: Series::default(),
             last: assemble::Last { at: Instant::now(), ..assemble::Last::default() },
             last_load: crate::loading::LastLoad::default(),
             capturing,
@@ -676,7 +715,7 @@ impl Run {
             sample.streams.retain(|s| report.streams.iter().any(|r| r.name == s.name && r.rx.is_some()));
             report.streams.retain(|s| s.rx.is_some());
         }
-        // Thousands of streams an instant would fill the memory before the night is over.
+        // Thousands of streams an instant would say nothing to anybody.
         let streams = if full { sample.streams.clone() } else { Vec::new() };
         let mut load = sample.load.clone();
         if load.len() > WATCHED {
@@ -694,7 +733,7 @@ impl Run {
 
     /// The points of the report's series so far.
     pub fn series(&self) -> &[Sample] {
-        &self.series
+        &self.series.points
     }
 
     /// Pauses a stream by name, the streams of a group, a template, or all; what would have been due meanwhile is due later.
@@ -881,7 +920,7 @@ impl Run {
             true => elapsed,
             false => outcome.duration,
         };
-        let mut report = totals.report(&self.context, &plan, duration, &outcome.interfaces, self.series);
+        let mut report = totals.report(&self.context, &plan, duration, &outcome.interfaces, self.series.points);
         if let (Some(replay), Some(replayed)) = (&self.session.replay, &outcome.replayed) {
             let retried = totals.retried();
             let ports = self
@@ -974,3 +1013,23 @@ fn loaded(played: &Loaded, plan: &Plan, workers: &[squall_engine::Snapshot]) -> 
 }
 
 pub(crate) type StreamHistograms = HashMap<u32, (Histogram, Histogram)>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::PortSample;
+
+    #[test]
+    fn a_series_of_days_stays_small_and_keeps_its_ends() {
+        let mut series = Series::default();
+        let ports = vec![PortSample::default(); 9];
+        for i in 1..=500_000 {
+            series.push(Sample { t_s: f64::from(i), ports: ports.clone(), ..Sample::default() });
+        }
+        assert!((ROWS / 2..=ROWS).contains(&series.rows), "{}", series.rows);
+        let instants: Vec<f64> = series.points.iter().map(|point| point.t_s).collect();
+        let widest = instants.windows(2).map(|pair| pair[1] - pair[0]).fold(0.0, f64::max);
+        assert!(instants[0] <= 64.0 && instants[instants.len() - 1] > 499_900.0 && widest <= 64.0);
+        assert!(instants.is_sorted());
+    }
+}

@@ -52,7 +52,7 @@ mod tests {
     use serde_json::{Value, json};
     use tower::ServiceExt;
 
-    use crate::{Settings, Token, service::Service};
+    use crate::{Settings, service::Service};
 
     struct Daemon {
         data: PathBuf,
@@ -63,18 +63,7 @@ mod tests {
         fn new(name: &str) -> Self {
             let data = std::env::temp_dir().join(format!("squall-design-{name}-{}", std::process::id()));
             _ = std::fs::remove_dir_all(&data);
-            let settings = Settings {
-                listen: ([127, 0, 0, 1], 0).into(),
-                grpc: None,
-                plain: true,
-                data: data.clone(),
-                token: Token::Auto,
-                lease: Duration::from_secs(30),
-                allow: Vec::new(),
-                certificate: None,
-                names: Vec::new(),
-            };
-            Self { data, service: Arc::new(Service::open(settings).expect("it opens")) }
+            Self { service: Arc::new(Service::open(Settings::of_test(data.clone())).expect("it opens")), data }
         }
 
         fn file(&self, name: &str, text: &str) {
