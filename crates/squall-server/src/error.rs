@@ -60,6 +60,11 @@ impl Refusal {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", message)
     }
 
+    /// A panic, whose message the daemon has printed.
+    pub fn defect() -> Self {
+        Self::internal("this is a defect in Squall, please report it with what the daemon printed")
+    }
+
     pub fn with(mut self, details: Vec<Detail>) -> Self {
         self.details = details;
         self

@@ -160,9 +160,7 @@ async fn unless_it_panics(answer: impl Future<Output = Response>) -> Response {
         Ok(Poll::Ready(response)) => Poll::Ready(Some(response)),
         Err(_) => Poll::Ready(None),
     });
-    poll.await.unwrap_or_else(|| {
-        Refusal::internal("this is a defect in Squall, please report it with what the daemon printed").into_response()
-    })
+    poll.await.unwrap_or_else(|| Refusal::defect().into_response())
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ mod runs;
 mod server;
 mod service;
 mod settings;
+mod threads;
 mod tls;
 mod watch;
 

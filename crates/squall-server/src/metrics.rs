@@ -10,9 +10,10 @@ use axum::{
 
 use crate::{
     Refusal,
-    api::{Operation, Routes, blocking},
+    api::{Operation, Routes},
     runs::{RunRow, lock},
     service::Service,
+    threads::blocking,
 };
 
 /// Streams of a run that are told; with more, their sums alone.

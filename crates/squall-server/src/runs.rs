@@ -417,7 +417,7 @@ impl Service {
             }
             Err(_) => {
                 self.finish(&live, Err(&Error::Environment("a defect in Squall: see what the daemon printed".into())));
-                Err(Refusal::internal("this is a defect in Squall, please report it with what the daemon printed"))
+                Err(Refusal::defect())
             }
         }
     }

@@ -31,6 +31,7 @@ use crate::{
     guard, gui, otg,
     runs::OtgHost,
     service::Service,
+    threads::giving_way,
     tls,
 };
 
@@ -55,7 +56,8 @@ fn open_files() -> usize {
 /// # Errors
 /// An address that is taken, a data folder that cannot be used, a certificate that is none.
 pub fn serve(settings: Settings, ready: impl FnOnce(&Bound)) -> Result<(), Error> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = builder.worker_threads(2).on_thread_start(giving_way()).enable_all().build();
     let runtime = runtime.map_err(|error| Error::Environment(format!("no thread can be started: {error}")))?;
     let done = runtime.block_on(serve_until(settings, ready, signals()));
     // What still reads a file or solves a rule is not waited for.

@@ -13,7 +13,7 @@ use tokio::sync::{Semaphore, watch::Sender};
 
 use crate::{
     Settings, auth::Auth, design, files::Files, history::History, leases::Leases, log::RequestLog, otg, ports::Ports,
-    runs::Runs, watch,
+    runs::Runs, threads::Acting, watch,
 };
 
 pub struct Service {
@@ -28,6 +28,7 @@ pub struct Service {
     pub files: Files,
     pub log: RequestLog,
     pub otg: otg::Sessions,
+    pub acting: Acting,
     /// Captures that were looked at.
     pub captures: squall::design::Captures,
     /// Rules that are solved, or were.
@@ -43,7 +44,8 @@ pub struct Service {
 }
 
 impl Service {
-    /// Makes the data folder, and reads what is kept there.
+    /// Makes the data folder, and reads what is kept there. What is started for it later gives way as little as the thread
+    /// that calls this.
     ///
     /// # Errors
     /// A folder or a file that cannot be used; another daemon in the same folder.
@@ -65,6 +67,7 @@ impl Service {
             Err(TryLockError::Error(error)) => return Err(wrong(error)),
         }
         squall::otg::sweep();
+        let acting = Acting::new()?;
         Ok(Self {
             started: SystemTime::now(),
             since: Instant::now(),
@@ -75,7 +78,8 @@ impl Service {
             history: History::open(&data.join("history.sqlite"))?,
             files: Files::open(data)?,
             log: RequestLog::default(),
-            otg: otg::Sessions::default(),
+            otg: otg::Sessions::new(acting.clone()),
+            acting,
             captures: squall::design::Captures::default(),
             solving: design::Solving::default(),
             bound: OnceLock::new(),

@@ -24,9 +24,10 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::{
     Refusal,
-    api::{Asked, Operation, Routes, blocking, ports::LeaseRow},
+    api::{Asked, Operation, Routes, ports::LeaseRow},
     runs::{Live, RunRow, lock},
     service::Service,
+    threads::blocking,
 };
 
 /// A reader that takes nothing for so long is gone.

@@ -106,15 +106,3 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Asked<T> {
         }
     }
 }
-
-/// Does `work` on a thread where it may take its time.
-///
-/// # Errors
-/// Those of `work`; a panic in it.
-pub async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
-) -> Result<T, Refusal> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| {
-        Err(Refusal::internal("this is a defect in Squall, please report it with what the daemon printed"))
-    })
-}

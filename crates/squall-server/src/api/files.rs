@@ -17,11 +17,12 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
 };
 
-use super::{Named, Operation, Routes, blocking};
+use super::{Named, Operation, Routes};
 use crate::{
     Refusal,
     files::{FileRow, MOST},
     service::Service,
+    threads::blocking,
 };
 
 pub fn routes() -> Routes {

@@ -8,7 +8,8 @@ pub mod ports;
 mod routes;
 mod runs;
 
-pub use extract::{Asked, Body, Named, Optional, blocking};
+pub use extract::{Asked, Body, Named, Optional};
+
 pub use openapi::document;
 pub use routes::{Operation, Routes};
 

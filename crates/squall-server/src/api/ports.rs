@@ -10,13 +10,14 @@ use axum::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Body, Named, Operation, Optional, Routes, blocking};
+use super::{Body, Named, Operation, Optional, Routes};
 use crate::{
     Refusal,
     leases::{Keep, Lease},
     ports::{PortLease, PortRow},
     runs::{lock, no_lease, otg_session},
     service::Service,
+    threads::blocking,
 };
 
 pub fn routes() -> Routes {

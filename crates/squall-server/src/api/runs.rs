@@ -20,7 +20,7 @@ use squall::{
 };
 
 use super::{
-    Asked, Body, Named, Operation, Optional, Routes, blocking,
+    Asked, Body, Named, Operation, Optional, Routes,
     ports::{owner, ttl},
 };
 use crate::{
@@ -28,6 +28,7 @@ use crate::{
     history::{Asked as Wants, unreadable},
     runs::{Kind, Live, RunRow, State as RunState, Wanted, over},
     service::Service,
+    threads::{acting, blocking},
 };
 
 pub fn routes() -> Routes {
@@ -480,7 +481,7 @@ async fn start(
     State(service): State<Arc<Service>>,
     Body(new): Body<NewRun>,
 ) -> Result<(StatusCode, Json<Started>), Refusal> {
-    blocking(move || {
+    acting(service, move |service| {
         let options = new.options;
         let (text, language) = new.profile.map(|profile| profile.text(new.format)).unwrap_or_default();
         let mut session = match &options.replay {
@@ -501,7 +502,7 @@ async fn start(
                 if ports.len() > 2 {
                     return Err(bad("a replay has one port, or two"));
                 }
-                Session::replay(replay.replay(&service)?, ["A", "B"].into_iter().zip(ports))
+                Session::replay(replay.replay(service)?, ["A", "B"].into_iter().zip(ports))
             }
             None if text.is_empty() => return Err(bad("profile: expected text or an object")),
             None => Session::new(service.files.profile(&text, language.format())?),
@@ -540,7 +541,7 @@ async fn start(
         session.filter = options.filter;
         session.fingerprint = options.fingerprint;
         session.flows = options.flows.unwrap_or(false).then(Default::default);
-        session.capture = options.capture.as_ref().map(|capture| capture.capture(&service)).transpose()?;
+        session.capture = options.capture.as_ref().map(|capture| capture.capture(service)).transpose()?;
         if let Some(capture) = &mut session.capture {
             capture.beside =
                 Kind::of(&Session { capture: None, ..Session::new(session.profile.clone()) }) != Kind::Capture;
@@ -560,7 +561,7 @@ async fn start(
             return Err(bad("a detached run needs an end\n  try options.duration_s, or a lease that is renewed"));
         }
         begin(
-            &service,
+            service,
             session,
             kind,
             new.name,
@@ -622,7 +623,7 @@ async fn capture(
     State(service): State<Arc<Service>>,
     Body(new): Body<NewCapture>,
 ) -> Result<(StatusCode, Json<Started>), Refusal> {
-    blocking(move || {
+    acting(service, move |service| {
         if new.ports.is_empty() || new.ports.len() > 256 {
             return Err(bad("ports: expected 1 to 256 addresses"));
         }
@@ -638,7 +639,7 @@ async fn capture(
             compress: new.compress,
         };
         let mut session = Session::listen_on(&new.ports)?;
-        session.capture = Some(options.capture(&service)?);
+        session.capture = Some(options.capture(service)?);
         session.filter = new.filter;
         session.command = "squall serve".into();
         let ends_after = new.duration_s.map(|said| seconds("duration_s", said)).transpose()?;
@@ -650,7 +651,7 @@ async fn capture(
         let text = session.profile.to_toml();
         let written = (text, Language::Toml);
         begin(
-            &service,
+            service,
             session,
             Kind::Capture,
             new.name,
@@ -877,9 +878,9 @@ async fn with(
     id: String,
     what: impl FnOnce(&Service, &Live) -> Result<(), Refusal> + Send + 'static,
 ) -> Result<Json<RunRow>, Refusal> {
-    blocking(move || {
-        let live = live(&service, &id)?;
-        let done = what(&service, &live);
+    acting(service, move |service| {
+        let live = live(service, &id)?;
+        let done = what(service, &live);
         service.runs.touch();
         done.map_err(|refusal| service.files.unsaid(refusal))?;
         Ok(Json(live.row()))

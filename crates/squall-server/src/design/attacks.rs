@@ -21,8 +21,9 @@ use squall::{
 
 use crate::{
     Refusal,
-    api::{Asked, Body, Named, Operation, Routes, blocking},
+    api::{Asked, Body, Named, Operation, Routes},
     service::Service,
+    threads::blocking,
 };
 
 pub fn routes() -> Routes {

@@ -10,8 +10,9 @@ use squall::design::{self, Import, Imported, OnePacket, PacketPage};
 use super::refused;
 use crate::{
     Refusal,
-    api::{Asked, Body, Named, Operation, Routes, blocking},
+    api::{Asked, Body, Named, Operation, Routes},
     service::Service,
+    threads::blocking,
 };
 
 pub fn routes() -> Routes {

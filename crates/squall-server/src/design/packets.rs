@@ -10,8 +10,9 @@ use squall::design::{self, HeaderInfo, PacketText, PacketView, VariationsView};
 use super::{one_of, refused};
 use crate::{
     Refusal,
-    api::{Body, Operation, Routes, blocking},
+    api::{Body, Operation, Routes},
     service::Service,
+    threads::blocking,
 };
 
 pub fn routes() -> Routes {

@@ -13,8 +13,9 @@ use squall::{
 use super::{one_of, refused};
 use crate::{
     Refusal,
-    api::{Body, Operation, Routes, blocking},
+    api::{Body, Operation, Routes},
     service::Service,
+    threads::blocking,
 };
 
 pub fn routes() -> Routes {

@@ -20,7 +20,7 @@ use squall::{
     otg::{Controller, InProcess, Refusal},
 };
 
-use crate::{runs::lock, service::Service};
+use crate::{runs::lock, service::Service, threads::Acting};
 
 /// What a request may have in octets, unpacked: several times what 4,096 flows with long headers need.
 const LARGEST: usize = 64 << 20;
@@ -48,8 +48,8 @@ pub fn grpc() -> Router<Arc<Service>> {
 }
 
 /// Everybody who drives the daemon by this API, by name: each has a config, traffic and captures of his own.
-#[derive(Default)]
 pub struct Sessions {
+    acting: Acting,
     host: OnceLock<Box<dyn Host>>,
     open: Mutex<HashMap<String, Arc<Session>>>,
 }
@@ -189,7 +189,18 @@ fn value(value: Value) -> Reply {
     Reply::Value(Arc::new(value))
 }
 
+impl Operation {
+    /// Starts no traffic, and changes none.
+    fn looks(&self) -> bool {
+        self.name.starts_with("Get")
+    }
+}
+
 impl Sessions {
+    pub fn new(acting: Acting) -> Self {
+        Self { acting, host: OnceLock::new(), open: Mutex::default() }
+    }
+
     /// Before the first request; without, runs start as they do in process.
     pub fn hosted_by(&self, host: Box<dyn Host>) {
         // A second host would not know what the first has started.
@@ -219,8 +230,12 @@ impl Sessions {
             host.used(name, by);
         }
         // Reading ten megabytes takes its time, and so does opening ports.
-        let done = tokio::task::spawn_blocking(move || session.perform(operation, form, &request)).await;
-        done.unwrap_or_else(|_| {
+        let work = move || session.perform(operation, form, &request);
+        let done = match operation.looks() {
+            true => tokio::task::spawn_blocking(work).await.ok(),
+            false => self.acting.act(work).await,
+        };
+        done.unwrap_or_else(|| {
             Err(Refusal::internal("this is a defect in Squall, please report it with what the daemon printed"))
         })
     }
