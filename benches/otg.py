@@ -10,6 +10,7 @@ a client's library makes of them is its own.
 """
 
 import argparse
+import gzip
 import http.client
 import json
 import os
@@ -82,12 +83,13 @@ class Https:
         host, port = url.removeprefix("https://").rsplit(":", 1)
         self.to = http.client.HTTPSConnection(host, int(port), context=ssl._create_unverified_context(), timeout=60)
 
-    def post(self, path, body):
-        self.to.request("POST", path, body, {"content-type": "application/json"})
+    def post(self, path, body, unpacked=True):
+        # As snappi does.
+        self.to.request("POST", path, body, {"content-type": "application/json", "accept-encoding": "gzip"})
         reply = self.to.getresponse()
         octets = reply.read()
         assert reply.status == 200, octets[:500]
-        return octets
+        return gzip.decompress(octets) if unpacked and reply.headers["content-encoding"] == "gzip" else octets
 
 
 START, STOP = (
@@ -176,7 +178,7 @@ def poll(https, stop, counts, nice):
     os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), nice)
     client, count, due = Https(https), 0, time.monotonic()
     while not stop.is_set():
-        client.post("/monitor/metrics", METRICS)
+        client.post("/monitor/metrics", METRICS, unpacked=False)
         count += 1
         due += 1 / HERTZ
         time.sleep(max(0, due - time.monotonic()))

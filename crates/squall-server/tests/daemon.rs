@@ -183,6 +183,10 @@ fn unchunked(mut rest: &[u8]) -> Vec<u8> {
     whole
 }
 
+fn header<'a>(headers: &'a [(String, String)], name: &str) -> Option<&'a str> {
+    headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+}
+
 fn code(reply: &[u8]) -> String {
     let reply: Value = serde_json::from_slice(reply).expect("JSON");
     reply["error"]["code"].as_str().expect("a code").to_owned()
@@ -216,6 +220,34 @@ fn who_does_not_show_the_token_gets_nothing_but_what_the_daemon_is() {
     assert_eq!(daemon.ask("GET", "/squall/v1/runs", &[cookie], b"").0, 200);
     assert_eq!(daemon.ask("POST", "/squall/v1/logout", &[cookie], b"").0, 204);
     assert_eq!(daemon.ask("GET", "/squall/v1/runs", &[cookie], b"").0, 401);
+}
+
+#[test]
+fn long_replies_are_compressed_for_who_takes_that() {
+    let daemon = Daemon::of("gzip");
+    let ports: Vec<Value> = (0..2000).map(|n| json!({"name": format!("p{n}"), "location": "null:"})).collect();
+    let (set, json_type) = (json!({ "ports": ports }).to_string(), ("content-type", "application/json"));
+    let (status, headers, _) = daemon.ask("POST", "/config", &[json_type, ("accept-encoding", "gzip")], set.as_bytes());
+    assert_eq!((status, header(&headers, "content-encoding")), (200, None), "a short one goes as it is");
+    let config = |takes: &[(&str, &str)]| {
+        let (status, headers, octets) = daemon.ask("GET", "/config", takes, b"");
+        assert_eq!((status, header(&headers, "content-type")), (200, Some("application/json")), "{takes:?}");
+        (header(&headers, "content-encoding").map(str::to_owned), octets)
+    };
+    let (coding, plain) = config(&[]);
+    assert_eq!(coding, None);
+    assert_eq!(serde_json::from_slice::<Value>(&plain).expect("JSON")["ports"].as_array().unwrap().len(), 2000);
+    for takes in ["gzip", "deflate, GZIP;q=0.5", "br;q=1, gzip; q=1.0"] {
+        let (coding, octets) = config(&[("accept-encoding", takes)]);
+        assert_eq!(coding.as_deref(), Some("gzip"), "{takes}");
+        assert!(octets.len() < plain.len() / 4, "{takes}: {} of {}", octets.len(), plain.len());
+        let mut text = Vec::new();
+        flate2::read::GzDecoder::new(&octets[..]).read_to_end(&mut text).expect("gzip");
+        assert!(text == plain, "{takes}: another text");
+    }
+    for takes in ["identity", "gzip;q=0", "br, deflate", "*", "gzip;q=x", ""] {
+        assert_eq!(config(&[("accept-encoding", takes)]), (None, plain.clone()), "{takes}");
+    }
 }
 
 #[test]

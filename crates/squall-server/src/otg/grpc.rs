@@ -70,10 +70,8 @@ async fn answer(State(service): State<Arc<Service>>, Path(method): Path<String>,
         return unimplemented(&format!("otg.Openapi has no {method}"));
     };
     let call = Call { service, operation };
-    let mut grpc = Grpc::new(Octets)
-        .accept_compressed(CompressionEncoding::Gzip)
-        .send_compressed(CompressionEncoding::Gzip)
-        .max_decoding_message_size(LARGEST);
+    // Replies go as they are: to compress one takes longer than to send it, and it would be done for each client anew.
+    let mut grpc = Grpc::new(Octets).accept_compressed(CompressionEncoding::Gzip).max_decoding_message_size(LARGEST);
     let reply = if !streamed {
         grpc.unary(tower::service_fn(move |request| call.clone().once(request)), request).await
     } else if operation.name.starts_with("Set") {
@@ -145,7 +143,7 @@ impl Call {
             None => "",
         };
         let performed = self.service.otg.perform(self.operation, session, extensions, Form::Protobuf, request).await;
-        performed.map_err(status)
+        performed.map(|answer| answer.octets).map_err(status)
     }
 }
 

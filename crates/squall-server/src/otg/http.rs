@@ -12,7 +12,7 @@ use axum::{
 };
 use squall::otg::Refusal;
 
-use super::{Form, LARGEST, OPERATIONS, Operation, json, refusal};
+use super::{Answer, Form, LARGEST, OPERATIONS, Operation, json, refusal};
 use crate::service::Service;
 
 /// The paths of OTG.
@@ -49,12 +49,19 @@ fn filter(operation: &Operation) -> MethodFilter {
 async fn answer(service: &Service, operation: &'static Operation, name: &str, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let performed = match octets(&parts.headers, body).await {
-        Ok(octets) => service.otg.perform(operation, name, &parts.extensions, Form::Json, octets).await,
+        Ok(octets) => {
+            let form = if takes_gzip(&parts.headers) { Form::Gzip } else { Form::Json };
+            service.otg.perform(operation, name, &parts.extensions, form, octets).await
+        }
         Err(refusal) => Err(refusal),
     };
     let kind = if operation.gives.is_empty() { "application/octet-stream" } else { "application/json" };
     match performed {
-        Ok(octets) => ([(header::CONTENT_TYPE, HeaderValue::from_static(kind))], octets).into_response(),
+        Ok(Answer { octets, gzip }) => {
+            let gzip = gzip.then(|| [(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"))]);
+            let kind = [(header::CONTENT_TYPE, HeaderValue::from_static(kind))];
+            (kind, gzip.into_iter().flatten().collect::<HeaderMap>(), octets).into_response()
+        }
         Err(refusal) => {
             let status = u16::try_from(refusal.code).ok().and_then(|code| StatusCode::from_u16(code).ok());
             let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -62,6 +69,16 @@ async fn answer(service: &Service, operation: &'static Operation, name: &str, re
                 .into_response()
         }
     }
+}
+
+/// RFC 9110, 12.5.3: it is named, and not with a weight of zero. That of "*" is not taken: a client that means gzip says so.
+fn takes_gzip(headers: &HeaderMap) -> bool {
+    let codings = headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
+    codings.flat_map(|value| value.split(',')).any(|coding| {
+        let (name, weight) = coding.split_once(';').unwrap_or((coding, "q=1"));
+        let weight = weight.trim().strip_prefix("q=").and_then(|weight| weight.parse::<f32>().ok());
+        name.trim().eq_ignore_ascii_case("gzip") && weight.is_some_and(|weight| weight > 0.0)
+    })
 }
 
 async fn octets(headers: &HeaderMap, body: Body) -> Result<bytes::Bytes, Refusal> {
