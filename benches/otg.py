@@ -32,10 +32,11 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--squall", default=str(ROOT / "target/release/squall"))
     parser.add_argument("--seconds", type=float, default=3)
-    parser.add_argument("--inside", nargs=2, metavar=("HTTPS", "GRPC"), help=argparse.SUPPRESS)
+    parser.add_argument("--ports", nargs=2, default=["af_packet:veth-a", "af_packet:veth-b"], help="of the lab, null:, loop:X")
+    parser.add_argument("--inside", nargs=3, metavar=("HTTPS", "GRPC", "PID"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.inside:
-        return measure(*options.inside, options.seconds)
+        return measure(*options.inside, options.ports, options.seconds)
     lab = f"bench-otg-{os.getpid()}"
     inside = [options.squall, "lab", "exec", lab, "--"]
     subprocess.run([options.squall, "lab", "up", lab], check=True, stdout=subprocess.DEVNULL)
@@ -45,7 +46,8 @@ def main():
             daemon = subprocess.Popen([*inside, *serve], stdout=subprocess.PIPE, text=True)
             try:
                 bound = json.loads(daemon.stdout.readline())
-                command = [sys.executable, __file__, "--seconds", str(options.seconds), "--inside", bound["https"], bound["grpc"]]
+                command = [sys.executable, __file__, "--seconds", str(options.seconds), "--ports", *options.ports]
+                command += ["--inside", bound["https"], bound["grpc"], str(daemon.pid)]
                 return subprocess.run([*inside, *command], check=False).returncode
             finally:
                 daemon.terminate()
@@ -54,9 +56,8 @@ def main():
         subprocess.run([options.squall, "lab", "down", lab], check=False, stdout=subprocess.DEVNULL)
 
 
-def config(flows, pps, packets=None):
+def config(ports, flows, pps):
     def flow(number):
-        sent = {"choice": "fixed_packets", "fixed_packets": {"packets": packets}} if packets else {"choice": "continuous"}
         address = f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
         return {
             "name": f"flow {number}",
@@ -68,12 +69,12 @@ def config(flows, pps, packets=None):
             ],
             "size": {"choice": "fixed", "fixed": 100},
             "rate": {"choice": "pps", "pps": pps},
-            "duration": sent,
+            "duration": {"choice": "continuous"},
             "metrics": {"enable": True, "latency": {"enable": True}},
         }
 
-    ports = [{"name": "p1", "location": "af_packet:veth-a"}, {"name": "p2", "location": "af_packet:veth-b"}]
-    return {"ports": ports, "flows": [flow(number) for number in range(flows)]}
+    named = [{"name": name, "location": location} for name, location in zip(("p1", "p2"), ports)]
+    return {"ports": named, "flows": [flow(number) for number in range(flows)]}
 
 
 class Https:
@@ -109,12 +110,12 @@ def timed(what, times=5):
     return {"median_ms": round(statistics.median(spans) * 1e3, 1), "worst_ms": round(max(spans) * 1e3, 1)}
 
 
-def measure(https, grpc_at, seconds):
+def measure(https, grpc_at, pid, ports, seconds):
     import grpc
     from google.protobuf import json_format
     from snappi import otg_pb2
 
-    many = config(FLOWS, 5)
+    many = config(ports, FLOWS, 5)
     text = json.dumps(many)
     client = Https(https)
     found = {"flows": FLOWS, "config_json_octets": len(text)}
@@ -136,42 +137,48 @@ def measure(https, grpc_at, seconds):
     print(json.dumps(found), flush=True)
     # As fast as it goes: what polling takes from it is seen. In turn, as the machine is not the same at all times.
     for flows, nice in ((16, 0), (256, 0), (FLOWS, 0), (FLOWS, 19)):
-        client.post("/config", json.dumps(config(flows, 10_000_000 // flows)))
+        client.post("/config", json.dumps(config(ports, flows, 1_000_000_000 // flows)))
         client.post("/control/state", START)
         time.sleep(1)
         alone, polled, replies = [], [], 0
         for _ in range(ROUNDS):
-            alone.append(sent(client, seconds))
+            alone.append(sent(client, pid, seconds))
             stop, counts = threading.Event(), []
             polling = [threading.Thread(target=poll, args=(https, stop, counts, nice)) for _ in range(CLIENTS)]
             for thread in polling:
                 thread.start()
             time.sleep(0.5)
-            polled.append(sent(client, seconds))
+            polled.append(sent(client, pid, seconds))
             stop.set()
             for thread in polling:
                 thread.join()
             replies += sum(counts)
         client.post("/control/state", STOP)
-        lost = 1 - statistics.median(polled) / statistics.median(alone)
-        pps = {"alone_pps": [round(rate) for rate in alone], "polled_pps": [round(rate) for rate in polled]}
+        middle = [statistics.median(rate for rate, _ in rounds) for rounds in (alone, polled)]
+        cost = {"cost": round(1 - middle[1] / middle[0], 4)}
+        for name, rounds in (("alone", alone), ("polled", polled)):
+            cost[f"{name}_pps"] = [round(rate) for rate, _ in rounds]
+            cost[f"{name}_waited"] = round(statistics.median(waited for _, waited in rounds), 4)
         polls = {"clients": CLIENTS, "nice": nice, "hz": HERTZ, "flows": flows, "replies": replies}
-        print(json.dumps({**polls, **pps, "cost": round(lost, 4)}), flush=True)
+        print(json.dumps({**polls, **cost}), flush=True)
     return 0
 
 
-def sent(client, seconds):
-    """Frames a second that p1 sends."""
+def sent(client, pid, seconds):
+    """Frames a second that p1 sends; the part of the time that the engine's worker waited for a CPU that others had."""
     asked = json.dumps({"choice": "port", "port": {"port_names": ["p1"]}})
+    threads = pathlib.Path(f"/proc/{pid}/task").iterdir()
+    (worker,) = [thread for thread in threads if (thread / "comm").read_text() == "squall-0\n"]
 
     def now():
         (metric,) = json.loads(client.post("/monitor/metrics", asked))["port_metrics"]
-        return int(metric["frames_tx"]), time.monotonic()
+        waited = int((worker / "schedstat").read_text().split()[1])
+        return int(metric["frames_tx"]), waited, time.monotonic()
 
-    (before, since) = now()
+    before = now()
     time.sleep(seconds)
-    (after, until) = now()
-    return (after - before) / (until - since)
+    frames, waited, span = (after - before for after, before in zip(now(), before))
+    return frames / span, waited / 1e9 / span
 
 
 def poll(https, stop, counts, nice):
