@@ -144,15 +144,19 @@ def exact(folder, capture):
     for option, value in [("-p", "1"), ("-p", "5000"), ("-M", "1"), ("-M", "30")]:
         live = [("xdp_live:va", ["-K", "--unique-ip"])] if value in ("5000", "30") else []
         for port, way in ways + live:
-            report = replay(folder, capture, "-i", port, "-l", "0", "--duration", "1", option, value, *way)
-            interfaces = [port["interface"] for port in report["ports"]]
             what = f"{port} {option} {value} {' '.join(way)}"
-            if option == "-p":
-                same(f"{what}: frames", sum(i["tx_packets"] for i in interfaces), int(value))
-            else:
-                octets, asked = sum(i["tx_octets"] for i in interfaces), float(value) * 1e6 / 8
-                # The frame that begins before the end is sent whole.
-                same(f"{what}: {octets} octets of {asked}", asked <= octets < asked + 1500, True)
+            # A machine that had other things to do for a tenth of a second at the end is told, and asked again.
+            for _ in range(5):
+                report = replay(folder, capture, "-i", port, "-l", "0", "--duration", "1", option, value, *way)
+                interfaces = [port["interface"] for port in report["ports"]]
+                packets, octets = (sum(i[name] for i in interfaces) for name in ("tx_packets", "tx_octets"))
+                # Of octets, the frame that begins before the end is sent whole.
+                asked = int(value) if option == "-p" else float(value) * 1e6 / 8
+                sent, most = (packets, asked) if option == "-p" else (octets, asked + 1499)
+                if asked <= sent <= most:
+                    break
+                same(f"{what}: {sent} of {asked} and told", "generator-bound" in str(report["verdict"]), True)
+            same(f"{what}: {sent} of {asked}", asked <= sent <= most, True)
             same(f"{what}: counters agree", "counters-differ" in str(report["verdict"]), False)
     print("rates: as asked to the frame, in every way of reading and sending")
 

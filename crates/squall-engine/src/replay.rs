@@ -139,6 +139,8 @@ pub(crate) struct Replayer {
     /// Since when the reader has been waited for, and how long in all.
     hungry: Option<Nanos>,
     starved: Nanos,
+    /// The part of that at the end.
+    dry: Nanos,
     source: Option<Source>,
     pub done: bool,
 }
@@ -156,6 +158,8 @@ pub struct Replayed {
     pub error: Option<ReplayError>,
     /// The sender had nothing to send, as reading was behind.
     pub starved: Nanos,
+    /// For so long before the end it had nothing, and never got it: what was due then is not known.
+    pub dry: Nanos,
 }
 
 impl std::fmt::Debug for Replayed {
@@ -197,6 +201,7 @@ impl Replayer {
             patience: None,
             hungry: None,
             starved: Nanos::ZERO,
+            dry: Nanos::ZERO,
             source: None,
             done: false,
         }
@@ -593,6 +598,11 @@ impl Replayer {
         }
         while self.hand() > 0 && !lost(&self.outs) && self.send(watch) {}
         self.drop_hand("port_full");
+        if let Some(since) = self.hungry.take().filter(|_| self.clock != Clock::Virtual && self.paused.is_none()) {
+            let until = self.clock.since_start(now).min(end);
+            self.dry = Picos(until.0.saturating_sub(self.clock.since_start(since).0)).as_nanos();
+            self.starved = self.starved + self.dry;
+        }
         let until = if self.clock == Clock::Virtual { Picos(0) } else { self.clock.since_start(now).min(end) };
         let chunks = self.chunks.iter().skip((self.next.chunk - self.first) as usize);
         let rest = chunks.flat_map(|chunk| &chunk.departures).filter(|frame| frame.progress == Progress::Waiting);
@@ -631,7 +641,7 @@ impl Replayer {
 
     pub fn take_result(&mut self) -> Option<Replayed> {
         let source = self.source.take()?;
-        Some(Replayed { source, error: self.error.take(), starved: self.starved })
+        Some(Replayed { source, error: self.error.take(), starved: self.starved, dry: self.dry })
     }
 }
 

@@ -362,26 +362,21 @@ impl Totals {
                 say(ReasonCode::ClocksDiffer, text);
             }
             let bound = limit(port, report.duration_s);
-            if tx.stretched.0 > Self::tolerance(report.duration_s) {
+            if tx.stretched.0 > tolerance(report.duration_s) {
                 say(bound, format!("its schedule was stretched by {:.1}", tx.stretched));
             }
-            for (code, reasons) in missed(&s.not_sent, bound) {
-                let frames: u64 = reasons.iter().map(|r| r.1).sum();
-                let why: Vec<_> = reasons.iter().map(|(reason, n)| format!("{reason} {n}")).collect();
-                let were = if frames == 1 { "frame was" } else { "frames were" };
-                say(code, format!("{frames} {were} due and not sent ({})", why.join(", ")));
-            }
+            unsent(&s.not_sent, bound).for_each(|(code, text)| say(code, text));
             // A frame that is late by less than its gap is before the next one.
             let gap = s.asked_pps.map_or(0, |pps| (1e9 / pps) as u64);
             let p99 = s.departure_error_ns.as_ref().map_or(0, |d| d.p99);
-            if p99 > Self::tolerance(report.duration_s).max(gap) {
+            if p99 > tolerance(report.duration_s).max(gap) {
                 say(bound, late(p99));
             }
         }
         for (i, p) in report.ports.iter().enumerate() {
             let mut say = |code, text: String| reasons.push(Reason { code, text });
             let p99 = self.tx[i].departure_error.quantile(0.99);
-            if p99 > Self::tolerance(report.duration_s) {
+            if p99 > tolerance(report.duration_s) {
                 say(limit(Some(p), report.duration_s), format!("port {}: {}", p.name, late(p99)));
             }
             if let Some(error) = &self.tx[i].error {
@@ -415,13 +410,6 @@ impl Totals {
             }
         }
         Verdict { valid: reasons.is_empty(), reasons }
-    }
-
-    /// Nanoseconds by which one frame in a hundred may be late: a hundredth of the run, which keeps the rate to within as
-    /// much, from 1 ms (the least that a virtual machine is stopped for now and then) to 10 ms (a burst of so many frames
-    /// afterwards is no longer the traffic that was asked for).
-    fn tolerance(duration_s: f64) -> u64 {
-        ((duration_s * 1e7) as u64).clamp(1_000_000, 10_000_000)
     }
 
     /// Rates and percentiles since the last sample.
@@ -498,8 +486,15 @@ impl Totals {
     }
 }
 
+/// Nanoseconds by which one frame in a hundred may be late: a hundredth of the run, which keeps the rate to within as
+/// much, from 1 ms (the least that a virtual machine is stopped for now and then) to 10 ms (a burst of so many frames
+/// afterwards is no longer the traffic that was asked for).
+pub fn tolerance(duration_s: f64) -> u64 {
+    ((duration_s * 1e7) as u64).clamp(1_000_000, 10_000_000)
+}
+
 /// Who kept frames back: the port, if it was full or taking frames for more than half of the run.
-fn limit(port: Option<&PortReport>, duration_s: f64) -> ReasonCode {
+pub fn limit(port: Option<&PortReport>, duration_s: f64) -> ReasonCode {
     match port {
         Some(p) if p.tx.blocked_s.max(p.tx.sending_s) > duration_s / 2.0 => ReasonCode::PortBound,
         _ => ReasonCode::GeneratorBound,
@@ -508,6 +503,16 @@ fn limit(port: Option<&PortReport>, duration_s: f64) -> ReasonCode {
 
 fn late(p99: u64) -> String {
     format!("one frame in a hundred left {:.1} late or more", Nanos(p99))
+}
+
+/// What is to be said of frames that did not leave.
+pub fn unsent(not_sent: &BTreeMap<String, u64>, bound: ReasonCode) -> impl Iterator<Item = (ReasonCode, String)> {
+    missed(not_sent, bound).into_iter().map(|(code, reasons)| {
+        let frames: u64 = reasons.iter().map(|r| r.1).sum();
+        let why: Vec<_> = reasons.iter().map(|(reason, n)| format!("{reason} {n}")).collect();
+        let were = if frames == 1 { "frame was" } else { "frames were" };
+        (code, format!("{frames} {were} due and not sent ({})", why.join(", ")))
+    })
 }
 
 /// Frames that did not leave, by whose doing; `bound` is who was the limit.

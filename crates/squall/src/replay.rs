@@ -19,8 +19,11 @@ use squall_replay::{
 use squall_units::{FCS_LEN, L1_OVERHEAD, Nanos, Rate, RateUnit, UnitError};
 
 use crate::{
-    Error, prep,
-    report::{PortReport, ReplayEdits, ReplayFlows, ReplayPort, ReplayRead, ReplayReport, ReplayShare},
+    Error, assemble, prep,
+    report::{
+        PortReport, Reason, ReasonCode, ReplayEdits, ReplayFlows, ReplayPort, ReplayRead, ReplayReport, ReplayShare,
+        Verdict,
+    },
 };
 
 /// The capture at `path`; `-` is the standard input, which can be read once.
@@ -283,6 +286,32 @@ pub(crate) fn report(replay: &Replay, replayed: &Replayed, ports: &[(&PortReport
         starved_s: replayed.starved.as_secs_f64(),
         fault: replayed.error.as_ref().map(ToString::to_string),
     }
+}
+
+/// What of the schedule was not kept, beside lateness. Whether a capture that came too late had frames for that time is not known;
+/// a rate has.
+pub(crate) fn judge(
+    replay: &Replay,
+    replayed: &Replayed,
+    ports: &[(&PortReport, u64)],
+    seconds: f64,
+    verdict: &mut Verdict,
+) {
+    for (port, _) in ports {
+        let bound = assemble::limit(Some(port), seconds);
+        let said = assemble::unsent(&port.tx.not_sent, bound);
+        verdict.reasons.extend(said.map(|(code, text)| Reason { code, text: format!("port {}: {text}", port.name) }));
+    }
+    let has_rate = match replay.timing {
+        Timing::Paced { gap, .. } => !matches!(gap, Gap::Zero),
+        Timing::Ramp { .. } => true,
+        Timing::Captured { .. } | Timing::Top => false,
+    };
+    if has_rate && replayed.dry.0 > assemble::tolerance(seconds) {
+        let text = format!("nothing left in the last {:.1}: captures were not read in time (--preload)", replayed.dry);
+        verdict.reasons.push(Reason { code: ReasonCode::GeneratorBound, text });
+    }
+    verdict.valid = verdict.reasons.is_empty();
 }
 
 fn flow_report(summary: &Summary, seconds: f64) -> ReplayFlows {

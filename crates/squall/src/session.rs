@@ -929,6 +929,7 @@ impl Run {
                 .into_iter()
                 .map(|port| (&report.ports[port], retried[port]))
                 .collect::<Vec<_>>();
+            crate::replay::judge(replay, replayed, &ports, duration.as_secs_f64(), &mut report.verdict);
             report.replay = Some(crate::replay::report(replay, replayed, &ports, duration.as_secs_f64()));
         }
         if let Some((attacks, failed)) = attacked {

@@ -1,13 +1,18 @@
 //! Captures that are sent again: what arrives, when, and what is counted. On virtual time, into captures.
 
-use std::path::{Path, PathBuf};
+use std::{
+    io::{self, Cursor},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use proptest::prelude::*;
 use squall::{
     Session,
     replaying::{Gap, Replay, Timing, TooLong},
     report::Report,
-    units::Picos,
+    units::{Nanos, Picos},
 };
 use squall_pcap::{CaptureReader, LinkType, PcapFormat, PcapWriter};
 
@@ -151,6 +156,40 @@ fn any_rate_is_kept_to_the_frame_in_every_way_of_reading() {
                 behind += gap.seconds(octets.len() as f64) * 1e9;
             }
         }
+    }
+}
+
+/// Gives what it has, and is not at its end for a while yet.
+struct Slow(Cursor<Vec<u8>>, Duration);
+
+impl io::Read for Slow {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let given = self.0.read(into)?;
+        if given == 0 {
+            std::thread::sleep(std::mem::take(&mut self.1));
+        }
+        Ok(given)
+    }
+}
+
+#[test]
+fn captures_that_are_not_read_in_time_are_told_where_a_rate_asks_for_their_frames() {
+    let folder = Folder::new("dry");
+    let capture = folder.capture("in.pcap", &frames(3_000, 1_000));
+    let octets = std::fs::read(&capture).unwrap();
+    let mut input = squall::replay::input(&capture);
+    input.open = Arc::new(move || Ok(Box::new(Slow(Cursor::new(octets.clone()), Duration::from_secs(2)))));
+    for timing in [Timing::Paced { gap: Gap::from_pps(10_000, 1), together: 1 }, Timing::ORIGINAL] {
+        let replay = Replay { inputs: vec![input.clone()], timing, ..plain(&[]) };
+        let mut session = Session::replay(replay, [("A", "null:")]);
+        session.profile.stop.duration = Some(Nanos(500_000_000));
+        let report = session.open().unwrap().start().unwrap().finish().unwrap();
+        let replay = report.replay.as_ref().unwrap();
+        assert!(replay.packets < 5_000, "{}", replay.packets);
+        assert!(replay.starved_s > 0.0, "{timing:?}");
+        let told = report.verdict.reasons.iter().any(|reason| reason.text.contains("captures were not read in time"));
+        assert_eq!(told, timing != Timing::ORIGINAL, "{timing:?}: {:?}", report.verdict);
+        assert!(!told || !report.verdict.valid);
     }
 }
 
