@@ -1009,7 +1009,13 @@ fn length(
             && asked <= FILL_LIMIT
             && body.len() < asked
         {
-            body.extend(&vec![b'A'; asked - body.len()], Origin::Framing);
+            let mut filling = Octets::of(vec![b'A'; asked - body.len()], Origin::Framing);
+            if parts.style.filled_first {
+                filling.append(body);
+                *body = filling;
+            } else {
+                body.append(&filling);
+            }
         }
         return Ok(());
     }
@@ -1232,6 +1238,8 @@ mod tests {
         let mut asked =
             parts(&[(Buffer::HttpContentLength, End::Client, "12"), (Buffer::HttpRequestBody, End::Client, "abc")]);
         assert!(request(&asked).ends_with("Content-Length: 12\r\n\r\nabcAAAAAAAAA"));
+        asked.style.filled_first = true;
+        assert!(request(&asked).ends_with("Content-Length: 12\r\n\r\nAAAAAAAAAabc"));
         asked.buffers[0] = (Buffer::HttpHeader, End::Client, Octets::of("Content-Length: ", RULE));
         assert!(request(&asked).starts_with("POST / HTTP/1.1\r\nContent-Length: 3\r\n"), "{}", request(&asked));
     }

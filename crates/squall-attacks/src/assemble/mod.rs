@@ -71,6 +71,8 @@ pub struct Style {
     pub escaped: bool,
     /// The server does not answer the last request.
     pub unanswered: bool,
+    /// What fills a body up to the length that was asked for stands before what is asked of it, not behind.
+    pub filled_first: bool,
     /// How files of mails are encoded.
     pub mime: Mime,
     /// Messages are framed as their protocol frames them over TCP (DNS, SIP, Kerberos).
@@ -83,9 +85,9 @@ impl Style {
         let usual = Style::default();
         let all = [
             usual,
-            Style { lines: Lines::Few, spaced: true, ..usual },
+            Style { lines: Lines::Few, spaced: true, filled_first: true, ..usual },
             Style { block_last: true, ..usual },
-            Style { lines: Lines::None, block_last: true, ..usual },
+            Style { lines: Lines::None, block_last: true, filled_first: true, ..usual },
             Style { posted: true, ..usual },
             Style { escaped: true, ..usual },
             Style { old: true, lines: Lines::Few, ..usual },
