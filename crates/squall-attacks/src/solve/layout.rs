@@ -793,7 +793,7 @@ impl<'a> Search<'_, 'a> {
                         most,
                         holds: held,
                         avoid: &avoid,
-                        steps: 6_000,
+                        steps: 30_000,
                         ..Constraints::default()
                     };
                     expression.sample(&choices, &constraints)
