@@ -1,4 +1,5 @@
 import itertools
+import time
 from collections.abc import Callable
 
 import pytest
@@ -6,6 +7,25 @@ import pytest
 _number = itertools.count()
 
 Address = Callable[..., str]
+
+
+def until(true: Callable[[], object], seconds: float = 20) -> None:
+    """Waits for what others bring about, however busy the machine is."""
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.02)
+
+
+def still(count: Callable[[], object]) -> None:
+    """Waits until what is counted stays as it is: on a busy machine, whoever was told to pause has its turn late."""
+
+    def same() -> bool:
+        before = count()
+        time.sleep(0.1)
+        return count() == before
+
+    until(same)
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ import pytest
 
 import squall
 import squall.aio
-from conftest import Address
+from conftest import Address, until
 from squall import _http
 from squall.trex import STLClient, STLPktBuilder, STLStream, STLTXSingleBurst
 
@@ -91,13 +91,6 @@ def stream(name: str = "web", **more: Any) -> squall.Stream:
 
 def profile(address: str, *streams: squall.Stream, **more: Any) -> squall.Profile:
     return squall.Profile(**{"ports": {"A": address}, "streams": streams or [stream()], **more})
-
-
-def until(true: Any, seconds: float = 10) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.02)
 
 
 # Runs

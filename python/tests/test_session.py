@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import squall
-from conftest import Address
+from conftest import Address, still, until
 
 UDP = "eth/ipv4/udp"
 
@@ -22,14 +22,6 @@ def stream(name: str = "web", **more: Any) -> squall.Stream:
 
 def profile(address: str, *streams: squall.Stream, **more: Any) -> squall.Profile:
     return squall.Profile(**{"ports": {"A": address}, "streams": streams or [stream()], **more})
-
-
-def until(true: Any, seconds: float = 5) -> None:
-    """Waits for what other threads bring about."""
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.01)
 
 
 def test_what_is_sent_into_a_loop_comes_out_of_it(loop: Address) -> None:
@@ -123,8 +115,12 @@ def test_a_rate_changes_while_running_and_nothing_starts_anew(loop: Address) -> 
         load.streams[0].rate = "5 kpps"
         run.change(load)
         run.sample()
-        time.sleep(0.3)
-        assert run.sample().streams["web"].tx_pps == pytest.approx(5000, rel=0.2)
+
+        def rate() -> float:
+            time.sleep(0.3)
+            return run.sample().streams["web"].tx_pps
+
+        until(lambda: rate() == pytest.approx(5000, rel=0.2))
         run.stop()
         web = run.finish().streams["web"]
     assert web.rx is not None
@@ -136,12 +132,11 @@ def test_a_paused_stream_sends_nothing_until_it_is_resumed(loop: Address) -> Non
         run = session.start()
         until(lambda: run.report().streams["a"].tx_packets > 0)
         run.pause("a")
-        time.sleep(0.05)
+        still(lambda: run.report().streams["a"].tx_packets)
         before = run.report().streams
-        time.sleep(0.1)
+        until(lambda: run.report().streams["b"].tx_packets > before["b"].tx_packets + 50)
         after = run.report().streams
         assert after["a"].tx_packets == before["a"].tx_packets
-        assert after["b"].tx_packets > before["b"].tx_packets
         run.resume("a")
         until(lambda: run.report().streams["a"].tx_packets > after["a"].tx_packets)
         run.pause()
@@ -155,11 +150,11 @@ def test_a_group_is_paused_as_one(loop: Address) -> None:
         run = session.start()
         until(lambda: all(s.tx_packets > 0 for s in run.report().streams))
         run.pause("g")
-        time.sleep(0.05)
+        still(lambda: [s.tx_packets for s in run.report().streams][:2])
         before = [s.tx_packets for s in run.report().streams]
-        time.sleep(0.1)
+        until(lambda: run.report().streams["c"].tx_packets > before[2] + 50)
         after = [s.tx_packets for s in run.report().streams]
-        assert after[:2] == before[:2] and after[2] > before[2]
+        assert after[:2] == before[:2]
         run.resume("g")
         until(lambda: all(s.tx_packets > n for s, n in zip(run.report().streams, after, strict=True)))
         run.stop()
@@ -262,8 +257,8 @@ def test_waiting_ends_with_its_time(loop: Address) -> None:
         run = session.start()
         start = time.monotonic()
         assert run.wait(0.1) is False
-        assert 0.1 <= time.monotonic() - start < 1
-        assert 0 < run.elapsed_s < 2
+        assert 0.1 <= time.monotonic() - start < 5
+        assert 0 < run.elapsed_s < 5
         with pytest.raises(ValueError, match="no time to wait"):
             run.wait(-1)
 

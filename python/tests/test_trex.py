@@ -1,6 +1,5 @@
 import itertools
 import pathlib
-import time
 from typing import Any
 
 import pytest
@@ -8,6 +7,7 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Dot1Q, Ether
 
 import squall
+from conftest import still, until
 from squall import trex
 from squall.trex import (
     STLClient,
@@ -113,13 +113,14 @@ def test_ports_are_paused_resumed_and_stopped_one_by_one(client: STLClient) -> N
         client.start(ports=[0])
     client.pause(ports=[0])
     assert (client.get_paused_ports(), client.get_transmitting_ports()) == ([0], [1])
-    time.sleep(0.05)
+    still(lambda: client.get_stats()[0]["opackets"])
     before = client.get_stats()
-    time.sleep(0.1)
+    until(lambda: client.get_stats()[1]["opackets"] > before[1]["opackets"] + 100)
     after = client.get_stats()
-    assert after[0]["opackets"] == before[0]["opackets"] and after[1]["opackets"] > before[1]["opackets"]
-    assert after[1]["tx_pps"] > 0
+    assert after[0]["opackets"] == before[0]["opackets"]
+    until(lambda: client.get_stats()[1]["tx_pps"] > 0)
     client.resume(ports=[0])
+    until(lambda: client.get_stats()[0]["opackets"] > after[0]["opackets"])
     client.stop(ports=[1])
     assert client.get_active_ports() == [0]
     client.stop()

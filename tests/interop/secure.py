@@ -1419,11 +1419,5 @@ def inside(folder, only):
     return int(failed > 0)
 
 
-def main():
-    if sys.argv[1:2] == ["--inside"]:
-        return inside(pathlib.Path(sys.argv[2]), sys.argv[3:])
-    return in_a_lab(SQUALL, __file__, sys.argv[1:])
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(in_a_lab(SQUALL, __file__, inside))

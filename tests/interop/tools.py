@@ -1,6 +1,7 @@
 """What several of these scripts use."""
 
 import os
+import pathlib
 import subprocess
 import sys
 import tempfile
@@ -22,8 +23,10 @@ def same(what, found, expected):
         raise Failed(f"{what}: found {found}, expected {expected}")
 
 
-def in_a_lab(squall, script, argv):
-    """Runs `script --inside FOLDER ARGV...` in a lab and a folder of its own: the exit status. Both go with it."""
+def in_a_lab(squall, script, inside):
+    """`inside(FOLDER, ARGV)` of the script, run in a lab and a folder of its own: the exit status. Both go with it."""
+    if sys.argv[1:2] == ["--inside"]:
+        return inside(pathlib.Path(sys.argv[2]), sys.argv[3:])
     what = os.path.splitext(os.path.basename(script))[0]
     name = f"{what}-{os.getpid()}"
     up = subprocess.run([squall, "lab", "up", name], capture_output=True, text=True, timeout=60)
@@ -36,6 +39,6 @@ def in_a_lab(squall, script, argv):
     try:
         with tempfile.TemporaryDirectory(prefix=f"squall-{what}-") as folder:
             inside = [squall, "lab", "exec", name, "--"]
-            return subprocess.run([*inside, sys.executable, os.path.abspath(script), "--inside", folder, *argv], timeout=300).returncode
+            return subprocess.run([*inside, sys.executable, os.path.abspath(script), "--inside", folder, *sys.argv[1:]], timeout=300).returncode
     finally:
         subprocess.run([squall, "lab", "down", name], capture_output=True, timeout=60)

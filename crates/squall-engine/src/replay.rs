@@ -598,12 +598,11 @@ impl Replayer {
         }
         while self.hand() > 0 && !lost(&self.outs) && self.send(watch) {}
         self.drop_hand("port_full");
-        if let Some(since) = self.hungry.take().filter(|_| self.clock != Clock::Virtual && self.paused.is_none()) {
-            let until = self.clock.since_start(now).min(end);
+        let until = if self.clock == Clock::Virtual { Picos(0) } else { self.clock.since_start(now).min(end) };
+        if let Some(since) = self.hungry.take().filter(|_| self.paused.is_none()) {
             self.dry = Picos(until.0.saturating_sub(self.clock.since_start(since).0)).as_nanos();
             self.starved = self.starved + self.dry;
         }
-        let until = if self.clock == Clock::Virtual { Picos(0) } else { self.clock.since_start(now).min(end) };
         let chunks = self.chunks.iter().skip((self.next.chunk - self.first) as usize);
         let rest = chunks.flat_map(|chunk| &chunk.departures).filter(|frame| frame.progress == Progress::Waiting);
         let late = |frame: &&Departure| frame.due != Departure::AT_ONCE && self.due(frame) < until;

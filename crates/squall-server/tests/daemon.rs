@@ -167,7 +167,7 @@ fn talk(
         .map(|(a, b)| (a.to_lowercase(), b.to_owned()))
         .collect::<Vec<_>>();
     let mut body = reply[end + 4..].to_vec();
-    if headers.iter().any(|(name, value)| name == "transfer-encoding" && value == "chunked") {
+    if header(&headers, "transfer-encoding") == Some("chunked") {
         body = unchunked(&body);
     }
     (status, headers, body)
@@ -214,7 +214,7 @@ fn who_does_not_show_the_token_gets_nothing_but_what_the_daemon_is() {
     assert_eq!(daemon.ask("POST", "/squall/v1/login", &[json], body("x").as_bytes()).0, 401);
     let (status, headers, _) = daemon.ask("POST", "/squall/v1/login", &[json], body(&token).as_bytes());
     assert_eq!(status, 204);
-    let cookie = &headers.iter().find(|(name, _)| name == "set-cookie").expect("a cookie").1;
+    let cookie = header(&headers, "set-cookie").expect("a cookie");
     assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict") && !cookie.contains(&token), "{cookie}");
     let cookie = ("cookie", cookie.split(';').next().unwrap());
     assert_eq!(daemon.ask("GET", "/squall/v1/runs", &[cookie], b"").0, 200);
@@ -357,7 +357,7 @@ fn a_run_is_begun_changed_watched_and_stopped_and_its_report_stays() {
     assert!(report["streams"][0]["tx_packets"].as_u64().unwrap() > 0);
     let (status, headers, page) = daemon.ask("GET", &format!("{path}/report.html"), &[], b"");
     assert!(status == 200 && String::from_utf8_lossy(&page).contains("<html"));
-    assert!(headers.iter().any(|(name, value)| name == "content-security-policy" && value.contains("sandbox")));
+    assert!(header(&headers, "content-security-policy").is_some_and(|value| value.contains("sandbox")));
     let (_, _, text) = daemon.ask("GET", &format!("{path}/profile"), &[], b"");
     assert_eq!(String::from_utf8_lossy(&text), PROFILE.replace("NAME", "runs"));
     // It is there when the daemon comes again.

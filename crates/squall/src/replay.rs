@@ -21,8 +21,7 @@ use squall_units::{FCS_LEN, L1_OVERHEAD, Nanos, Rate, RateUnit, UnitError};
 use crate::{
     Error, assemble, prep,
     report::{
-        PortReport, Reason, ReasonCode, ReplayEdits, ReplayFlows, ReplayPort, ReplayRead, ReplayReport, ReplayShare,
-        Verdict,
+        PortReport, ReasonCode, ReplayEdits, ReplayFlows, ReplayPort, ReplayRead, ReplayReport, ReplayShare, Verdict,
     },
 };
 
@@ -299,8 +298,9 @@ pub(crate) fn judge(
 ) {
     for (port, _) in ports {
         let bound = assemble::limit(Some(port), seconds);
-        let said = assemble::unsent(&port.tx.not_sent, bound);
-        verdict.reasons.extend(said.map(|(code, text)| Reason { code, text: format!("port {}: {text}", port.name) }));
+        for (code, text) in assemble::unsent(&port.tx.not_sent, bound) {
+            verdict.say(code, format!("port {}: {text}", port.name));
+        }
     }
     let has_rate = match replay.timing {
         Timing::Paced { gap, .. } => !matches!(gap, Gap::Zero),
@@ -309,9 +309,8 @@ pub(crate) fn judge(
     };
     if has_rate && replayed.dry.0 > assemble::tolerance(seconds) {
         let text = format!("nothing left in the last {:.1}: captures were not read in time (--preload)", replayed.dry);
-        verdict.reasons.push(Reason { code: ReasonCode::GeneratorBound, text });
+        verdict.say(ReasonCode::GeneratorBound, text);
     }
-    verdict.valid = verdict.reasons.is_empty();
 }
 
 fn flow_report(summary: &Summary, seconds: f64) -> ReplayFlows {

@@ -177,6 +177,14 @@ pub struct Verdict {
     pub reasons: Vec<Reason>,
 }
 
+impl Verdict {
+    /// One more reason why the run is not valid.
+    pub(crate) fn say(&mut self, code: ReasonCode, text: String) {
+        self.reasons.push(Reason { code, text });
+        self.valid = false;
+    }
+}
+
 /// Why a run is not valid: `generator-bound: stream "web": ...`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Reason {

@@ -11,21 +11,6 @@ use super::{Reason, mixed, plan, transform};
 use crate::assemble::{Parts, assemble};
 use crate::{Octets, Origin, Transport, Turn};
 
-fn is_uri(buffer: Buffer) -> bool {
-    matches!(buffer, Buffer::HttpUri | Buffer::HttpRawUri)
-}
-
-/// A URI in which nothing is escaped is the same as it is sent and as it is read: what is asked of both, asked of one, in place of
-/// the first. `None`: one alone is asked for, or they are changed before anything is looked for.
-fn one_uri(rule: &Rule) -> Option<(usize, Inspection)> {
-    let uris = || rule.inspections.iter().enumerate().filter(|(_, inspection)| is_uri(inspection.buffer));
-    let has = |buffer| uris().any(|(_, inspection)| inspection.buffer == buffer);
-    let plain = uris().all(|(_, inspection)| inspection.transforms.is_empty() && inspection.part.is_none());
-    let (first, of) = uris().next().filter(|_| plain && has(Buffer::HttpUri) && has(Buffer::HttpRawUri))?;
-    let steps = uris().flat_map(|(_, inspection)| inspection.steps.iter().cloned()).collect();
-    Some((first, Inspection { buffer: Buffer::HttpRawUri, steps, ..of.clone() }))
-}
-
 /// What was made of one rule.
 #[derive(Clone, Debug)]
 pub(super) struct Made {
@@ -260,10 +245,7 @@ impl Maker<'_> {
         for (index, inspection) in rule.inspections.iter().enumerate() {
             let inspection = match &one_uri {
                 Some((first, both)) if *first == index => both,
-                Some(_) if is_uri(inspection.buffer) => {
-                    self.keep_out(inspection, plan::sender_of(rule, inspection), &mut parts);
-                    continue;
-                }
+                Some(_) if is_uri(inspection.buffer) => continue,
                 _ => inspection,
             };
             let buffer = inspection.buffer;
@@ -286,7 +268,7 @@ impl Maker<'_> {
             // Another way a URI's contents stand in its query.
             let lead = match buffer {
                 Buffer::HttpHeader | Buffer::HttpRawHeader => leads.header.clone(),
-                Buffer::HttpUri | Buffer::HttpRawUri if !leads.uri.is_empty() => leads.uri.clone(),
+                uri if is_uri(uri) && !leads.uri.is_empty() => leads.uri.clone(),
                 Buffer::HttpUri if way.attempt % 4 == 3 => Octets::of(*b"/?", Origin::Free),
                 _ => Octets::new(),
             };
@@ -504,6 +486,21 @@ pub(super) fn assembled(application: Application, parts: &Parts) -> Result<Vec<T
         option: None,
         text: impossible.0,
     })
+}
+
+fn is_uri(buffer: Buffer) -> bool {
+    matches!(buffer, Buffer::HttpUri | Buffer::HttpRawUri)
+}
+
+/// A URI in which nothing is escaped is the same as it is sent and as it is read: what is asked of both, asked of one, in place of
+/// the first. `None`: one alone is asked for, or they are changed before anything is looked for.
+fn one_uri(rule: &Rule) -> Option<(usize, Inspection)> {
+    let uris = || rule.inspections.iter().enumerate().filter(|(_, inspection)| is_uri(inspection.buffer));
+    let has = |buffer| uris().any(|(_, inspection)| inspection.buffer == buffer);
+    let plain = uris().all(|(_, inspection)| inspection.transforms.is_empty() && inspection.part.is_none());
+    let (first, of) = uris().next().filter(|_| plain && has(Buffer::HttpUri) && has(Buffer::HttpRawUri))?;
+    let steps = uris().flat_map(|(_, inspection)| inspection.steps.iter().cloned()).collect();
+    Some((first, Inspection { buffer: Buffer::HttpRawUri, steps, ..of.clone() }))
 }
 
 /// Only of what must not be there: a usual message will do.

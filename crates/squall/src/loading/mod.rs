@@ -31,7 +31,7 @@ use crate::{
     Error,
     ports::ETHERNET_HEADER,
     report::{
-        Reason, ReasonCode, Verdict,
+        ReasonCode, Verdict,
         load::{ConversationsReport, LoadReport},
     },
 };
@@ -118,8 +118,7 @@ pub fn judge(load: &LoadReport, verdict: &mut Verdict) {
         for reason in ["late", "full"] {
             let Some(flows) = client.not_begun.get(reason).filter(|n| **n > 0) else { continue };
             let text = format!("template {:?}: {flows} flows were due and did not begin ({reason})", template.name);
-            verdict.reasons.push(Reason { code: ReasonCode::GeneratorBound, text });
-            verdict.valid = false;
+            verdict.say(ReasonCode::GeneratorBound, text);
         }
     }
 }
