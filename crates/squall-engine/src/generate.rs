@@ -145,6 +145,7 @@ impl Driver {
 
     /// Looks after the program; `at` is the time since the start.
     pub fn turn(&mut self, at: Picos) {
+        self.remote.attend();
         if let Some(error) = self.trouble() {
             self.fail(error);
             return self.settle(at.min(self.end));

@@ -8,6 +8,7 @@ use std::{
 
 use libc::{c_int, c_ulong, c_void};
 use squall_bpf::classic::Instruction;
+use squall_units::Nanos;
 
 /// -1 becomes the error of the last system call.
 pub fn check(result: c_int) -> io::Result<c_int> {
@@ -433,6 +434,51 @@ pub fn go_elsewhere() {
 pub fn signal_thread(thread: c_int, signal: c_int) {
     // SAFETY: to our own process alone; the signal has a handler that does nothing.
     unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, signal) };
+}
+
+/// Signals the thread that made it, again and again, unless it is put off. The kernel does that alone, also while no thread of
+/// this process has its turn.
+pub struct Alarm {
+    timer: libc::timer_t,
+    every: Nanos,
+}
+
+// SAFETY: a number of the kernel's, or of the C library's, which all threads may use.
+unsafe impl Send for Alarm {}
+
+impl Alarm {
+    /// # Errors
+    /// The kernel gives no timer.
+    pub fn new(signal: c_int, every: Nanos) -> io::Result<Self> {
+        // SAFETY: all zero is a valid `sigevent`.
+        let mut event: libc::sigevent = unsafe { mem::zeroed() };
+        (event.sigev_signo, event.sigev_notify) = (signal, libc::SIGEV_THREAD_ID);
+        event.sigev_notify_thread_id = thread_id();
+        let mut timer: libc::timer_t = std::ptr::null_mut();
+        // SAFETY: both are valid, and `timer` is writable.
+        if unsafe { libc::timer_create(libc::CLOCK_MONOTONIC, &mut event, &mut timer) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let alarm = Self { timer, every };
+        alarm.put_off();
+        Ok(alarm)
+    }
+
+    /// It is as if it were new.
+    pub fn put_off(&self) {
+        let (tv_sec, tv_nsec) = ((self.every.0 / 1_000_000_000) as _, (self.every.0 % 1_000_000_000) as _);
+        let every = libc::timespec { tv_sec, tv_nsec };
+        let when = libc::itimerspec { it_interval: every, it_value: every };
+        // SAFETY: the timer is ours until it is dropped; the old setting is not asked for.
+        unsafe { libc::timer_settime(self.timer, 0, &when, std::ptr::null_mut()) };
+    }
+}
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        // SAFETY: ours, and not used again.
+        unsafe { libc::timer_delete(self.timer) };
+    }
 }
 
 /// The calling thread gets `signal` whatever the process has blocked: threads inherit that.

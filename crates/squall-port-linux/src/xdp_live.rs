@@ -6,7 +6,8 @@
 //! driver's `ndo_xdp_xmit`. It sends only; what comes in is for an af_xdp or af_packet port.
 //!
 //! A call costs some 25 ms beside the frames, so it is made as long as can be, and ended by a signal (SIGURG, which does
-//! nothing). Everything in the kernel is held by descriptors: a process that is killed leaves nothing.
+//! nothing). Where the CPU time of the process has a quota, the call uses all of it up, and who would end it waits for his
+//! turn: when the call has not been attended to for [`UNATTENDED`], the kernel's own timer ends it. Everything in the kernel is held by descriptors: a process that is killed leaves nothing.
 //!
 //! Options: `batch=N` (frames handed over at once, instead of what suits the rate).
 
@@ -16,7 +17,7 @@ mod queue;
 use std::{
     io,
     sync::{
-        Arc, Once,
+        Arc, Mutex, Once, PoisonError,
         atomic::{AtomicI32, AtomicU64, Ordering},
     },
 };
@@ -24,8 +25,9 @@ use std::{
 use squall_bpf::Object;
 use squall_port::{
     Address, BATCH, ETHERNET, Generation, Generator, InterfaceCounters, Port, PortFacts, Remote, RxQueue, Segmentation,
-    Timestamps, TxQueue,
+    Timestamps, TxQueue, monotonic,
 };
+use squall_units::Nanos;
 
 use self::{
     program::Layout,
@@ -38,7 +40,7 @@ use crate::{
     interface::{InterfaceInfo, InterfaceState},
     netlink::{Link, Netlink},
     permissions::Permissions,
-    sys,
+    sys::{self, Alarm},
 };
 
 const ETHERNET_HEADER: u32 = 14;
@@ -52,6 +54,11 @@ const MOST_BATCH: u32 = 256;
 const MOST_RING_BATCH: u32 = 16;
 /// Runs of the program in a call: minutes.
 const REPEAT: u32 = 1 << 30;
+/// A call that nobody looks after for so long ends: longer than a busy machine lets threads wait as a rule, since frames that
+/// are due meanwhile are late.
+const UNATTENDED: Nanos = Nanos(500_000_000);
+/// So often that is put off.
+const PUT_OFF: Nanos = Nanos(100_000_000);
 /// Does nothing by default, and nothing here either, but ends a system call.
 const SIGNAL: libc::c_int = libc::SIGURG;
 
@@ -194,7 +201,13 @@ impl LivePort {
             })
         };
         let witnesses = witnesses.iter().map(attach).collect::<io::Result<Vec<_>>>()?;
-        let station = Station { interface: self.link.name.clone(), memory, thread: AtomicI32::new(0) };
+        let station = Station {
+            interface: self.link.name.clone(),
+            memory,
+            thread: AtomicI32::new(0),
+            alarm: Mutex::new(None),
+            attended: AtomicU64::new(0),
+        };
         Ok(Call { program, _witnesses: witnesses, frame, batch, station: Arc::new(station) })
     }
 }
@@ -214,6 +227,10 @@ struct Station {
     memory: MappedArray,
     /// In the system call; 0: none.
     thread: AtomicI32,
+    /// Ends the system call; there while the thread is in it.
+    alarm: Mutex<Option<Alarm>>,
+    /// When the alarm was put off last.
+    attended: AtomicU64,
 }
 
 impl Call {
@@ -221,10 +238,12 @@ impl Call {
     fn run(&self) -> io::Result<()> {
         sys::ignore_audibly(SIGNAL, &ONCE);
         sys::unblock(SIGNAL);
+        self.station.set_alarm(Some(Alarm::new(SIGNAL, UNATTENDED)?));
         self.station.thread.store(sys::thread_id(), Ordering::Release);
         let run = LiveRun { frame: &self.frame, ingress: 0, repeat: REPEAT, batch: self.batch };
         let result = self.program.run_live(&run);
         self.station.thread.store(0, Ordering::Release);
+        self.station.set_alarm(None);
         match result {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Err(io::Error::new(
@@ -239,6 +258,10 @@ impl Call {
 impl Station {
     fn is_in_call(&self) -> bool {
         self.thread.load(Ordering::Acquire) != 0
+    }
+
+    fn set_alarm(&self, alarm: Option<Alarm>) {
+        *self.alarm.lock().unwrap_or_else(PoisonError::into_inner) = alarm;
     }
 }
 
@@ -263,6 +286,15 @@ impl Remote for Station {
         let thread = self.thread.load(Ordering::Acquire);
         if thread != 0 {
             sys::signal_thread(thread, SIGNAL);
+        }
+    }
+
+    fn attend(&self) {
+        let now = monotonic();
+        let last = Nanos(self.attended.load(Ordering::Relaxed));
+        if now.saturating_sub(last) >= PUT_OFF {
+            self.attended.store(now.0, Ordering::Relaxed);
+            self.alarm.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(Alarm::put_off);
         }
     }
 

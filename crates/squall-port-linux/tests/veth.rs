@@ -108,6 +108,7 @@ const TESTS: &[(&str, Test)] = &[
         "a_peer_that_does_not_poll_and_a_link_that_goes_down_are_told",
         xdp_live::a_peer_that_does_not_poll_and_a_link_that_goes_down_are_told,
     ),
+    ("a_call_that_nobody_attends_to_ends_by_itself", xdp_live::a_call_that_nobody_attends_to_ends_by_itself),
 ];
 
 /// Tells a test who runs it.

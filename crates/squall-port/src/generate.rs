@@ -46,6 +46,11 @@ pub trait Remote: Send + Sync {
     /// Lets [`Generator::run`] return soon. If it was just about to begin, that may go unnoticed: say it again.
     fn interrupt(&self);
 
+    /// To be said many times a second. The program may use what CPU time its group has (a container's quota), and all other
+    /// threads of the group then wait for it to leave the kernel: not said for long, [`Generator::run`] returns by itself,
+    /// and can be begun again.
+    fn attend(&self);
+
     /// Why an error number of the kernel's means that nothing will ever leave; `None`: it may be over in a moment.
     fn fatal(&self, errno: i32) -> Option<String>;
 }

@@ -246,7 +246,9 @@ mod tests {
         let mut heard = 0;
         let floor = run(ports, &[1000, 2000], Duration::from_millis(100), |_| heard += 1).unwrap();
         assert_eq!((heard, floor.rates.len(), floor.timestamps.as_str()), (2, 2, "process"));
-        assert!(floor.rates.iter().all(|at| at.packets == at.asked_pps as u64 / 10 && at.lost == 0), "{floor:?}");
+        // On a busy machine some are not sent in time, which it says then.
+        let all = floor.rates.iter().all(|at| at.packets == at.asked_pps as u64 / 10);
+        assert!(floor.rates.iter().all(|at| at.packets > 0 && at.lost == 0) && (all || !floor.valid), "{floor:?}");
         assert!(floor.verdict[0].contains("standard deviations of gaps"), "{floor:?}");
     }
 }

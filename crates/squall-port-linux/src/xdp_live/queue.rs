@@ -238,6 +238,7 @@ impl TxQueue for LiveTx {
     }
 
     fn fates(&mut self) -> io::Result<&[Fate]> {
+        self.station.attend();
         self.fates.clear();
         while self.told < self.head && self.fates.len() < BATCH {
             let Some(result) = self.take_result(self.told as usize % SLOTS) else { break };
@@ -289,6 +290,7 @@ impl TxQueue for LiveTx {
         let waiting =
             |queue: &Self| (queue.told..queue.head).any(|n| queue.get(RESULTS + n as usize % SLOTS) == WAITING);
         while waiting(self) {
+            self.station.attend();
             self.trouble()?;
             let now = self.get(TAIL);
             if now != told {

@@ -1,9 +1,10 @@
 //! xdp_live's transmit queue over a veth pair, whose other end receives by af_xdp: its program makes the peer poll.
 
-use std::{ops::Range, process::Command, time::Duration};
+use std::{ops::Range, process::Command, sync::mpsc, thread, time::Duration};
 
+use squall_bpf::{Asm, MapKind, MapSpec, Reg::R0, helper, xdp_action};
 use squall_port::{
-    Fate, TxQueue,
+    Fate, Generation, TxQueue,
     conformance::{Bench, check},
     monotonic,
 };
@@ -78,7 +79,7 @@ pub fn frames_leave_when_they_are_due_and_can_be_taken_back() -> Outcome {
     let until = monotonic() + Nanos(200_000_000);
     while monotonic() < until {
         assert_eq!(tx.fates()?, []);
-        std::thread::sleep(Duration::from_millis(1));
+        thread::sleep(Duration::from_millis(1));
     }
     put(&mut *tx, 10..20, |_| Nanos::ZERO);
     tx.finish()?;
@@ -115,5 +116,44 @@ pub fn a_peer_that_does_not_poll_and_a_link_that_goes_down_are_told() -> Outcome
     assert!(down.success());
     let told = trouble(&mut *tx);
     assert!(told.contains("veth-a: the interface was taken down"), "{told}");
+    Ok(())
+}
+
+/// As where all CPU time of a group goes into the call, and nobody has a turn to end it.
+pub fn a_call_that_nobody_attends_to_ends_by_itself() -> Outcome {
+    enter()?;
+    need_programs()?;
+    let mut a = Asm::new("squall_idle");
+    let mut map = |name: &str, kind, value_octets, mmap| {
+        a.map(MapSpec { name: name.into(), kind, key_octets: 4, value_octets, entries: 1, mmap });
+    };
+    map("squall_words", MapKind::Array, 8, true);
+    map("squall_exit", MapKind::DevMap, 4, false);
+    map("squall_table", MapKind::Array, 8, false);
+    // With it the runs of one call take minutes.
+    for _ in 0..20 {
+        a.call(helper::KTIME_GET_NS);
+    }
+    a.mov(R0, xdp_action::DROP).exit();
+    let generation = Generation {
+        object: a.finish(),
+        witnesses: vec![],
+        memory: 0,
+        words: vec![0],
+        exit: 1,
+        tables: (2, vec![0; 8]),
+        frame: vec![0; 60],
+        batch: 16,
+    };
+    let mut generator = port("xdp_live:veth-a")?.open_generator(0, &generation)?;
+    let remote = generator.remote();
+    let (tell, told) = mpsc::channel();
+    let thread = thread::spawn(move || drop(tell.send(generator.run().map_err(|error| error.to_string()))));
+    let result = told.recv_timeout(Duration::from_secs(20));
+    while !thread.is_finished() {
+        remote.interrupt();
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(result, Ok(Ok(())), "it ended by itself");
     Ok(())
 }
