@@ -456,9 +456,7 @@ impl Alarm {
         event.sigev_notify_thread_id = thread_id();
         let mut timer: libc::timer_t = std::ptr::null_mut();
         // SAFETY: both are valid, and `timer` is writable.
-        if unsafe { libc::timer_create(libc::CLOCK_MONOTONIC, &mut event, &mut timer) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
+        check(unsafe { libc::timer_create(libc::CLOCK_MONOTONIC, &mut event, &mut timer) })?;
         let alarm = Self { timer, every };
         alarm.put_off();
         Ok(alarm)

@@ -7,7 +7,8 @@
 //!
 //! A call costs some 25 ms beside the frames, so it is made as long as can be, and ended by a signal (SIGURG, which does
 //! nothing). Where the CPU time of the process has a quota, the call uses all of it up, and who would end it waits for his
-//! turn: when the call has not been attended to for [`UNATTENDED`], the kernel's own timer ends it. Everything in the kernel is held by descriptors: a process that is killed leaves nothing.
+//! turn: when the call has not been attended to for [`UNATTENDED`], the kernel's own timer ends it. Everything in the kernel
+//! is held by descriptors: a process that is killed leaves nothing.
 //!
 //! Options: `batch=N` (frames handed over at once, instead of what suits the rate).
 
