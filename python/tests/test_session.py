@@ -257,8 +257,8 @@ def test_waiting_ends_with_its_time(loop: Address) -> None:
         run = session.start()
         start = time.monotonic()
         assert run.wait(0.1) is False
-        assert 0.1 <= time.monotonic() - start < 5
-        assert 0 < run.elapsed_s < 5
+        assert 0.1 <= time.monotonic() - start < 1
+        assert 0 < run.elapsed_s < 2
         with pytest.raises(ValueError, match="no time to wait"):
             run.wait(-1)
 

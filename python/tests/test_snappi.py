@@ -55,7 +55,7 @@ def flow_metrics(api: Any) -> Any:
 def test_a_flow_arrives_and_is_measured(api: Any, loop: Address) -> None:
     assert api.set_config(two_ports(loop())).warnings == []
     transmit(api, "start")
-    until(lambda: bool(flow_metrics(api)[0].transmit == "stopped" and flow_metrics(api)[0].frames_rx == 100))
+    until(lambda: flow_metrics(api)[0].transmit == "stopped" and flow_metrics(api)[0].frames_rx == 100)
     metric = flow_metrics(api)[0]
     assert (metric.frames_tx, metric.bytes_rx, metric.loss) == (100, 12800, 0)
     assert metric.latency.minimum_ns <= metric.latency.average_ns <= metric.latency.maximum_ns
@@ -72,7 +72,7 @@ def test_a_capture_has_the_frames_with_fcs(api: Any, loop: Address) -> None:
     api.set_config(config)
     capture(api, "start")
     transmit(api, "start")
-    until(lambda: bool(flow_metrics(api)[0].frames_rx == 5))
+    until(lambda: flow_metrics(api)[0].frames_rx == 5)
     transmit(api, "stop")
     capture(api, "stop")
     request = snappi.CaptureRequest()
@@ -133,10 +133,10 @@ def test_flows_start_and_stop_by_name(api: Any, loop: Address) -> None:
     config.flows.append(other)
     api.set_config(config)
     transmit(api, "start", ["f2"])
-    until(lambda: bool(flow_metrics(api)[1].frames_rx > 10))
+    until(lambda: flow_metrics(api)[1].frames_rx > 10)
     assert flow_metrics(api)[0].frames_tx == 0
     transmit(api, "start", ["f1"])
-    until(lambda: bool(flow_metrics(api)[0].transmit == "stopped" and flow_metrics(api)[0].frames_rx == 100))
+    until(lambda: flow_metrics(api)[0].transmit == "stopped" and flow_metrics(api)[0].frames_rx == 100)
     assert flow_metrics(api)[1].transmit == "started"
     transmit(api, "stop")
     assert flow_metrics(api)[1].transmit == "stopped"

@@ -861,14 +861,18 @@ def bodies_too_large_too_deep_too_long(d, local, alice):
             json.dumps({"profile": profile("null:"), "options": {"cores": 1024, "packets": 1}}).encode(),
         ),
     ]:
-        since = time.monotonic()
-        try:
-            got = d.ask("POST", f"{API}/{path}", body, JSON, timeout=30)
-        except TimeoutError:
-            got = None
-        took = time.monotonic() - since
+        # Asked again where the machine was too busy to refuse it in time.
+        for _ in range(3):
+            since = time.monotonic()
+            try:
+                got = d.ask("POST", f"{API}/{path}", body, JSON, timeout=8)
+            except TimeoutError:
+                got = None
+            took = time.monotonic() - since
+            if took < 4:
+                break
         check(got is not None and got.status in (400, 409, 413), f"{what}: {got or 'nothing'} after {took:.1f} s")
-        check(took < 15, f"{what}: {took:.1f} s")
+        check(took < 4, f"{what}: {took:.1f} s")
         check(got is None or len(got.body) < 2 << 20, f"{what}: an answer of {got and len(got.body)} octets")
     for what, body in {
         "OTG, arrays": b'{"flows":' + b"[" * deep + b"]" * deep + b"}",

@@ -14,9 +14,8 @@ use squall_units::{L1_OVERHEAD, Nanos};
 
 use crate::{
     report::{
-        CaptureSample, Cpu, Distribution, EqualBins, InterfaceReport, Patterns, PortReport, PortSample, Reason,
-        ReasonCode, Report, RxReport, SCHEMA, Sample, StreamReport, StreamRx, StreamSample, TxReport, Verdict,
-        WorkerReport,
+        CaptureSample, Cpu, Distribution, EqualBins, InterfaceReport, Patterns, PortReport, PortSample, ReasonCode,
+        Report, RxReport, SCHEMA, Sample, StreamReport, StreamRx, StreamSample, TxReport, Verdict, WorkerReport,
     },
     session::StreamHistograms,
 };
@@ -350,12 +349,10 @@ impl Totals {
 
     /// The audit: did the generator keep to its schedule, and do all counters agree? docs/guide/measuring.md says the same.
     fn verdict(&self, report: &Report) -> Verdict {
-        let mut reasons = Vec::new();
+        let mut verdict = Verdict { valid: true, reasons: Vec::new() };
         for ((s, tx), seen) in report.streams.iter().zip(&self.streams).zip(&self.seen) {
             let port = report.ports.iter().find(|p| p.name == s.port);
-            let mut say = |code, text: String| {
-                reasons.push(Reason { code, text: format!("stream {:?}: {text}", s.name) });
-            };
+            let mut say = |code, text: String| verdict.say(code, format!("stream {:?}: {text}", s.name));
             let early: u64 = seen.iter().map(|(_, seen)| seen.delay.negative()).sum();
             if early > 0 && tx.packets > 0 {
                 let text = format!("{early} frames arrived before they were sent, and are in no latency");
@@ -374,7 +371,7 @@ impl Totals {
             }
         }
         for (i, p) in report.ports.iter().enumerate() {
-            let mut say = |code, text: String| reasons.push(Reason { code, text });
+            let mut say = |code, text| verdict.say(code, text);
             let p99 = self.tx[i].departure_error.quantile(0.99);
             if p99 > tolerance(report.duration_s) {
                 say(limit(Some(p), report.duration_s), format!("port {}: {}", p.name, late(p99)));
@@ -409,7 +406,7 @@ impl Totals {
                 say(ReasonCode::CountersDiffer, text);
             }
         }
-        Verdict { valid: reasons.is_empty(), reasons }
+        verdict
     }
 
     /// Rates and percentiles since the last sample.
@@ -646,7 +643,7 @@ mod tests {
         assert!(verdict(10.0, [0.0, 0.0], 0.19, 5.0).valid, "less than a gap");
         let reasons = verdict(10.0, [0.0, 0.0], 0.0101, 1e6).reasons;
         let text = "generator-bound: stream \"web\": one frame in a hundred left 10.1 ms late or more";
-        assert_eq!(reasons.iter().map(Reason::to_string).collect::<Vec<_>>(), [text]);
+        assert_eq!(reasons.iter().map(ToString::to_string).collect::<Vec<_>>(), [text]);
         assert!(!verdict(0.3, [0.0, 0.0], 0.0031, 1e6).valid);
     }
 

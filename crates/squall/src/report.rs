@@ -177,14 +177,6 @@ pub struct Verdict {
     pub reasons: Vec<Reason>,
 }
 
-impl Verdict {
-    /// One more reason why the run is not valid.
-    pub(crate) fn say(&mut self, code: ReasonCode, text: String) {
-        self.reasons.push(Reason { code, text });
-        self.valid = false;
-    }
-}
-
 /// Why a run is not valid: `generator-bound: stream "web": ...`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Reason {
@@ -234,6 +226,12 @@ impl fmt::Display for Reason {
 }
 
 impl Verdict {
+    /// One more reason why the run is not valid.
+    pub(crate) fn say(&mut self, code: ReasonCode, text: String) {
+        self.reasons.push(Reason { code, text });
+        self.valid = false;
+    }
+
     pub fn has(&self, code: ReasonCode) -> bool {
         self.reasons.iter().any(|reason| reason.code == code)
     }

