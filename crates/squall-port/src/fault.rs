@@ -4,12 +4,22 @@
 //! What this port receives: `drop`, `dup`, `reorder` (the frame comes one later), `corrupt` (one bit), and `delay=NS`
 //! (added to each arrival instant, nothing is held). What it sends: `full` (the queue takes no more in this call),
 //! `refuse` (the frame is not sent: reason `fault`). `seed` seeds all of them.
+//!
+//! A device of known behaviour ([`crate::device`]) on the path to this port: `police=RATE,burst=N` and
+//! `drain=RATE,buffer=N`, in this order. They are the port's, not a queue's, and go by the arrival instants.
 
-use std::{io, str::FromStr};
+use std::{
+    io,
+    str::FromStr,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use squall_units::Rate;
 
 use crate::{
     Address, AddressError, BATCH, Fate, Filter, Hosts, InterfaceCounters, Lent, Nanos, Port, PortFacts, RxBatch,
     RxFrame, RxQueue, SendError, Slots, TxBatch, TxQueue,
+    device::{Buffer, Counts, Limit, Policer},
 };
 
 /// Which faults, and how often.
@@ -20,6 +30,8 @@ pub struct Faults {
     pub reorder: Chance,
     pub corrupt: Chance,
     pub delay: Nanos,
+    pub police: Option<Limit>,
+    pub buffer: Option<Limit>,
     pub full: Chance,
     pub refuse: Chance,
     pub seed: u64,
@@ -48,7 +60,8 @@ impl FromStr for Chance {
 }
 
 impl Faults {
-    pub const KEYS: &'static [&'static str] = &["drop", "dup", "reorder", "corrupt", "delay", "full", "refuse", "seed"];
+    pub const KEYS: &'static [&'static str] =
+        &["drop", "dup", "reorder", "corrupt", "delay", "police", "burst", "drain", "buffer", "full", "refuse", "seed"];
 
     /// Takes the keys out of `address`.
     pub fn take(address: &mut Address) -> Result<Self, AddressError> {
@@ -62,17 +75,25 @@ impl Faults {
             full: chance("full")?,
             refuse: chance("refuse")?,
             delay: Nanos(address.take("delay", "nanoseconds")?.unwrap_or(0)),
+            police: limit(address, "police", "burst")?,
+            buffer: limit(address, "drain", "buffer")?,
             seed: address.take("seed", "a number")?.unwrap_or(0),
         })
     }
 
     /// The port with these faults; itself if there are none.
     pub fn wrap(self, port: Box<dyn Port>) -> Box<dyn Port> {
-        if (Self { seed: 0, ..self }) == Self::default() { port } else { Box::new(FaultPort { port, faults: self }) }
+        if (Self { seed: 0, ..self }) == Self::default() {
+            return port;
+        }
+        let path = Path { policer: self.police.map(Policer::new), buffer: self.buffer.map(Buffer::new) };
+        Box::new(FaultPort { port, faults: self, path: Arc::new(Mutex::new(path)) })
     }
 
     fn on_rx(&self) -> bool {
-        (self.drop, self.dup, self.reorder, self.corrupt) != Default::default() || self.delay != Nanos::ZERO
+        (self.drop, self.dup, self.reorder, self.corrupt) != Default::default()
+            || (self.police, self.buffer) != Default::default()
+            || self.delay != Nanos::ZERO
     }
 
     fn on_tx(&self) -> bool {
@@ -80,9 +101,57 @@ impl Faults {
     }
 }
 
+/// The keys `rate` and `depth` of `address`, of which none is of use alone.
+fn limit(address: &mut Address, rate: &str, depth: &str) -> Result<Option<Limit>, AddressError> {
+    const RATE: &str = "a rate above 0 in frames or bits a second";
+    const DEPTH: &str = "frames (octets where the rate is in bits a second), 1 or more";
+    let missing = |address: &Address, key, other, what| {
+        Err(address.error(format!("{key} needs {other} too, expected {other}=<{what}>")))
+    };
+    match (address.take::<Rate>(rate, RATE)?, address.take::<u32>(depth, DEPTH)?) {
+        (None, None) => Ok(None),
+        (Some(_), None) => missing(address, rate, depth, DEPTH),
+        (None, Some(_)) => missing(address, depth, rate, RATE),
+        (Some(given), Some(n)) => match Limit::new(given, n) {
+            Ok(limit) => Ok(Some(limit)),
+            Err(expected) => Err(address.error(format!("{rate}={given},{depth}={n}, expected {expected}"))),
+        },
+    }
+}
+
+/// The devices on the path to a port.
+#[derive(Debug)]
+struct Path {
+    policer: Option<Policer>,
+    buffer: Option<Buffer>,
+}
+
+impl Path {
+    /// When a frame that entered at `time` is out again; `None`: it was dropped.
+    fn passes(&mut self, time: Nanos, wire_len: u32) -> Option<Nanos> {
+        if self.policer.as_mut().is_some_and(|policer| !policer.takes(time, wire_len)) {
+            return None;
+        }
+        match &mut self.buffer {
+            Some(buffer) => buffer.departure(time, wire_len),
+            None => Some(time),
+        }
+    }
+
+    /// What each device has counted, if anything came.
+    fn notes(&self) -> impl Iterator<Item = String> {
+        let policer = self.policer.as_ref().map(|policer| ("policer", policer.counts()));
+        let buffer = self.buffer.as_ref().map(|buffer| ("buffer", buffer.counts()));
+        let came = [policer, buffer].into_iter().flatten().filter(|(_, counts)| counts.frames > 0);
+        came.map(|(name, Counts { frames, dropped })| format!("the {name} dropped {dropped} of {frames} frames"))
+    }
+}
+
 struct FaultPort {
     port: Box<dyn Port>,
     faults: Faults,
+    /// Of all receiving queues together.
+    path: Arc<Mutex<Path>>,
 }
 
 impl Port for FaultPort {
@@ -121,6 +190,7 @@ impl Port for FaultPort {
                 reorder: die(5).of(f.reorder),
                 corrupt: die(6).of(f.corrupt),
                 delay: f.delay,
+                path: ((f.police, f.buffer) != Default::default()).then(|| self.path.clone()),
                 held: None,
                 empty_calls: 0,
                 octets: Vec::new(),
@@ -140,7 +210,9 @@ impl Port for FaultPort {
     }
 
     fn notes(&self) -> Vec<String> {
-        self.port.notes()
+        let path = self.path.lock().unwrap_or_else(PoisonError::into_inner);
+        let counted = path.notes().map(|note| format!("{}: {note}", self.port.facts().address));
+        self.port.notes().into_iter().chain(counted).collect()
     }
 
     fn interface_counters(&self) -> Option<InterfaceCounters> {
@@ -232,6 +304,7 @@ struct FaultRx {
     reorder: Die,
     corrupt: Die,
     delay: Nanos,
+    path: Option<Arc<Mutex<Path>>>,
     /// Comes after the next frame.
     held: Option<(Vec<u8>, RxFrame)>,
     empty_calls: u32,
@@ -250,11 +323,14 @@ impl FaultRx {
             self.octets.extend_from_slice(octets);
         };
         let batch = self.inner.receive()?;
+        let mut path = self.path.as_ref().map(|path| path.lock().unwrap_or_else(PoisonError::into_inner));
         for (octets, frame) in batch.iter() {
-            let mut frame = RxFrame { time: frame.time + self.delay, ..*frame };
             if self.drop.hits() {
                 continue;
             }
+            let passes = path.as_mut().map_or(Some(frame.time), |path| path.passes(frame.time, frame.wire_len));
+            let Some(time) = passes else { continue };
+            let mut frame = RxFrame { time: time + self.delay, ..*frame };
             let mut changed;
             let mut octets = octets;
             if self.corrupt.hits() && !octets.is_empty() {
@@ -419,6 +495,74 @@ mod tests {
         assert_eq!(received, (0..10_000).collect::<Vec<_>>());
         let (last_one, ..) = run("fault-reorder-last", "reorder=1/10000");
         assert_eq!(last_one.len(), 10_000, "a held frame comes though none follows it");
+    }
+
+    /// The numbers of `frames` frames, one each `gap` ns of virtual time, that came over `loop:NAME,virtual` with `faults`,
+    /// with their instants; and the port's notes.
+    fn paced(name: &str, faults: &str, frames: u64, gap: u64) -> (Vec<(u32, Nanos)>, Vec<String>) {
+        let address: Address = format!("loop:{name},virtual,{faults}").parse().unwrap();
+        let open = || crate::loopback::open(&address).unwrap();
+        let (mut a, mut b) = (open(), open());
+        let (mut tx, mut rx) = (a.open_tx(0, 60).unwrap(), b.open_rx(0).unwrap());
+        let mut received = Vec::new();
+        for number in 0..frames {
+            let octets = (number as u32).to_be_bytes();
+            tx.lend(1).frame(0, 60, Nanos(1_000_000 + number * gap))[..4].copy_from_slice(&octets);
+            assert_eq!(tx.send(1).unwrap(), 1);
+            let batch = rx.receive().unwrap();
+            received.extend(batch.iter().map(|(o, f)| (u32::from_be_bytes(o[..4].try_into().unwrap()), f.time)));
+        }
+        (received, b.notes())
+    }
+
+    #[test]
+    fn a_policer_drops_what_comes_faster_than_its_rate_and_counts_it() {
+        let (received, notes) = paced("fault-police", "police=10kpps,burst=5", 1000, 50_000);
+        let numbers: Vec<u32> = received.iter().map(|(number, _)| *number).collect();
+        assert_eq!(numbers[..12], [0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14], "five at once, then every second");
+        assert_eq!(numbers.len(), 504);
+        assert!(received.iter().all(|(number, time)| *time == Nanos(1_000_000 + u64::from(*number) * 50_000)));
+        let note = "loop:fault-police,virtual,police=10kpps,burst=5: the policer dropped 496 of 1000 frames";
+        assert_eq!(notes, [note]);
+    }
+
+    #[test]
+    fn a_buffer_delays_what_it_takes_and_drops_what_finds_it_full() {
+        let (received, notes) = paced("fault-buffer", "drain=10kpps,buffer=3,delay=7", 1000, 50_000);
+        let times: Vec<u64> = received.iter().map(|(_, time)| time.0).collect();
+        assert_eq!(times[0], 1_100_007);
+        assert!(times.windows(2).all(|w| w[1] - w[0] == 100_000), "at the rate of the buffer");
+        assert!(notes[0].ends_with("the buffer dropped 498 of 1000 frames"), "{notes:?}");
+        assert_eq!(received.len(), 502);
+    }
+
+    #[test]
+    fn queues_of_a_port_share_its_policer() {
+        let address: Address = "loop:fault-shared,virtual,police=1pps,burst=10".parse().unwrap();
+        let open = || crate::loopback::open(&address).unwrap();
+        let (mut a, mut b) = (open(), open());
+        let mut received = 0;
+        for queue in 0..2 {
+            let (mut tx, mut rx) = (a.open_tx(queue, 60).unwrap(), b.open_rx(queue).unwrap());
+            (0..8).for_each(|i| tx.lend(8).frame(i, 60, Nanos(5)).fill(0));
+            assert_eq!(tx.send(8).unwrap(), 8);
+            received += rx.receive().unwrap().frames.len();
+        }
+        assert_eq!(received, 10);
+    }
+
+    #[test]
+    fn half_a_device_is_refused_with_what_it_lacks() {
+        for (faults, expected) in [
+            ("police=10kpps", "police needs burst too, expected burst=<frames"),
+            ("buffer=10", "buffer needs drain too, expected drain=<a rate"),
+            ("police=max,burst=1", "expected a rate above 0"),
+            ("drain=10kpps,buffer=0", "1 or more"),
+        ] {
+            let address: Address = format!("loop:fault-half,{faults}").parse().unwrap();
+            let error = crate::loopback::open(&address).err().expect(faults).to_string();
+            assert!(error.contains(expected), "{error}");
+        }
     }
 
     #[test]

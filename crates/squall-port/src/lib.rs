@@ -7,6 +7,7 @@
 mod address;
 mod clock;
 pub mod conformance;
+pub mod device;
 pub mod fault;
 mod generate;
 pub mod loopback;
