@@ -806,11 +806,13 @@ class TlsReport:
 
 @dataclass(frozen=True)
 class RoleReport:
-    """Flows at one end. ``attempted`` is the sum of ``completed``, ``failed`` and ``active``; arrivals that were due are
-    those and ``not_begun``.
+    """Flows at one end. ``attempted`` is the sum of ``completed``, ``failed`` and ``active``; ``asked`` is those and
+    ``not_begun``, and while the run goes on those that are due and wait.
 
     Attributes
     ----------
+    asked : int or None
+        Due so far, by the schedule alone; of clients.
     attempted, established, completed : int
         Begun (client) or accepted (server); with the handshake done; ended as they should.
     failed, not_begun : dict of str to int
@@ -820,7 +822,7 @@ class RoleReport:
     active, peak_active : int
         Open when the run ended, and at once at most.
     cps : float
-        Begun a second, over all of the run.
+        Begun a second, over ``LoadReport.arrivals_s``.
     asked_cps : float or None
         Flows a second that were asked for, as it was last.
     steady : SteadyReport or None
@@ -841,6 +843,7 @@ class RoleReport:
         Of templates with TLS.
     """
 
+    asked: int | None
     attempted: int
     established: int
     completed: int
@@ -1074,7 +1077,9 @@ class LoadReport:
     Attributes
     ----------
     duration_s : float
-        From the first arrival that was due until the last flow was gone.
+        From the beginning of the load until the last flow was gone.
+    arrivals_s : float
+        Of these, until the last flow was due (one gap behind it): what is left is the drain. Where no clients are ours, all.
     templates : ByName of TemplateReport
     total : RolesReport
         All templates together.
@@ -1085,6 +1090,7 @@ class LoadReport:
     """
 
     duration_s: float
+    arrivals_s: float
     templates: ByName[TemplateReport]
     total: RolesReport
     links: tuple[LinkReport, ...]

@@ -202,9 +202,36 @@ impl Arrivals {
         self.workers
     }
 
-    /// No more flows.
-    pub fn stop(&mut self) {
+    /// No more flows; those that were due by `now` and did not begin are late.
+    pub fn stop(&mut self, now: Nanos) {
+        let overdue = self.overdue(now);
+        self.late.iter_mut().zip(overdue).for_each(|(late, overdue)| *late += overdue);
         (self.left, self.next) = (0, None);
+    }
+
+    /// When no flow is due any more at the latest.
+    pub fn end(&self) -> Nanos {
+        self.end
+    }
+
+    /// By template: flows that were due by `now`, and neither began nor were given up.
+    pub fn overdue(&self, now: Nanos) -> Vec<u64> {
+        let mut overdue = vec![0; self.late.len()];
+        let mut left = self.left;
+        // What is due at the end itself is not asked for.
+        let before = Nanos(now.0.saturating_add(1)).min(self.end);
+        for line in self.lines.iter().filter(|line| line.due.is_some_and(|due| due < before)) {
+            let due = line.due_before(before, self.ramp, self.start).min(left);
+            match line.templates[..] {
+                [(_, only)] => overdue[only] += due.min(self.template_left[only]),
+                _ => (0..due).for_each(|k| {
+                    let template = line.template_ahead(k);
+                    overdue[template] += u64::from(overdue[template] < self.template_left[template]);
+                }),
+            }
+            left -= if left == u64::MAX { 0 } else { due };
+        }
+        overdue
     }
 
     /// Arrivals of a template that were given up so far.
@@ -368,7 +395,8 @@ impl Arrivals {
     #[cold]
     fn give_up(&mut self, i: usize, now: Nanos) {
         let line = &mut self.lines[i];
-        let bound = now.saturating_sub(self.patience);
+        // What would have been due behind the end was not asked for.
+        let bound = now.saturating_sub(self.patience).min(self.end);
         let template = line.template(line.number);
         let skipped = line.skip(self.ramp.passed(bound.saturating_sub(self.start)));
         // The bound is rounded up on its way through the ramp: never without progress.
@@ -506,6 +534,14 @@ impl Line {
         }
     }
 
+    /// Of the `k`-th flow behind the one that is due.
+    fn template_ahead(&self, k: u64) -> usize {
+        match &self.kind {
+            Kind::Script(script) => script.ours[script.next + k as usize].template,
+            _ => self.template(self.number.wrapping_add(k * self.by)),
+        }
+    }
+
     fn is_over(&self, left: &[u64]) -> bool {
         let none_left = || self.templates.iter().all(|(_, t)| left[*t] == 0);
         match &self.kind {
@@ -554,15 +590,26 @@ impl Line {
     /// Passes over all arrivals before this instant without ramp; how many.
     fn skip(&mut self, before: Picos) -> u64 {
         let Kind::Open { timeline, .. } = &mut self.kind else { return 0 };
-        let mut skipped = 0;
-        while timeline.due().is_some_and(|due| due < before) {
-            skipped += timeline.skip_before(before).unwrap_or_else(|| {
-                (0..self.by).for_each(|_| timeline.advance(0));
-                1
-            });
-        }
+        let skipped = skip(timeline, self.by, before);
         self.number += skipped * self.by;
         skipped
+    }
+
+    /// How many arrivals there are before `before`, the next of which is.
+    #[cold]
+    fn due_before(&self, before: Nanos, ramp: Ramp, start: Nanos) -> u64 {
+        match &self.kind {
+            // Instants are rounded on their way through the ramp: the one that is due counts.
+            Kind::Open { timeline, .. } => {
+                skip(&mut timeline.clone(), self.by, ramp.passed(before.saturating_sub(start))).max(1)
+            }
+            Kind::Closed(users) => {
+                let coming = (users.came..users.share)
+                    .take_while(|i| start + ramp.comes(users.first + i * self.by, users.total) < before);
+                users.ready.before(before) + coming.count() as u64
+            }
+            Kind::Script(script) => script.due_before(before.saturating_sub(start)),
+        }
     }
 }
 
@@ -587,7 +634,26 @@ impl Kind {
     }
 }
 
+/// Passes over what is due before this instant; how many, of which each `by`-th of a Poisson process is ours.
+fn skip(timeline: &mut Timeline, by: u64, before: Picos) -> u64 {
+    let mut skipped = 0;
+    while timeline.due().is_some_and(|due| due < before) {
+        skipped += timeline.skip_before(before).unwrap_or_else(|| {
+            (0..by).for_each(|_| timeline.advance(0));
+            1
+        });
+    }
+    skipped
+}
+
 impl Scripted {
+    /// Conversations that could have begun before then, since the start of the load.
+    fn due_before(&self, before: Nanos) -> u64 {
+        let free = self.at_once.saturating_sub(self.open);
+        let rest = self.ours.get(self.next..).unwrap_or_default();
+        (rest.partition_point(|part| self.base + part.begin < before) as u64).min(free)
+    }
+
     /// Since the start of the load; `None`: not before something has ended.
     fn due(&self) -> Option<Nanos> {
         if self.open >= self.at_once || self.turn >= self.loops {
@@ -657,6 +723,13 @@ impl Ready {
         match self {
             Self::InOrder(all) => all.front().copied(),
             Self::Any(all) => all.peek().map(|r| r.0),
+        }
+    }
+
+    fn before(&self, then: Nanos) -> u64 {
+        match self {
+            Self::InOrder(all) => all.iter().filter(|at| **at < then).count() as u64,
+            Self::Any(all) => all.iter().filter(|at| at.0 < then).count() as u64,
         }
     }
 

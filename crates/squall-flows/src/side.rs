@@ -82,6 +82,8 @@ pub struct Side {
     drain: Nanos,
     stopping: Stopping,
     steady: Steady,
+    /// When the last flow was due, if none is any more: one gap behind it, so that n flows a second are n.
+    arrivals_until: Option<Nanos>,
     /// The latest instant that it was told.
     now: Nanos,
 }
@@ -195,6 +197,7 @@ impl Side {
             drain: load.drain,
             stopping: Stopping::No,
             steady: Steady::new(load, settings.start),
+            arrivals_until: None,
             now: Nanos::ZERO,
         };
         let mut templates = Vec::new();
@@ -376,13 +379,20 @@ impl Side {
             self.arrive(now, due);
         }
         if begun == 0 && self.stopping == Stopping::No && !self.steady.is_told() && self.arrivals_over(now) {
-            // One gap behind the last flow, so that n flows a second are n.
-            self.steady.end(self.clients.as_ref().and_then(|c| c.arrivals.behind_last()).unwrap_or(now));
+            self.end_arrivals(self.clients.as_ref().and_then(|c| c.arrivals.behind_last()).unwrap_or(now));
             if self.settings.role == Role::Clients {
                 self.stop(now);
             }
         }
         begun
+    }
+
+    /// No flow is due from `at` on; only the first word counts.
+    fn end_arrivals(&mut self, at: Nanos) {
+        self.steady.end(at);
+        if let Some(clients) = &self.clients {
+            self.arrivals_until.get_or_insert(at.min(clients.arrivals.end()));
+        }
     }
 
     fn arrivals_over(&self, now: Nanos) -> bool {
@@ -534,9 +544,11 @@ impl Side {
             return;
         }
         self.stopping = Stopping::Draining(now + self.drain);
-        self.steady.end(now);
+        // What was due in time still begins, however late this is heard.
+        self.begin(now, usize::MAX);
+        self.end_arrivals(now);
         if let Some(clients) = &mut self.clients {
-            clients.arrivals.stop();
+            clients.arrivals.stop(now);
             while let Some((due, _)) = clients.parked.pop_front() {
                 clients.refuse(now, due.template, NotBegun::UNRESOLVED);
             }
@@ -640,10 +652,16 @@ impl Side {
             .map(|[client, server]| TemplateStatistics { client: of(client, true), server: of(server, false) })
             .collect();
         if let Some(clients) = &self.clients {
+            let overdue = clients.arrivals.overdue(self.now);
             for (i, (template, theirs)) in templates.iter_mut().zip(&clients.templates).enumerate() {
                 let mut not_begun = theirs.not_begun;
                 not_begun.add(NotBegun::LATE, clients.arrivals.late(i));
                 template.client.not_begun = not_begun;
+                template.client.waiting = overdue[i];
+            }
+            let busy = clients.busy.waiting.values().flatten();
+            for due in clients.parked.iter().map(|(due, _)| due).chain(busy) {
+                templates[due.template].client.waiting += 1;
             }
         }
         let (steady, tallies) = match &self.clients {
@@ -660,6 +678,10 @@ impl Side {
             exhausted: self.clients.iter().flat_map(|c| c.pools.iter().map(|p| p.exhausted)).collect(),
             failed: recorder.failed().to_vec(),
             elapsed: self.now.saturating_sub(self.settings.start),
+            arrivals: self.clients.as_ref().map_or(Nanos::ZERO, |clients| {
+                let until = self.arrivals_until.unwrap_or(self.now.min(clients.arrivals.end()));
+                until.saturating_sub(self.settings.start)
+            }),
             over: self.is_over(),
         }
     }

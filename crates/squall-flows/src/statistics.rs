@@ -22,6 +22,8 @@ pub struct Statistics {
     pub failed: Vec<FailedConversation>,
     /// Since its beginning.
     pub elapsed: Nanos,
+    /// From its beginning until the last flow was due, or until now. Of clients.
+    pub arrivals: Nanos,
     /// How long all of the load was asked for: behind the ramp up, before the ramp down, the limit or the stop. Of clients.
     pub steady: Nanos,
     /// What began and ended in each whole second: of clients, of servers. Only when all is over.
@@ -52,7 +54,8 @@ pub struct TemplateStatistics {
 
 /// Flows of one template in one role.
 ///
-/// `attempted = established + failed before it + still on the way`; `due = attempted + not_begun`. Nothing else is lost.
+/// `attempted = established + failed before it + still on the way`; `due = attempted + not_begun + waiting`. Nothing else is
+/// lost.
 #[derive(Clone, Debug, Default)]
 pub struct FlowStatistics {
     /// Begun: a SYN or first datagram was handed on (clients), or came and was accepted (servers).
@@ -67,6 +70,8 @@ pub struct FlowStatistics {
     pub protocol_errors: BTreeMap<&'static str, u64>,
     /// Arrivals that were due and did not begin.
     pub not_begun: NotBegun,
+    /// Arrivals that are due now, and wait: for their next hop, for addresses and ports, or for their turn. None at the end.
+    pub waiting: u64,
     /// Open now.
     pub active: u64,
     /// Open at once at most; of several workers the sum of their peaks.
@@ -278,7 +283,7 @@ impl Failures {
 impl FlowStatistics {
     /// Arrivals that were due.
     pub fn due(&self) -> u64 {
-        self.attempted + self.not_begun.total()
+        self.attempted + self.not_begun.total() + self.waiting
     }
 
     pub fn is_empty(&self) -> bool {
@@ -293,6 +298,7 @@ impl FlowStatistics {
         self.failed.0.iter_mut().zip(other.failed.0).for_each(|(mine, theirs)| *mine += theirs);
         add(&mut self.protocol_errors, &other.protocol_errors);
         self.not_begun.merge(&other.not_begun);
+        self.waiting += other.waiting;
         self.active += other.active;
         self.peak += other.peak;
         self.setup.merge(&other.setup);
@@ -415,6 +421,7 @@ impl Statistics {
         self.failed.sort_unstable();
         self.failed.truncate(MOST_FAILED);
         self.elapsed = self.elapsed.max(other.elapsed);
+        self.arrivals = self.arrivals.max(other.arrivals);
         self.steady = self.steady.max(other.steady);
         for (mine, theirs) in self.seconds.iter_mut().zip(&other.seconds) {
             mine.resize(mine.len().max(theirs.len()), Second::default());

@@ -282,6 +282,67 @@ fn a_load_that_ends_by_its_count_was_as_long_as_its_rate_says() {
 }
 
 #[test]
+fn flows_are_due_until_one_gap_behind_the_last_and_not_in_the_drain() {
+    let mut of = load(open(1000));
+    of.templates[0].client = Program::client("slow").send("ping").recv(4).delay("300 ms").build().unwrap();
+    for limits in [
+        Limits { flows: Some(1000), ..Limits::default() },
+        Limits { duration: Some(Nanos(1000 * MS)), ..Limits::default() },
+    ] {
+        of.limits = limits;
+        let mut lab = Lab::new(&of);
+        lab.run(Nanos(500 * MS));
+        let half = lab.sides[0].statistics(false);
+        assert_eq!(half.arrivals, half.elapsed);
+        lab.run(Nanos(60_000 * MS));
+        let all = lab.end();
+        assert_eq!((all.arrivals, all.total().client.due()), (Nanos(1000 * MS), 1000));
+        assert!(all.elapsed > Nanos(1290 * MS), "{:?}", all.elapsed);
+    }
+}
+
+#[test]
+fn what_was_due_while_a_side_was_held_up_is_in_its_counts() {
+    let closed = Arrival::Closed { users: 500, think: Think::Exponential(Nanos(50 * MS)) };
+    for (arrival, rate) in [(open(1000), Some(1000)), (closed, None)] {
+        let mut of = load(arrival);
+        of.limits = Limits { duration: Some(Nanos(1000 * MS)), ..Limits::default() };
+        let mut lab = Lab::new(&of);
+        lab.run(Nanos(500 * MS));
+        let before = lab.sides[0].statistics(false).total().client;
+        assert_eq!(before.waiting, 0);
+        // Nothing runs until long after the end: what came due is known before anything else is done.
+        lab.now = Nanos(3000 * MS);
+        lab.sides[0].now = lab.now;
+        let held_up = lab.sides[0].statistics(false).total().client;
+        assert!(held_up.waiting > 300, "{held_up:?}");
+        if let Some(rate) = rate {
+            assert_eq!(held_up.due(), rate);
+        }
+        lab.sides[0].stop(lab.now);
+        let client = lab.end().total().client;
+        assert_eq!((client.due(), client.waiting), (held_up.due(), 0), "{client:?}");
+        match rate {
+            Some(rate) => assert_eq!(client.attempted + client.not_begun.late(), rate),
+            // Who waits for an answer before they ask again is late for nothing.
+            None => assert_eq!(client.attempted, held_up.due()),
+        }
+    }
+}
+
+#[test]
+fn flows_whose_next_hop_is_being_asked_for_are_due() {
+    let mut of = load(open(100));
+    of.limits = Limits { duration: Some(Nanos(10_000 * MS)), ..Limits::default() };
+    let by_gateway = NextHop::Gateway { v4: Some("16.0.0.254".parse().unwrap()), v6: None };
+    let mut lab = Lab::with(&of, Network { next_hop: by_gateway, ..network(1) }, network(2), (0, 1));
+    // The load begins after a millisecond.
+    lab.run(Nanos(201 * MS));
+    let client = lab.sides[0].statistics(false).total().client;
+    assert_eq!((client.due(), client.waiting, client.attempted), (20, 20, 0), "{client:?}");
+}
+
+#[test]
 fn flows_that_are_open_go_on_while_no_more_begin() {
     let mut of = load(open(1000));
     of.templates[0].client = Program::client("slow").send("ping").recv(4).delay("1 s").build().unwrap();

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, net::SocketAddr, time::Instant};
 use squall_engine::FlowStats;
 use squall_flows::{FailedConversation, FlowStatistics, Load, Statistics, Tally, TemplateStatistics};
 use squall_stats::Histogram;
+use squall_units::Nanos;
 
 use crate::{
     assemble::distribution,
@@ -22,7 +23,12 @@ use crate::{
 pub fn report<'a>(loaded: &Loaded, names: &[String], all: impl Iterator<Item = &'a FlowStats> + Clone) -> LoadReport {
     let load = &loaded.flows.load;
     let total = merged(all.clone());
-    let seconds = Seconds { all: total.elapsed.as_secs_f64(), steady: total.steady.as_secs_f64() };
+    let arrivals = if total.arrivals == Nanos::ZERO { total.elapsed } else { total.arrivals };
+    let seconds = Seconds {
+        all: total.elapsed.as_secs_f64(),
+        arrivals: arrivals.as_secs_f64(),
+        steady: total.steady.as_secs_f64(),
+    };
     let mut links: BTreeMap<usize, Statistics> = BTreeMap::new();
     for one in all {
         links.entry(one.port).or_default().link.merge(&one.statistics.link);
@@ -50,6 +56,7 @@ pub fn report<'a>(loaded: &Loaded, names: &[String], all: impl Iterator<Item = &
     LoadReport {
         conversations,
         duration_s: seconds.all,
+        arrivals_s: seconds.arrivals,
         templates: total.templates.iter().take(load.templates.len()).enumerate().map(template).collect(),
         total: sum,
         links: links
@@ -112,10 +119,11 @@ pub fn failed<'a>(all: impl Iterator<Item = &'a FlowStats>) -> Vec<FailedConvers
 /// So many conversations are named that failed.
 const MOST_NAMED: usize = 20;
 
-/// How long all of it took, and the part in which all of the load was asked for.
+/// How long all of it took, the part in which flows were due, and the part in which all of the load was asked for.
 #[derive(Clone, Copy)]
 struct Seconds {
     all: f64,
+    arrivals: f64,
     steady: f64,
 }
 
@@ -127,7 +135,7 @@ fn merged<'a>(all: impl Iterator<Item = &'a FlowStats>) -> Statistics {
 }
 
 fn roles(statistics: &TemplateStatistics, seconds: Seconds, asked: Option<f64>) -> RolesReport {
-    let role = |flows: &FlowStatistics| (!flows.is_empty()).then(|| role(flows, seconds.all));
+    let role = |flows: &FlowStatistics| (!flows.is_empty()).then(|| role(flows, seconds));
     let steady = |tally: &Tally| SteadyReport {
         duration_s: seconds.steady,
         attempted_cps: tally.attempted as f64 / seconds.steady,
@@ -135,6 +143,7 @@ fn roles(statistics: &TemplateStatistics, seconds: Seconds, asked: Option<f64>) 
         goodput_bps: tally.received_octets as f64 * 8.0 / seconds.steady,
     };
     let client = role(&statistics.client).map(|role| RoleReport {
+        asked: Some(statistics.client.due()),
         asked_cps: asked,
         steady: (seconds.steady > 0.0).then(|| steady(&statistics.client.steady)),
         ..role
@@ -142,10 +151,13 @@ fn roles(statistics: &TemplateStatistics, seconds: Seconds, asked: Option<f64>) 
     RolesReport { client, server: role(&statistics.server) }
 }
 
-fn role(flows: &FlowStatistics, seconds: f64) -> RoleReport {
-    let a_second = |n: f64| if seconds > 0.0 { n / seconds } else { 0.0 };
+fn role(flows: &FlowStatistics, seconds: Seconds) -> RoleReport {
+    let over = |seconds: f64, n: f64| if seconds > 0.0 { n / seconds } else { 0.0 };
+    // What flows did, they also did in the drain; none began there.
+    let (a_second, begun_a_second) = (|n: f64| over(seconds.all, n), |n: f64| over(seconds.arrivals, n));
     let classes = ["1xx", "2xx", "3xx", "4xx", "5xx"].into_iter().zip(flows.http);
     RoleReport {
+        asked: None,
         attempted: flows.attempted,
         established: flows.established,
         completed: flows.completed,
@@ -154,7 +166,7 @@ fn role(flows: &FlowStatistics, seconds: f64) -> RoleReport {
         not_begun: named(flows.not_begun.iter()),
         active: flows.active,
         peak_active: flows.peak,
-        cps: a_second(flows.attempted as f64),
+        cps: begun_a_second(flows.attempted as f64),
         asked_cps: None,
         steady: None,
         busiest_second: None,

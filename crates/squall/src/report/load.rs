@@ -10,8 +10,11 @@ use super::Distribution;
 /// Flows of all templates, by who did what: clients began them, servers accepted them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LoadReport {
-    /// From the first arrival that was due until the last flow was gone.
+    /// From the beginning of the load until the last flow was gone.
     pub duration_s: f64,
+    /// Of these, until the last flow was due (one gap behind it): what is left is the drain. Where no clients are ours, all.
+    #[serde(default)]
+    pub arrivals_s: f64,
     /// In the order of the profile.
     pub templates: Vec<TemplateReport>,
     /// All templates together.
@@ -83,10 +86,13 @@ pub struct RolesReport {
     pub server: Option<RoleReport>,
 }
 
-/// Flows at one end. `attempted` is the sum of `completed`, `failed` and `active`; arrivals that were due are those and
-/// `not_begun`.
+/// Flows at one end. `attempted` is the sum of `completed`, `failed` and `active`; `asked` is those and `not_begun`, and while the
+/// run goes on those that are due and wait.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RoleReport {
+    /// Due so far, by the schedule alone; of clients.
+    #[serde(default)]
+    pub asked: Option<u64>,
     /// Begun: a SYN or first datagram left (client), or came and was accepted (server).
     pub attempted: u64,
     /// The handshake was done; of UDP, at once.
@@ -104,7 +110,7 @@ pub struct RoleReport {
     /// Open when the run ended, and at once at most.
     pub active: u64,
     pub peak_active: u64,
-    /// Begun a second, over all of the run.
+    /// Begun a second, over [`LoadReport::arrivals_s`].
     pub cps: f64,
     /// Flows a second that were asked for, as it was last; absent where others decide, as in a closed loop.
     #[serde(default)]
