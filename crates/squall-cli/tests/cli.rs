@@ -44,6 +44,19 @@ fn outcome(output: &Output) -> (i32, String, String) {
     (output.status.code().unwrap_or(-1), out, err)
 }
 
+/// As the dynamic linker lists them; a static binary has none. What is in a library of the system's differs from machine to
+/// machine.
+#[test]
+fn the_command_needs_no_library_but_those_of_c_and_the_compiler() {
+    let output = squall(&["--version"]).env("LD_TRACE_LOADED_OBJECTS", "1").output().unwrap();
+    let listed = String::from_utf8(output.stdout).unwrap();
+    let known = ["linux-vdso", "ld-linux", "ld-musl", "libc.", "libm.", "libgcc_s.", "libpthread.", "libdl.", "librt."];
+    for line in listed.lines().filter(|line| line.starts_with('\t')) {
+        let name = line.split_whitespace().next().unwrap().rsplit('/').next().unwrap();
+        assert!(known.iter().any(|known| name.starts_with(known)), "{name} is needed:\n{listed}");
+    }
+}
+
 /// The report on standard output of a command that ends well.
 fn report(args: &[&str]) -> Value {
     let (status, out, err) = run(&[args, &["--json", "-", "--quiet"]].concat());

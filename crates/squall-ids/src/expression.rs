@@ -3,6 +3,13 @@
 use pcre2::bytes::{Regex, RegexBuilder};
 use squall_rules::Pcre;
 
+// Rules match the same on every machine only by the same PCRE2. Its crate takes the system's where it finds one, unless
+// this variable is set when it is built; .cargo/config.toml sets it, but is not read for a build from another folder.
+const _: () = assert!(
+    matches!(option_env!("PCRE2_SYS_STATIC"), Some(value) if matches!(value.as_bytes(), b"1")),
+    "PCRE2 would be the system's: build in the repository's folder, or with PCRE2_SYS_STATIC=1 in the environment"
+);
+
 /// Suricata's `pcre.match-limit` and `pcre.match-limit-recursion`.
 const LIMITS: &str = "(*LIMIT_MATCH=3500)(*LIMIT_DEPTH=1500)";
 
@@ -83,6 +90,14 @@ mod tests {
 
     fn pcre(pattern: &str) -> Pcre {
         Pcre { pattern: pattern.into(), ..Pcre::default() }
+    }
+
+    /// What is asked is the library that is linked: pcre2::version() is a constant, and of a release before that in the crate.
+    #[test]
+    fn expressions_are_matched_by_the_pcre2_that_comes_with_its_crate() {
+        // upstream/include/pcre2.h of pcre2-sys 0.2.10 (Cargo.lock); a newer crate has another.
+        let regex = compile(&pcre("^(?(VERSION=10.46)this|another)$")).unwrap();
+        assert!(regex.is_match(b"this").unwrap(), "another release: is it the system's?");
     }
 
     #[test]
