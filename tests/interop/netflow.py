@@ -11,8 +11,10 @@ import json
 import os
 import pathlib
 import random
+import select
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -23,7 +25,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 SQUALL = pathlib.Path(os.environ.get("SQUALL", ROOT / "target/debug/squall")).absolute()
 NAMESPACE = f"sq-netflow-{os.getpid()}"
 LOOPS = 100
-COLLECTOR = "127.0.0.1:9995"
+PROBE, COLLECTOR = 9995, 9996
 
 
 class Failed(Exception):
@@ -115,8 +117,36 @@ def capture(path: pathlib.Path) -> tuple[int, int]:
 # --- the collector -------------------------------------------------------------------------------------------------
 
 
+def queue_of(port: int) -> tuple[int, int]:
+    """Octets that wait in the UDP socket of `port` of this namespace, and the datagrams that it has dropped."""
+    for line in pathlib.Path("/proc/net/udp").read_text().splitlines()[1:]:
+        words = line.split()
+        if int(words[1].split(":")[1], 16) == port:
+            return int(words[4].split(":")[1], 16), int(words[-1])
+    raise Failed(f"nobody listens on UDP port {port}")
+
+
+def relay() -> None:
+    """softflowd sends all its flows at once, some hundred datagrams, and nfcapd's queue has room for some dozen of them: on a
+    busy machine the others were lost. They wait here, and each follows when nfcapd has read the one before. Ends when its
+    input has ended, and nothing waits any more; says what was dropped."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as given:
+        # SO_RCVBUFFORCE: whatever net.core.rmem_max is.
+        taken.setsockopt(socket.SOL_SOCKET, 33, 64 << 20)
+        taken.bind(("127.0.0.1", PROBE))
+        while True:
+            ready, _, _ = select.select([taken, sys.stdin], [], [])
+            if taken in ready:
+                given.sendto(taken.recv(65535), ("127.0.0.1", COLLECTOR))
+                while queue_of(COLLECTOR)[0] > 0:
+                    time.sleep(0.0005)
+            elif sys.stdin in ready:
+                break
+        print(queue_of(PROBE)[1] + queue_of(COLLECTOR)[1])
+
+
 class Collector:
-    """softflowd on an interface and nfcapd, for the length of a with block."""
+    """softflowd on an interface, nfcapd and the relay between them, for the length of a with block."""
 
     def __init__(self, folder: pathlib.Path, interface: str):
         self.folder, self.interface = folder, interface
@@ -127,20 +157,24 @@ class Collector:
     def __enter__(self):
         self.records.mkdir()
         # One file of records, which is written out when nfcapd ends.
-        self.start("nfcapd", "-w", self.records, "-b", "127.0.0.1", "-p", "9995", "-t", "3600", "-B", 8 << 20)
-        wait("nfcapd", lambda: ":9995 " in run(*inside("ss", "-lun")) + " ")
+        self.start("nfcapd", "-w", self.records, "-b", "127.0.0.1", "-p", COLLECTOR, "-t", "3600", "-B", 8 << 20)
+        script = [sys.executable, pathlib.Path(__file__).resolve(), "--relay"]
+        self.start(*script, name="relay", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        for port in [COLLECTOR, PROBE]:
+            wait(f"who listens on UDP port {port}", lambda: f":{port} " in run(*inside("ss", "-lun")) + " ")
         # Nothing expires by itself: neither by time, nor because there are too many.
         never = [f"-t{name}=1d" for name in ["general", "tcp", "tcp.rst", "tcp.fin", "udp", "icmp", "maxlife"]] + ["-texpint=0"]
         self.start(
-            "softflowd", "-d", "-i", self.interface, "-n", COLLECTOR, "-v", "9", "-m", "200000",
-            "-c", self.control, "-p", self.folder / "softflowd.pid", *never,
+            "softflowd", "-d", "-i", self.interface, "-n", f"127.0.0.1:{PROBE}", "-v", "9", "-m", "200000",
+            # libpcap's queue: all packets of the test, however late softflowd gets to them.
+            "-B", 64 << 20, "-c", self.control, "-p", self.folder / "softflowd.pid", *never,
         )  # fmt: skip
         wait("softflowd", self.control.exists)
         return self
 
-    def start(self, *command: object) -> None:
-        log = (self.folder / f"{command[0]}.log").open("wb")
-        self.processes.append(subprocess.Popen(inside(*command), stdout=log, stderr=log))
+    def start(self, *command: object, name: str | None = None, **streams: int) -> None:
+        log = (self.folder / f"{name or command[0]}.log").open("wb")
+        self.processes.append(subprocess.Popen(inside(*command), **{"stdout": log, "stderr": log} | streams))
 
     def softflowd_packets(self) -> int:
         told = run(*inside("softflowctl", "-c", self.control, "statistics"))
@@ -151,10 +185,10 @@ class Collector:
         """What was exported, a record each."""
         run(*inside("softflowctl", "-c", self.control, "expire-all"))
         run(*inside("softflowctl", "-c", self.control, "shutdown"))
-        nfcapd, softflowd = self.processes
+        nfcapd, relay, softflowd = self.processes
         softflowd.wait(timeout=60)
-        # What is in its socket is read first: then it waits.
-        time.sleep(1)
+        dropped, _ = relay.communicate(timeout=60)
+        same("datagrams dropped on the way to nfcapd", dropped.strip(), b"0")
         nfcapd.send_signal(signal.SIGTERM)
         nfcapd.wait(timeout=60)
         text = run("nfdump", "-R", self.records, "-6", "-q", "-N", "-o", "fmt:%sa,%da,%sp,%dp,%pr,%pkt,%byt")
@@ -247,4 +281,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:] == ["--relay"]:
+        relay()
+    else:
+        main()
