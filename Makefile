@@ -2,7 +2,7 @@
 # each first installs what it lacks, or says what is missing and how to get it.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench dpdk ui docs fmt lint fuzz generate
+.PHONY: help demo test bench campaign dpdk ui docs fmt lint fuzz generate
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,6 +18,10 @@ test: ## every check and test (what the CI runs)
 bench: ## speed, rate accuracy and the peers beside us; figures go to benches/runs/
 	@scripts/setup rust python dpdk peers
 	@scripts/bench
+
+campaign: ## the whole verdict matrix: every device, port, source and disturbance (some 15 minutes, as root)
+	@scripts/setup rust system
+	@scripts/campaign
 
 dpdk: ## the shim that dpdk ports need: target/libsquall_dpdk.so
 	@scripts/setup dpdk

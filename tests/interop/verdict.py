@@ -1,0 +1,550 @@
+#!/usr/bin/env python3
+"""The verdict matrix: squall send, replay and flows through devices of known behaviour, while something disturbs them.
+
+A device passes an evenly paced stream of the asked rate without a loss: what it drops, the generator has caused. So a run is
+never VALID when the device has dropped a frame, whatever happened meanwhile; when it is not VALID, the cause that it names is
+that of the disturbance; and its exit status says the same. Cells are devices (a policer and a buffer in the port's address,
+nftables' limit and tbf behind a bridge) x ports x sources x disturbances. Nothing is assumed of the machine: on a busy one
+fewer runs are VALID, and nothing else changes.
+
+By default a sample of cells that takes at most --seconds; with --full each cell, and after them that of --quiet-runs runs of
+each port at half of what it can do at least 95 % are VALID, which only a quiet machine is asked for. --burner keeps every CPU
+busy beside all of it. Needs root for what is not a loop; a tool that is missing is said once.
+"""
+
+import argparse
+import collections
+import contextlib
+import dataclasses
+import itertools
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+from tools import Failed, run
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SQUALL = str(pathlib.Path(os.environ.get("SQUALL", ROOT / "target/debug/squall")).absolute())
+
+# What is asked, and a device that takes half as much again, and in one go what comes in 4 ms.
+PPS, SIZE = 10_000, 1000
+LIMIT, DEPTH = 15_000, 40
+CPS = 2000
+FLOW_LIMIT, FLOW_DEPTH = 3000, 20
+PACKET = f"eth(src=02:00:00:00:00:01,dst=02:00:00:00:00:02)/ipv4(src=10.0.0.1,dst=10.0.0.2)/udp"
+
+KERNEL = ["af_packet", "af_xdp", "xdp_live"]
+STALLS = ["quiet", "stop-1ms", "stop-9ms", "stop-50ms", "quota", "burner"]
+SIGNALS = {"SIGINT": 130, "SIGTERM": 143, "SIGHUP": 129}
+
+# Causes that a run may name when it, or the machine, did not keep up.
+GENERATOR = {"generator-bound", "starved", "not-done", "burst", "catch-up"}
+# Of what did not come about by the generator, at least one of these is named.
+CAUSES = {
+    "flap": {"link-down"},
+    "deleted": {"port-lost", "link-down"},
+    "mtu": {"port-refused", "port-lost", "counters-differ"},
+    "full-disk": {"port-refused", "port-lost"},
+    "receiver-stopped": {"receiver-bound"},
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    port: str
+    source: str
+    device: str
+    disturbance: str
+
+    def __str__(self) -> str:
+        return f"{self.source} over {self.port}, {self.device}, {self.disturbance}"
+
+
+def cells() -> list[Cell]:
+    """Those of most use first: a sample that ends early has seen each disturbance once."""
+    devices = ["police", "buffer"]
+    made = [Cell("loop", source, device, stall) for stall in STALLS for source in ["streams", "flows"] for device in devices]
+    for port, stall in itertools.product(KERNEL, STALLS):
+        made += [Cell(port, "streams", device, stall) for device in ["nft", "tbf", *devices]]
+        made += [Cell(port, "replay", device, stall) for device in ["nft", "tbf"]]
+        if port != "xdp_live":
+            made += [Cell(port, "flows", "nft", stall)]
+    for port, source, name in itertools.product(["loop", *KERNEL], ["streams", "replay", "flows"], SIGNALS):
+        if (port, source) != ("xdp_live", "flows"):
+            made.append(Cell(port, source, "none", name))
+    for port, source in itertools.product(KERNEL, ["streams", "replay"]):
+        made += [Cell(port, source, "none", what) for what in ["flap", "deleted", "mtu"]]
+    made += [Cell("af_packet", "streams", "none", "receiver-stopped")]
+    made += [Cell("pcap", source, "none", "full-disk") for source in ["streams", "replay"]]
+    return made
+
+
+def sample(chance: random.Random) -> list[Cell]:
+    """Two for what was wrong once, one of each disturbance, the others."""
+    first = [Cell("af_packet", "streams", "nft", "quiet"), Cell("af_packet", "streams", "nft", "stop-9ms")]
+    rest = [cell for cell in cells() if cell not in first]
+    chance.shuffle(rest)
+    kinds = [next(cell for cell in rest if cell.disturbance == kind) for kind in sorted({c.disturbance for c in rest})]
+    return first + kinds + [cell for cell in rest if cell not in kinds]
+
+
+# --- the network ---------------------------------------------------------------------------------------------------
+
+
+class Network:
+    """a0 - a1 (bridge) b1 - b0 in a namespace. Frames to b0 pass a policer in the bridge or a queue before b1, if one is set."""
+
+    STEPS = """
+        sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1
+        ip link add a0 type veth peer name a1
+        ip link add b0 type veth peer name b1
+        ip link add br0 type bridge mcast_snooping 0
+        ip link set a1 master br0
+        ip link set b1 master br0
+        for i in a0 a1 b0 b1 br0; do ip link set $i up; done
+        for i in a0 a1 b0 b1; do ethtool -K $i gro on; done"""
+
+    def __init__(self) -> None:
+        self.name: str | None = None
+        self.made = 0
+
+    def fresh(self) -> None:
+        self.close()
+        self.made += 1
+        name = f"sq-verdict-{os.getpid()}-{self.made}"
+        run("ip", "netns", "add", name)
+        self.name = name
+        self.shell(self.STEPS)
+        # A bridge hands frames on some time after its links are up.
+        for link in ["a1", "b1"]:
+            until = time.monotonic() + 10
+            while "state forwarding" not in self.shell(f"bridge link show dev {link}").stdout:
+                if time.monotonic() > until:
+                    raise Failed(f"{link} is not forwarding after 10 s")
+                time.sleep(0.02)
+
+    def shell(self, text: str) -> subprocess.CompletedProcess[str]:
+        return run(*self.command("sh", "-ec", text))
+
+    def command(self, *argv: object) -> list[str]:
+        return ["ip", "netns", "exec", str(self.name), *map(str, argv)]
+
+    def close(self) -> None:
+        if self.name:
+            subprocess.run(["ip", "netns", "del", self.name], capture_output=True, check=False)
+            self.name = None
+
+    def put(self, device: str, flows: bool) -> None:
+        """Clears what was there, and its counts."""
+        self.shell("tc qdisc del dev b1 root 2>/dev/null || true; nft flush ruleset 2>/dev/null || true")
+        limit, depth = (FLOW_LIMIT, FLOW_DEPTH) if flows else (LIMIT, DEPTH)
+        if device == "nft":
+            self.shell(
+                "nft add table bridge t; nft add chain bridge t f '{ type filter hook forward priority 0; }'; "
+                f"nft add rule bridge t f oifname b1 limit rate over {limit}/second burst {depth} packets counter drop"
+            )
+        elif device == "tbf":
+            rate, octets = 8 * LIMIT * SIZE, DEPTH * SIZE
+            self.shell(f"tc qdisc add dev b1 root tbf rate {rate} burst {octets} limit {octets}")
+
+    def dropped(self, device: str) -> int:
+        if device == "nft":
+            rules = json.loads(self.shell("nft -j list chain bridge t f").stdout)["nftables"]
+            parts = [part for rule in rules for part in rule.get("rule", {}).get("expr", [])]
+            return next(part["counter"]["packets"] for part in parts if "counter" in part)
+        return json.loads(self.shell("tc -s -j qdisc show dev b1").stdout)[0]["drops"]
+
+
+# --- disturbances --------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def stopped_now_and_then(process: subprocess.Popen[str], pause_s: float, chance: random.Random):
+    """Stops the process for so long some times a second."""
+    over = threading.Event()
+
+    def disturb() -> None:
+        while not over.wait(chance.uniform(0.05, 0.15)) and process.poll() is None:
+            process.send_signal(signal.SIGSTOP)
+            time.sleep(pause_s)
+            process.send_signal(signal.SIGCONT)
+
+    thread = threading.Thread(target=disturb)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def quota_group() -> pathlib.Path | None:
+    """A control group with 0.2 of a CPU, where this process may make one."""
+    for base, quota in [
+        (pathlib.Path("/sys/fs/cgroup"), {"cpu.max": "20000 100000"}),
+        (pathlib.Path("/sys/fs/cgroup/cpu"), {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "20000"}),
+    ]:
+        group = base / f"squall-verdict-{os.getpid()}"
+        try:
+            group.mkdir(exist_ok=True)
+            for file, text in quota.items():
+                # Else the file would be made, where this is no control group.
+                if not (group / file).exists():
+                    raise FileNotFoundError(file)
+                (group / file).write_text(text)
+            return group
+        except OSError:
+            with contextlib.suppress(OSError):
+                group.rmdir()
+    return None
+
+
+@contextlib.contextmanager
+def burners():
+    """A process that computes for ever on each CPU, nice 0."""
+    loop = [sys.executable, "-c", "while True: pass"]
+    processes = [subprocess.Popen(loop) for _ in os.sched_getaffinity(0)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+# --- a run ---------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class Outcome:
+    report: dict
+    status: int
+    said: str
+    dropped: int | None
+
+    @property
+    def verdict(self) -> str:
+        return self.report["verdict"]["status"]
+
+    @property
+    def codes(self) -> set[str]:
+        return {reason["code"] for reason in self.report["verdict"]["reasons"]}
+
+    @property
+    def lost(self) -> int:
+        return sum((stream.get("rx") or {}).get("lost", 0) for stream in self.report["streams"])
+
+
+class Matrix:
+    def __init__(self, folder: pathlib.Path, seconds: float, chance: random.Random):
+        self.folder, self.seconds, self.chance = folder, seconds, chance
+        self.network = Network()
+        self.missing: set[str] = set()
+        self.before = 0
+        self.capture = folder / "in.pcap"
+        run(SQUALL, "send", "-p", f"pcap:{self.capture}", "--packet", PACKET, "-s", SIZE, "-r", f"{PPS}pps", "-n", PPS, "-q")
+
+    def lacks(self, cell: Cell) -> str | None:
+        """Why the cell cannot be tried here."""
+        if cell.port in KERNEL:
+            tools = ["ip", "bridge", "ethtool", "tc", *(["nft"] if cell.device == "nft" else [])]
+            if os.getuid() != 0:
+                return "what is not a loop needs root"
+            lacking = [tool for tool in tools if not shutil.which(tool)]
+            if lacking:
+                return f"needs {', '.join(lacking)} (apt-get install iproute2 ethtool nftables)"
+        if cell.disturbance == "quota" and quota_group() is None:
+            return "a quota of CPU time needs a control group that can be written"
+        if (cell.port, cell.source) == ("loop", "replay") and cell.device != "none":
+            return "a replay receives nothing"
+        return None
+
+    def arguments(self, cell: Cell) -> list[str]:
+        """The command; without a device, one that goes on until it is ended."""
+        seconds = f"{self.seconds if cell.disturbance not in SIGNALS else 60}s"
+        here, there = ("a0", "b0") if cell.port in KERNEL else ("v", "v")
+        depth = FLOW_DEPTH if cell.source == "flows" else DEPTH
+        limit = FLOW_LIMIT if cell.source == "flows" else LIMIT
+        device = {"police": f",police={limit}pps,burst={depth}", "buffer": f",drain={limit}pps,buffer={depth}"}
+        fault = device.get(cell.device, "")
+        if cell.port == "pcap":
+            to = ["-p" if cell.source == "streams" else "-i", "pcap:/dev/full"]
+        elif cell.source == "streams":
+            sink = "loop" if cell.port == "loop" else "af_packet"
+            to = ["-p", f"{cell.port}:{here}", "--to", f"{sink}:{there}{fault}", "--latency"]
+        elif cell.source == "replay":
+            to = ["-i", f"{cell.port}:{here}"]
+        else:
+            to = ["--port", f"{cell.port}:{here}", "--port2", f"{cell.port}:{there}{fault}"]
+        match cell.source:
+            case "streams":
+                return ["send", *to, "--packet", PACKET, "-s", str(SIZE), "-r", f"{PPS}pps", "-d", seconds]
+            case "replay":
+                return ["replay", str(self.capture), *to, "--pps", str(PPS), "-l", "0", "-d", seconds]
+            case _:
+                hosts = ["--clients", "10.9.0.0/24", "--servers", "10.8.0.1"]
+                return ["flows", "app", "dns", *to, *hosts, "--cps", str(CPS), "-d", seconds]
+
+    def try_(self, cell: Cell) -> Outcome:
+        kernel = cell.port in KERNEL
+        if kernel:
+            if self.network.name is None:
+                self.network.fresh()
+            self.network.put(cell.device, cell.source == "flows")
+        report = self.folder / "report.json"
+        report.unlink(missing_ok=True)
+        command = [SQUALL, *self.arguments(cell), "-q", "--json", str(report)]
+        wrapped = self.network.command(*command) if kernel else command
+        self.before = self.forwarded() if kernel else 0
+        with contextlib.ExitStack() as disturbed:
+            if cell.disturbance == "burner":
+                disturbed.enter_context(burners())
+            if cell.disturbance == "mtu":
+                self.network.shell("ip link set a1 mtu 600")
+            process = subprocess.Popen(wrapped, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            try:
+                self.disturb(cell, process, disturbed)
+                _, said = process.communicate(timeout=60)
+            finally:
+                if process.poll() is None:
+                    process.send_signal(signal.SIGCONT)
+                    process.kill()
+                    process.communicate()
+        try:
+            read = json.loads(report.read_text())
+        except (OSError, ValueError) as error:
+            raise Failed(f"no report: {error}; exit status {process.returncode}: {said}") from error
+        dropped = self.dropped(cell, read)
+        if cell.disturbance in ["flap", "deleted", "mtu"]:
+            self.network.close()
+        return Outcome(read, process.returncode, said, dropped)
+
+    def disturb(self, cell: Cell, process: subprocess.Popen[str], disturbed: contextlib.ExitStack) -> None:
+        kind = cell.disturbance
+        if kind.startswith("stop-"):
+            pause_s = int(kind[5:-2]) / 1000
+            disturbed.enter_context(stopped_now_and_then(process, pause_s, self.chance))
+        elif kind == "quota":
+            (quota_group() / "cgroup.procs").write_text(str(process.pid))
+        elif kind in ["flap", "deleted", *SIGNALS]:
+            self.wait_for_traffic(cell, process)
+            if kind == "flap":
+                self.network.shell("ip link set a1 down")
+                time.sleep(self.seconds / 4)
+                self.network.shell("ip link set a1 up")
+            elif kind == "deleted":
+                self.network.shell("ip link del a0")
+            else:
+                process.send_signal(getattr(signal, kind))
+
+    def wait_for_traffic(self, cell: Cell, process: subprocess.Popen[str]) -> None:
+        """Until frames have left; on a loop, which nobody sees from outside, until its workers are there."""
+        until = time.monotonic() + 30
+        while process.poll() is None and time.monotonic() < until:
+            if cell.port in KERNEL:
+                if self.forwarded() > self.before + 100:
+                    return
+            elif len(list(pathlib.Path(f"/proc/{process.pid}/task").iterdir())) > 1:
+                time.sleep(0.3)
+                return
+            time.sleep(0.01)
+        _, said = process.communicate(timeout=10) if process.poll() is not None else ("", "it runs")
+        raise Failed(f"no traffic: exit status {process.returncode}: {said}")
+
+    def forwarded(self) -> int:
+        """Frames that have come to the bridge."""
+        return int(self.network.shell("cat /sys/class/net/a1/statistics/rx_packets").stdout)
+
+    def dropped(self, cell: Cell, report: dict) -> int | None:
+        """What the device has dropped; `None` without one."""
+        if cell.device in ["nft", "tbf"]:
+            return self.network.dropped(cell.device)
+        if cell.device == "none":
+            return None
+        name = {"police": "the policer dropped ", "buffer": "the buffer dropped "}[cell.device]
+        counts = [note.split(name)[1].split() for note in report["notes"] if name in note]
+        if not counts:
+            raise Failed(f"no note of the device: {report['notes']}")
+        return sum(int(words[0]) for words in counts)
+
+    def receiver_stopped(self) -> list[str]:
+        """A receiver of its own whose ring is full before it goes on. The sender is not to blame, and does not say so."""
+        if self.network.name is None:
+            self.network.fresh()
+        self.network.put("none", False)
+        report = self.folder / "received.json"
+        report.unlink(missing_ok=True)
+        receive = [SQUALL, "recv", "-p", "af_packet:b0,blocks=2,block=128", "-d", "60s", "-q", "--json", report]
+        listener = subprocess.Popen(self.network.command(*receive), stderr=subprocess.PIPE, text=True)
+        try:
+            until = time.monotonic() + 30
+            while not self.network.shell("cat /proc/net/packet").stdout.count("\n") > 1 and time.monotonic() < until:
+                time.sleep(0.02)
+            time.sleep(0.2)
+            listener.send_signal(signal.SIGSTOP)
+            send = ["send", "-p", "af_packet:a0", "--packet", PACKET, "-s", SIZE, "-r", "2kpps", "-n", 2000, "-l", "-q"]
+            run(*self.network.command(SQUALL, *send), ok=(0, 4))
+            listener.send_signal(signal.SIGCONT)
+            time.sleep(0.3)
+            listener.send_signal(signal.SIGINT)
+            _, said = listener.communicate(timeout=30)
+        finally:
+            listener.kill()
+            listener.wait()
+        codes = {reason["code"] for reason in json.loads(report.read_text())["verdict"]["reasons"]}
+        return [] if "receiver-bound" in codes else [f"the receiver names {sorted(codes)}: {said}"]
+
+
+def wrong(cell: Cell, outcome: Outcome) -> list[str]:
+    """What contradicts what a verdict promises."""
+    found = []
+    verdict, codes = outcome.report["verdict"], outcome.codes
+
+    def claim(good: bool, what: str) -> None:
+        if not good:
+            found.append(what)
+
+    # A port that is gone is the environment's.
+    not_valid = 3 if "port-lost" in codes else 4
+    expected_status = {"valid": 0, "not-valid": not_valid, "interrupted": SIGNALS.get(cell.disturbance, 130)}
+    claim(verdict["valid"] == (outcome.verdict == "valid"), f"valid is {verdict['valid']}, status {outcome.verdict}")
+    claim(outcome.status == expected_status[outcome.verdict], f"{outcome.verdict}, exit status {outcome.status}")
+    claim(outcome.verdict != "not-valid" or bool(codes), "not valid, and no reason")
+    claim(outcome.verdict != "valid" or not codes, f"valid, with reasons {sorted(codes)}")
+    if cell.disturbance in SIGNALS:
+        claim(outcome.verdict == "interrupted", f"{outcome.verdict} after {cell.disturbance}")
+        claim(verdict["ended_by"] == "signal", f"ended by {verdict['ended_by']} after {cell.disturbance}")
+    elif cell.disturbance in CAUSES:
+        claim(outcome.verdict == "not-valid", f"{outcome.verdict} though {cell.disturbance}")
+        claim(bool(codes & CAUSES[cell.disturbance]), f"{cell.disturbance} is called {sorted(codes)}")
+    elif outcome.verdict == "valid":
+        claim(outcome.dropped == 0, f"VALID, and the device dropped {outcome.dropped}")
+        claim(outcome.lost == 0, f"VALID, and {outcome.lost} were lost")
+        for source in outcome.report["sources"]:
+            asked, sent = source.get("asked_packets"), source.get("sent_packets")
+            if asked is not None and sent is not None:
+                claim(sent >= asked * 0.999 - 1, f"VALID, and {source['name']} sent {sent} of {asked}")
+            excess = source.get("excess")
+            if excess:
+                worst, allowed = excess["worst_frames"], excess["allowed_frames"]
+                claim(worst <= allowed, f"VALID, and {source['name']} sent {worst} in a window for {allowed}")
+    else:
+        claim(bool(codes & GENERATOR), f"{cell.disturbance} is called {sorted(codes)}")
+        claim("port-bound" not in codes, "the port is blamed for the machine")
+    return found
+
+
+# --- all of them ---------------------------------------------------------------------------------------------------
+
+
+def go_through(matrix: Matrix, chosen: list[Cell], until: float) -> bool:
+    counts: collections.Counter[str] = collections.Counter()
+    causes: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
+    good, longest = True, 0.0
+    for cell in chosen:
+        if time.monotonic() + longest > until:
+            break
+        lack = matrix.lacks(cell)
+        if lack:
+            if lack not in matrix.missing:
+                print(f"SKIPPED: {lack}", flush=True)
+            matrix.missing.add(lack)
+            continue
+        begun = time.monotonic()
+        try:
+            if cell.disturbance == "receiver-stopped":
+                problems = matrix.receiver_stopped()
+                counts["tried"] += 1
+            else:
+                outcome = matrix.try_(cell)
+                problems = wrong(cell, outcome)
+                counts["tried"] += 1
+                counts[outcome.verdict] += 1
+                counts["with loss at the device"] += bool(outcome.dropped)
+                causes[cell.disturbance].update(outcome.codes or ["none"])
+                if problems:
+                    reasons = [reason["text"] for reason in outcome.report["verdict"]["reasons"]]
+                    problems.append(f"dropped {outcome.dropped}, lost {outcome.lost}; it says {reasons} {outcome.said.strip()}")
+        except (Failed, subprocess.TimeoutExpired, KeyError) as error:
+            problems = [f"{type(error).__name__} {error}"]
+            matrix.network.close()
+        longest = max(longest, time.monotonic() - begun)
+        for problem in problems:
+            print(f"FAILED  {cell}: {problem}", flush=True)
+        good &= not problems
+    print(", ".join(f"{count} {what}" for what, count in counts.items()))
+    for disturbance, names in sorted(causes.items()):
+        print(f"  {disturbance:16} {', '.join(f'{name} {count}' for name, count in names.most_common())}")
+    return good
+
+
+def quiet_runs(matrix: Matrix, runs: int) -> bool:
+    """At half of what a port can do on a quiet machine at least 95 in 100 runs are VALID: the verdict is of use."""
+    if os.getloadavg()[0] > 0.3 * len(os.sched_getaffinity(0)):
+        print(f"SKIPPED: runs on a quiet machine: its load is {os.getloadavg()[0]:.1f}")
+        return True
+    good = True
+    for port in ["loop", *KERNEL]:
+        cell = Cell(port, "streams", "none", "quiet")
+        if matrix.lacks(cell):
+            continue
+        base = matrix.arguments(cell)
+        fastest = [*base[: base.index("-r")], "-r", "max", "-d", "1s"]
+        if port in KERNEL:
+            matrix.network.fresh()
+        prefix = matrix.network.command() if port in KERNEL else []
+        report = json.loads(run(*prefix, SQUALL, *fastest, "-q", "--json", "-", "--allow-invalid").stdout)
+        half = int(report["streams"][0]["tx_packets"] / report["duration_s"] / 2)
+        paced = [*base[: base.index("-r")], "-r", f"{half}pps", "-d", f"{matrix.seconds}s", "-q", "--json", "-"]
+        done = [run(*prefix, SQUALL, *paced, ok=(0, 4)) for _ in range(runs)]
+        valid = sum(one.returncode == 0 for one in done)
+        reasons = collections.Counter(r["text"] for one in done for r in json.loads(one.stdout)["verdict"]["reasons"])
+        enough = valid >= 0.95 * runs
+        print(f"{'ok     ' if enough else 'FAILED '} {port} at {half} pps, half of what it can do: {valid} of {runs} VALID")
+        for text, count in reasons.most_common(3):
+            print(f"  {count} times: {text}")
+        good &= enough
+    return good
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=17)
+    parser.add_argument("--seconds", type=float, default=22, help="for a sample (default 22)")
+    parser.add_argument("--full", action="store_true", help="all cells")
+    parser.add_argument("--only", default="", help="cells whose name has this in it")
+    parser.add_argument("--burner", action="store_true", help="keep every CPU busy meanwhile")
+    parser.add_argument("--quiet-runs", type=int, default=100)
+    given = parser.parse_args()
+    os.environ["PATH"] += ":/usr/sbin:/sbin"
+    chance = random.Random(given.seed)
+    until = time.monotonic() + (float("inf") if given.full or given.only else given.seconds)
+    chosen = cells() if given.full or given.only else sample(chance)
+    chosen = [cell for cell in chosen if given.only in str(cell)]
+    with tempfile.TemporaryDirectory(prefix="squall-verdict-") as folder, contextlib.ExitStack() as stack:
+        matrix = Matrix(pathlib.Path(folder), 2 if given.full else 0.6, chance)
+        stack.callback(matrix.network.close)
+        if given.burner:
+            stack.enter_context(burners())
+        try:
+            good = go_through(matrix, chosen, until)
+            if given.full and not given.burner and not given.only:
+                good &= quiet_runs(matrix, given.quiet_runs)
+        finally:
+            for base in ["/sys/fs/cgroup", "/sys/fs/cgroup/cpu"]:
+                with contextlib.suppress(OSError):
+                    pathlib.Path(base, f"squall-verdict-{os.getpid()}").rmdir()
+    print(f"seed {given.seed}: {'ok' if good else 'FAILED'}")
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
