@@ -160,6 +160,12 @@ impl Row {
     }
 }
 
+/// Octets of a frame with its FCS. What a capture claims of a frame's length may be all that 32 bits hold.
+#[inline]
+fn with_fcs(wire_len: u32) -> u64 {
+    u64::from(wire_len) + u64::from(FCS_LEN)
+}
+
 impl Receiver {
     /// For frames that begin with Ethernet.
     pub fn new(measure: &Measure) -> Self {
@@ -182,7 +188,7 @@ impl Receiver {
     /// Takes one frame: `octets` as they came, `wire_len` octets without FCS, at `time` on the sender's clock.
     #[inline]
     pub fn observe(&mut self, octets: &[u8], wire_len: u32, time: Nanos) {
-        let len = u64::from(wire_len + FCS_LEN);
+        let len = with_fcs(wire_len);
         self.packets += 1;
         self.octets += len;
         if let Some(fingerprint) = &mut self.fingerprint {
@@ -216,7 +222,7 @@ impl Receiver {
         if self.count_only && self.fingerprint.is_none() {
             for (_, wire_len, _) in frames {
                 self.packets += 1;
-                self.octets += u64::from(wire_len + FCS_LEN);
+                self.octets += with_fcs(wire_len);
             }
             return;
         }
@@ -224,7 +230,7 @@ impl Receiver {
             return frames.for_each(|(octets, wire_len, time)| self.observe(octets, wire_len, time));
         }
         if let Some(flows) = &mut self.flows {
-            let each = |(octets, wire_len, time)| flows.observe(octets, u64::from(wire_len + FCS_LEN), time);
+            let each = |(octets, wire_len, time)| flows.observe(octets, with_fcs(wire_len), time);
             frames.clone().for_each(each);
         }
         let mut row = Row::default();
@@ -238,7 +244,7 @@ impl Receiver {
                 gaps[n] = time.0.saturating_sub(last.0);
                 last = time;
                 n += 1;
-                let len = u64::from(wire_len + FCS_LEN);
+                let len = with_fcs(wire_len);
                 self.octets += len;
                 match Signature::read(octets) {
                     Some(signature) => {
@@ -412,6 +418,16 @@ mod tests {
         octets[44..52].copy_from_slice(&high.to_be_bytes());
         octets[52..60].copy_from_slice(&low.to_be_bytes());
         octets
+    }
+
+    #[test]
+    fn a_frame_that_claims_all_the_length_there_is_is_counted_with_it() {
+        for measure in [Measure::default(), Measure { count_only: true, ..Measure::default() }] {
+            let mut rx = Receiver::new(&measure);
+            rx.observe(&[0; 60], u32::MAX, Nanos(1));
+            rx.observe_all([(&[0; 60][..], u32::MAX, Nanos(2))].into_iter());
+            assert_eq!((rx.packets, rx.octets), (2, 2 * (u64::from(u32::MAX) + 4)));
+        }
     }
 
     #[test]

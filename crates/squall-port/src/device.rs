@@ -33,9 +33,10 @@ impl Limit {
 
     /// What a frame of `wire_len` octets without FCS takes of the depth.
     fn size(&self, wire_len: u32) -> u64 {
+        let octets = u64::from(wire_len) + u64::from(FCS_LEN);
         match self.rate.unit {
-            RateUnit::BpsL1 => u64::from(wire_len + FCS_LEN + L1_OVERHEAD),
-            RateUnit::BpsL2 => u64::from(wire_len + FCS_LEN),
+            RateUnit::BpsL1 => octets + u64::from(L1_OVERHEAD),
+            RateUnit::BpsL2 => octets,
             _ => 1,
         }
     }
