@@ -5,19 +5,19 @@ use std::{
     process::ExitCode,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
 use signal_hook::{
-    consts::{SIGINT, SIGTERM, SIGUSR1},
+    consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1},
     flag,
 };
 use squall::{
     Error, Run, Session,
     render::{Live, LiveMode},
-    report::Report,
+    report::{Asked, EndedBy, Report},
 };
 
 use crate::args::Output;
@@ -28,26 +28,41 @@ const PATIENCE: Duration = Duration::from_millis(100);
 const FRAME_S: f64 = 0.25;
 const LINE_S: f64 = 1.0;
 
-/// SIGINT and SIGTERM: the first asks to stop, the second ends the process.
-pub struct Signals(Arc<AtomicBool>);
+/// SIGINT, SIGTERM and SIGHUP: the first asks to stop, the second ends the process.
+pub struct Signals {
+    came: Arc<AtomicBool>,
+    which: Arc<AtomicUsize>,
+}
 
 impl Signals {
     pub fn catch() -> Result<Self, Error> {
         let flag = Arc::new(AtomicBool::new(false));
+        let which = Arc::new(AtomicUsize::new(0));
         let register = |signal| -> io::Result<()> {
             // In this order: the second comes with the flag already set.
             flag::register_conditional_shutdown(signal, 128 + signal, flag.clone())?;
+            flag::register_usize(signal, which.clone(), signal as usize)?;
             flag::register(signal, flag.clone())?;
             Ok(())
         };
-        for signal in [SIGINT, SIGTERM] {
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
             register(signal).map_err(|e| Error::Environment(format!("signals cannot be caught: {e}")))?;
         }
-        Ok(Self(flag))
+        Ok(Self { came: flag, which })
     }
 
     pub fn came(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.came.load(Ordering::Relaxed)
+    }
+
+    /// Which one came.
+    fn ended_by(&self) -> Option<EndedBy> {
+        match self.which.load(Ordering::Relaxed) as i32 {
+            SIGINT => Some(EndedBy::Sigint),
+            SIGTERM => Some(EndedBy::Sigterm),
+            SIGHUP => Some(EndedBy::Sighup),
+            _ => None,
+        }
     }
 }
 
@@ -92,11 +107,16 @@ pub fn drive_until(
     let said = if mode == LiveMode::Quiet { Vec::new() } else { plan.notes.clone() };
     said.iter().for_each(|note| live.note(&format!("note: {note}")));
     let mut run = opened.start()?;
-    match (listening, virtual_time) {
+    if listening {
+        run.expect(Asked { duration_s: end.after_s, packets: end.received, octets: None });
+    }
+    let ended_by = match (listening, virtual_time) {
         (true, true) => read_files(&mut run, end, &signals),
         _ => watch(&mut run, &mut live, mode, end, &signals, &trigger),
+    };
+    if let Some(why) = ended_by {
+        run.stop_because(why);
     }
-    run.stop();
     let mut report = run.finish()?;
     annotate(&mut report);
     live.finish();
@@ -104,8 +124,15 @@ pub fn drive_until(
     output.publish(report, files, &extra, &said)
 }
 
-/// Until all is sent, the end is reached, or a signal comes.
-fn watch(run: &mut Run, live: &mut Live, mode: LiveMode, end: End, signals: &Signals, trigger: &AtomicBool) {
+/// Until all is sent, the end is reached, or a signal comes; `None`: the run has come to its end by itself.
+fn watch(
+    run: &mut Run,
+    live: &mut Live,
+    mode: LiveMode,
+    end: End,
+    signals: &Signals,
+    trigger: &AtomicBool,
+) -> Option<EndedBy> {
     let virtual_time = run.virtual_time();
     let listening = run.listening();
     let period = if mode == LiveMode::Terminal { FRAME_S } else { LINE_S };
@@ -114,17 +141,20 @@ fn watch(run: &mut Run, live: &mut Live, mode: LiveMode, end: End, signals: &Sig
         let (sample, report) = run.sample();
         live.update(&sample, &report);
     };
-    loop {
+    let ended_by = loop {
         let wait = if virtual_time { PATIENCE } else { seconds(due - run.elapsed_s()).min(PATIENCE) };
         let done = match listening {
-            false => run.wait(wait),
+            false => run.wait(wait).then_some(None),
             true => {
                 let left = end.after_s.map_or(wait, |end| seconds(end - run.elapsed_s()).min(wait));
                 std::thread::sleep(left);
-                end.after_s.is_some_and(|end| run.elapsed_s() >= end)
-                    || end.received.is_some_and(|count| run.received() >= count)
-                    || run.captured()
-                    || run.is_deaf()
+                if end.after_s.is_some_and(|end| run.elapsed_s() >= end) {
+                    Some(Some(EndedBy::Duration))
+                } else if end.received.is_some_and(|count| run.received() >= count) {
+                    Some(Some(EndedBy::Packets))
+                } else {
+                    (run.captured() || run.is_deaf()).then_some(Some(EndedBy::Done))
+                }
             }
         };
         if trigger.swap(false, Ordering::Relaxed) {
@@ -132,34 +162,39 @@ fn watch(run: &mut Run, live: &mut Live, mode: LiveMode, end: End, signals: &Sig
         }
         if signals.came() {
             live.note("stopping; once more to abort");
-            return;
+            return signals.ended_by();
         }
-        if done {
-            break;
+        if let Some(ended_by) = done {
+            break ended_by;
         }
         if !virtual_time && run.elapsed_s() >= due {
             sample(run, live);
             due = (run.elapsed_s() / period).floor() * period + period;
         }
-    }
+    };
     // What is left of the last period is a point of the series, too, unless it is too short for a rate.
     if !virtual_time && run.elapsed_s() > due - period / 2.0 {
         sample(run, live);
     }
+    ended_by
 }
 
 /// Files end when nothing comes any more.
-fn read_files(run: &mut Run, end: End, signals: &Signals) {
+fn read_files(run: &mut Run, end: End, signals: &Signals) -> Option<EndedBy> {
     let (mut before, mut idle) = (0, 0);
     while idle < 3 && !signals.came() {
         std::thread::sleep(PATIENCE);
         let received = run.received();
-        if end.received.is_some_and(|count| received >= count) || run.captured() {
-            return;
+        if end.received.is_some_and(|count| received >= count) {
+            return Some(EndedBy::Packets);
+        }
+        if run.captured() {
+            break;
         }
         idle = if received == before { idle + 1 } else { 0 };
         before = received;
     }
+    Some(signals.ended_by().unwrap_or(EndedBy::Done))
 }
 
 fn seconds(s: f64) -> Duration {

@@ -1,7 +1,8 @@
 //! The `squall` command: arguments in, exit status out. What it does is done by the facade (`squall`); here are only its
 //! words, its signals and its files.
 //!
-//! Exit status: 0 done, 1 ran and failed its own criterion, 2 wrong usage or input, 3 environment.
+//! Exit status: 0 done, 1 ran and failed its own criterion, 2 wrong usage or input, 3 environment, 4 not valid, 128 and a signal's
+//! number: stopped by that before the end that was asked for.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -45,7 +46,7 @@ pub use docs::{man_pages, reference};
     name = "squall",
     version,
     after_help = "Start with:  squall demo\nThen:        squall send --help, squall run --help\n\n\
-        Exit status: 0 done, 1 failed by --fail-if, 2 wrong usage or input, 3 environment (permission, interface).",
+        Exit status: 0 done, 1 failed by --fail-if, 2 wrong usage or input, 3 environment (permission, interface),\n4 NOT VALID (unless --allow-invalid), 129, 130, 143 interrupted before its end by SIGHUP, SIGINT, SIGTERM.",
     arg_required_else_help = true,
     disable_help_subcommand = true,
     max_term_width = 100

@@ -9,7 +9,7 @@ use std::{
 
 use squall::{
     Error, render,
-    report::{ReasonCode, Report},
+    report::{ReasonCode, Report, VerdictStatus},
 };
 
 use crate::args::Output;
@@ -56,16 +56,24 @@ impl Output {
         // A run that lost its port on the way was not done, whatever was counted until then.
         let lost = report.verdict.has(ReasonCode::PortLost);
         // Quiet is not silent: the summary that says why is not there.
-        let why = report.verdict.reasons.iter().filter(|reason| self.quiet && reason.code == ReasonCode::PortLost);
-        why.for_each(|reason| eprintln!("squall: {}", reason.text));
+        let why = report.verdict.reasons.iter().filter(|reason| match reason.code {
+            ReasonCode::PortLost => self.quiet,
+            _ => self.quiet && !self.allow_invalid,
+        });
+        why.for_each(|reason| eprintln!("squall: not valid: {reason}"));
         let unwritten = report.capture.as_ref().and_then(|capture| capture.error.as_ref());
         unwritten.iter().for_each(|error| eprintln!("squall: {error}"));
         let unread = report.replay.as_ref().and_then(|replay| replay.fault.as_ref());
         unread.iter().for_each(|fault| eprintln!("squall: {fault}"));
-        Ok(ExitCode::from(match (lost || unwritten.is_some(), unread) {
-            (true, _) => 3,
-            (false, Some(_)) => 2,
-            (false, None) => u8::from(!violations.is_empty()),
+        let verdict = &report.verdict;
+        let interrupted = verdict.ended_by.signal().filter(|_| report.cut_short);
+        Ok(ExitCode::from(match (lost || unwritten.is_some(), unread, interrupted) {
+            (true, ..) => 3,
+            (_, Some(_), _) => 2,
+            (_, _, Some(signal)) => 128 + signal,
+            _ if !violations.is_empty() => 1,
+            _ if verdict.status == VerdictStatus::NotValid && !self.allow_invalid => 4,
+            _ => 0,
         }))
     }
 }

@@ -37,24 +37,86 @@ impl Clock {
     }
 }
 
-/// A worker's way to read its clock.
+/// A worker's way to read its clock. It is read so often that a long time between two readings, which was not meant to be
+/// slept, is one in which the worker did not run: it was stopped, preempted, or its share of the CPU was used up.
 #[derive(Debug)]
-pub(crate) struct Watch(Option<FastClock>);
+pub(crate) struct Watch {
+    clock: Option<FastClock>,
+    begun: Nanos,
+    /// CPU time of the thread until then.
+    cpu_before: Nanos,
+    /// That the worker meant to sleep since the last reading.
+    planned: Nanos,
+    slept: Nanos,
+    stalled: Nanos,
+    longest: Nanos,
+}
+
+/// Time in which a worker did not run though it wanted to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stalls {
+    pub total: Nanos,
+    pub longest: Nanos,
+}
+
+impl Stalls {
+    /// The longer ones: of workers, the one that had least of its CPU.
+    pub fn or(self, other: Self) -> Self {
+        Self { total: self.total.max(other.total), longest: self.longest.max(other.longest) }
+    }
+}
+
+/// Shorter times between two readings are the worker's own work.
+const STALL: Nanos = Nanos(1_000_000);
 
 impl Watch {
     pub fn new(clock: Clock) -> Self {
-        Self((clock != Clock::Virtual).then(FastClock::new))
+        let mut clock = (clock != Clock::Virtual).then(FastClock::new);
+        let begun = clock.as_mut().map_or(Nanos::ZERO, FastClock::now);
+        let none = Nanos::ZERO;
+        Self { clock, begun, cpu_before: thread_cpu_time(), planned: none, slept: none, stalled: none, longest: none }
     }
 
     #[inline]
     pub fn now(&mut self) -> Nanos {
-        self.0.as_mut().map_or(Nanos::ZERO, FastClock::now)
+        let Some(clock) = &mut self.clock else { return Nanos::ZERO };
+        let last = clock.last();
+        let now = clock.now();
+        if self.planned > Nanos::ZERO || now.saturating_sub(last) > STALL {
+            self.account(now.saturating_sub(last));
+        }
+        now
+    }
+
+    #[cold]
+    fn account(&mut self, passed: Nanos) {
+        let slept = passed.min(std::mem::take(&mut self.planned));
+        self.slept = self.slept + slept;
+        let beyond = passed.saturating_sub(slept);
+        if beyond > STALL {
+            self.stalled = self.stalled + beyond;
+            self.longest = self.longest.max(beyond);
+        }
+    }
+
+    /// The worker is about to sleep for at most so long.
+    #[inline]
+    pub fn plan_rest(&mut self, most: Nanos) {
+        self.planned = self.planned + most;
+    }
+
+    /// Until now, on the worker's thread. What took long because there was much to compute is no stall.
+    pub fn stalls(&self) -> Stalls {
+        let wanted = self.last().saturating_sub(self.begun).saturating_sub(self.slept);
+        let computed = thread_cpu_time().saturating_sub(self.cpu_before);
+        let total = self.stalled.min(wanted.saturating_sub(computed));
+        Stalls { total, longest: self.longest.min(total) }
     }
 
     /// What [`Watch::now`] gave last.
     #[inline]
     pub fn last(&self) -> Nanos {
-        self.0.as_ref().map_or(Nanos::ZERO, FastClock::last)
+        self.clock.as_ref().map_or(Nanos::ZERO, FastClock::last)
     }
 }
 
@@ -63,11 +125,25 @@ impl Watch {
 pub(crate) const SPIN: Nanos = Nanos(2_000_000);
 
 /// Sleeps towards `until`, at most `longest`, leaving `margin` to spin.
-pub(crate) fn rest(now: Nanos, until: Nanos, longest: Nanos, margin: Nanos) {
-    let left = until.saturating_sub(now).saturating_sub(margin);
+pub(crate) fn rest(watch: &mut Watch, now: Nanos, until: Nanos, longest: Nanos, margin: Nanos) {
+    let left = until.saturating_sub(now).saturating_sub(margin).min(longest);
     if left > Nanos::ZERO {
-        std::thread::sleep(Duration::from_nanos(left.0.min(longest.0)));
+        watch.plan_rest(left);
+        std::thread::sleep(Duration::from_nanos(left.0));
     } else {
         std::hint::spin_loop();
     }
+}
+
+/// CPU time of this thread so far.
+pub(crate) fn thread_cpu_time() -> Nanos {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
+/// Times that this thread was taken off its CPU though it wanted to go on.
+pub(crate) fn preempted() -> u64 {
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"));
+    line.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
 }

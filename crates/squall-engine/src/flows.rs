@@ -20,7 +20,11 @@ use squall_measure::Receiver;
 use squall_port::{BATCH, Hosts, PortFacts, RxQueue, SendError, TxBatch, TxQueue};
 use squall_units::{Cut, FCS_LEN, Nanos, Picos, Segmentation};
 
-use crate::{Clock, Control, PortRx, PortTx, clock::Watch, transmit::Blocked};
+use crate::{
+    Clock, Control, PortRx, PortTx,
+    clock::Watch,
+    transmit::{Blocked, OVERTIME},
+};
 
 /// A load, and the ports that carry its sides.
 #[derive(Clone, Debug)]
@@ -279,7 +283,9 @@ impl Player {
     pub fn turn(&mut self, watch: &mut Watch, end: Picos) -> bool {
         let mut moved = false;
         let now = self.now(watch);
-        if !self.stopped && self.clock.since_start(now) >= end {
+        if !self.stopped && self.clock.since_start(now) >= end && self.is_over(now, end) {
+            let until = self.clock.instant(end);
+            self.ports.iter_mut().for_each(|port| port.side.give_up_before(until));
             self.stop(watch);
         }
         for i in 0..self.ports.len() {
@@ -297,6 +303,13 @@ impl Player {
         }
         self.pace.moved |= moved;
         moved
+    }
+
+    /// Whether no flow may begin any more: what was due before `end` and lags behind has some time.
+    fn is_over(&self, now: Nanos, end: Picos) -> bool {
+        let lag = self.ports.iter().map(|port| port.side.lag()).max().unwrap_or_default();
+        let late = Picos::from(lag).0.min(OVERTIME);
+        self.clock.since_start(now).0 >= end.0.saturating_add(late)
     }
 
     /// Nothing is left to be begun; of servers alone, when they were told to stop.
@@ -359,18 +372,19 @@ impl Player {
             return false;
         }
         if self.pace.gathers(now, || self.ports.iter().map(|port| port.side.active()).sum()) {
-            std::thread::sleep(Duration::from_nanos((left.0 - NEAR.0 / 2).min(GATHER.0)));
+            nap(watch, Nanos(left.0 - NEAR.0 / 2).min(GATHER));
             return false;
         }
         let mut descriptors = Vec::with_capacity(self.ports.len() + 1);
         let told = self.ports.iter().flat_map(|port| &port.rx).all(|rx| rx.queue.poll_on(&mut descriptors));
         if !told || full {
-            std::thread::sleep(Duration::from_nanos((left.0 - NEAR.0 / 2).min(NAP.0)));
+            nap(watch, Nanos(left.0 - NEAR.0 / 2).min(NAP));
             return false;
         }
         descriptors.push(bell.as_fd());
         let mut waits: Vec<_> = descriptors.into_iter().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         let wait = Timespec { tv_sec: 0, tv_nsec: (left.0 - NEAR.0 / 2).min(999_999_999) as i64 };
+        watch.plan_rest(Nanos(wait.tv_nsec as u64));
         // An interrupted wait is no harm.
         let _ = poll(&mut waits, Some(&wait));
         waits.last().is_some_and(|bell| !bell.revents().is_empty())
@@ -424,6 +438,11 @@ impl Player {
     pub fn statistics(&self, full: bool) -> impl Iterator<Item = FlowStats> + '_ {
         self.ports.iter().map(move |port| FlowStats { port: port.port, statistics: port.side.statistics(full) })
     }
+}
+
+fn nap(watch: &mut Watch, time: Nanos) {
+    watch.plan_rest(time);
+    std::thread::sleep(Duration::from_nanos(time.0));
 }
 
 /// Rounds at the end, in each of which a thousand flows are aborted.

@@ -16,12 +16,17 @@ use std::{
 use squall_plan::{Plan, PlanStream};
 use squall_port::{Generation, Generator, Port, Remote};
 use squall_profile::{Late, Stop};
-use squall_program::kernel::{self, Layout, Memory, Stream, Unfit};
+use squall_program::{
+    Gap,
+    kernel::{self, Layout, Memory, Stream, Unfit},
+    pace::{ALLOWANCE, Excess, Pacing, WINDOW, window},
+};
 use squall_stats::Histogram;
 use squall_units::{Nanos, Picos};
 
 use crate::{
     Clock, Control, PortTx, StreamTx,
+    clock::{Stalls, thread_cpu_time},
     supervisor::{END_OF_TIME, end_of},
     transmit::{MOST_COUNTED, OVERTIME},
 };
@@ -45,8 +50,9 @@ pub(crate) struct Driver {
     generator: Option<Box<dyn Generator>>,
     thread: Option<JoinHandle<Result<(), String>>>,
     ending: Arc<AtomicBool>,
-    /// Nanoseconds that the thread has computed, when it has ended.
+    /// Nanoseconds that the thread has computed, and that it was there, when it has ended.
     cpu_time: Arc<AtomicU64>,
+    wall_time: Arc<AtomicU64>,
     end: Picos,
     tickets: u64,
     late: Vec<u64>,
@@ -95,6 +101,7 @@ impl Driver {
             thread: None,
             ending: Arc::default(),
             cpu_time: Arc::default(),
+            wall_time: Arc::default(),
             end: END_OF_TIME,
             tickets: 0,
             error: None,
@@ -117,18 +124,20 @@ impl Driver {
             last: Picos(self.end.0.saturating_add(OVERTIME)),
             packets: stop.packets.unwrap_or(u64::MAX),
             octets: stop.octets.unwrap_or(u64::MAX),
+            smooth: self.is_smooth(),
         };
         self.layout.set_clock(&memory, &clock);
         self.layout.let_go(&memory);
         let Some(mut generator) = self.generator.take() else { return self };
-        let (ending, cpu_time) = (self.ending.clone(), self.cpu_time.clone());
+        let (ending, cpu_time, wall_time) = (self.ending.clone(), self.cpu_time.clone(), self.wall_time.clone());
         let work = move || {
+            let begun = Instant::now();
             let mut result = Ok(());
             while result.is_ok() && !ending.load(Ordering::Acquire) {
                 result = generator.run().map_err(|e| e.to_string());
             }
-            let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-            cpu_time.store(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64, Ordering::Release);
+            cpu_time.store(thread_cpu_time().0, Ordering::Release);
+            wall_time.store(begun.elapsed().as_nanos() as u64, Ordering::Release);
             result
         };
         match thread::Builder::new().name("squall-live".into()).spawn(work) {
@@ -136,6 +145,12 @@ impl Driver {
             Err(error) => self.fail(error.to_string()),
         }
         self
+    }
+
+    /// Whether the program keeps what is owed back: as [`crate::transmit`] has it, and not where frames leave as soon as they can.
+    fn is_smooth(&self) -> bool {
+        let hurries = |(_, s, _): &(u32, PlanStream, (u64, u64))| s.late == Late::CatchUp || s.gap == Gap::Zero;
+        !self.streams.iter().any(hurries)
     }
 
     fn fail(&mut self, error: String) {
@@ -322,6 +337,10 @@ impl Driver {
         let m = Shared(&*self.remote);
         let mut sum = PortTx { port: self.port, unhashed: true, error: self.error.clone(), ..PortTx::default() };
         sum.last = self.layout.last_left(&m);
+        sum.pacing = self.pacing(&m);
+        // The thread never sleeps.
+        let missing = self.wall_time.load(Ordering::Acquire).saturating_sub(self.cpu_time.load(Ordering::Acquire));
+        sum.stalls = Stalls { total: Nanos(missing), longest: Nanos(missing).min(self.latest(&m)) };
         for s in self.streams(false) {
             sum.packets += s.packets;
             sum.octets += s.octets;
@@ -331,6 +350,22 @@ impl Driver {
             }
         }
         sum
+    }
+
+    /// How late any frame was at most.
+    fn latest(&self, m: &dyn Memory) -> Nanos {
+        Nanos((0..self.streams.len()).map(|i| self.layout.accounts(m, i).late_max).max().unwrap_or(0))
+    }
+
+    /// The program does not audit windows: what left beyond its schedule is bounded by what it allows itself, and by how late
+    /// any frame was.
+    fn pacing(&self, m: &dyn Memory) -> Pacing {
+        let (lag, moved) = self.layout.lag(m);
+        let beyond = if self.is_smooth() { ALLOWANCE.min(self.latest(m)) } else { self.latest(m) };
+        let pps = self.streams.iter().map(|(_, s, (_, by))| Some(s.asked_pps? / *by as f64)).sum::<Option<f64>>();
+        let packets = (pps.unwrap_or(0.0) * beyond.as_secs_f64()) as u64;
+        let worst = Excess { beyond, packets, at: Nanos::ZERO, over: Nanos::ZERO };
+        Pacing { window: pps.map_or(WINDOW, window), worst, burst: worst, lag, moved }
     }
 
     pub fn streams(&self, full: bool) -> Vec<StreamTx> {
@@ -417,7 +452,7 @@ fn image(plan: &Plan, index: usize, port: usize, address: &str) -> io::Result<Op
 /// What the program itself does not know of.
 fn fits(s: &PlanStream) -> Result<(), Unfit> {
     match s.late {
-        Late::CatchUp => Ok(()),
+        Late::Smooth | Late::CatchUp => Ok(()),
         _ => Err(Unfit::new(&s.name, "a schedule that leaves late frames out or is stretched by them")),
     }
 }

@@ -15,7 +15,7 @@ mod transmit;
 mod wheel;
 mod worker;
 
-pub use clock::Clock;
+pub use clock::{Clock, Stalls};
 pub use flows::{FlowSide, FlowStats, Flows};
 pub use generate::can_be_generated;
 pub use replay::Replayed;

@@ -12,6 +12,7 @@ use std::{
 
 use squall_measure::fingerprint;
 use squall_port::{BATCH, Fate, SendError, TxQueue};
+use squall_program::pace::{Audit, BURST, Pace, Pacing, WINDOW};
 use squall_replay::{Chunk, Departure, Progress, ReplayError, Source};
 use squall_stats::Fingerprint;
 use squall_units::{Cut, FCS_LEN, Nanos, Picos};
@@ -101,6 +102,8 @@ struct Out {
     /// The port had no room, though what is to be sent may not be due yet.
     full: bool,
     blocked: Blocked,
+    windows: Audit,
+    bursts: Audit,
     counters: PortTx,
 }
 
@@ -127,6 +130,8 @@ pub(crate) struct Replayer {
     allowed: u64,
     /// Time spent in pauses.
     shift: Picos,
+    /// The clock of the schedule, which all ports share as their order is part of it.
+    pace: Pace,
     paused: Option<Picos>,
     /// Nothing comes behind the chunks at hand.
     ended: bool,
@@ -179,6 +184,8 @@ impl Replayer {
             oldest: Place::default(),
             full: false,
             blocked: Blocked::default(),
+            windows: Audit::new(WINDOW),
+            bursts: Audit::new(BURST),
             counters: PortTx { port, fingerprint: fingerprint.then(Fingerprint::default), ..PortTx::default() },
         };
         let feed_held = feed.held;
@@ -193,6 +200,7 @@ impl Replayer {
             out: 0,
             allowed: if feed_held { 0 } else { u64::MAX },
             shift: Picos(0),
+            pace: Pace::new(clock != Clock::Virtual),
             paused: None,
             ended: false,
             over: false,
@@ -209,6 +217,15 @@ impl Replayer {
 
     pub fn ports(&self) -> impl Iterator<Item = &PortTx> {
         self.outs.iter().map(|out| &out.counters)
+    }
+
+    /// Each port's counters, with how its schedule was kept.
+    pub fn counters(&self) -> impl Iterator<Item = PortTx> + '_ {
+        let of = |out: &Out| {
+            let pacing = Pacing::new(&self.pace, &out.windows, &out.bursts);
+            PortTx { pacing, ..out.counters.clone() }
+        };
+        self.outs.iter().map(of)
     }
 
     /// What has not left does not, until it goes on.
@@ -243,7 +260,7 @@ impl Replayer {
         }
         match self.chunk().departures.get(self.next.at) {
             Some(frame) if frame.due == Departure::AT_ONCE => Some(Picos(0)),
-            Some(frame) => Some(self.due(frame)).filter(|&due| due < end),
+            Some(frame) => Some(self.due(frame)).filter(|&due| due < end).map(|due| Picos(self.pace.real(due.0))),
             None if self.ended => None,
             None => Some(Picos(0)),
         }
@@ -311,7 +328,13 @@ impl Replayer {
         if self.outs.iter().enumerate().any(|(i, out)| i != port && out.under_way > 0) {
             return moved;
         }
-        let horizon = if real { at.0.saturating_add(ahead.0) } else { u64::MAX };
+        let horizon = if !real {
+            u64::MAX
+        } else if ahead.0 > 0 {
+            at.0.saturating_add(ahead.0)
+        } else {
+            self.horizon(at)
+        };
         if !self.fill(now, horizon.min(budget.end.0.saturating_sub(1)), at, budget) {
             let due = self.chunk().departures[self.next.at].due;
             let over = if due == Departure::AT_ONCE { at >= budget.end } else { self.shifted(due) >= budget.end };
@@ -328,6 +351,15 @@ impl Replayer {
         }
         self.send(watch);
         true
+    }
+
+    /// How far the schedule is at `at`.
+    fn horizon(&mut self, at: Picos) -> u64 {
+        let schedule = self.pace.schedule(at.0);
+        match self.chunk().departures[self.next.at] {
+            Departure { due: Departure::AT_ONCE, .. } => schedule,
+            Departure { due, .. } => self.pace.owing(at.0, self.shifted(due).0).min(schedule),
+        }
     }
 
     fn shifted(&self, due: Picos) -> Picos {
@@ -659,7 +691,7 @@ impl Out {
         clock: Clock,
         shift: u64,
     ) -> io::Result<usize> {
-        let Self { queue, counters, under_way, oldest, .. } = self;
+        let Self { queue, counters, under_way, oldest, windows, bursts, .. } = self;
         let fates = queue.fates()?;
         let mut errors = [0; BATCH];
         let mut late = 0;
@@ -683,6 +715,9 @@ impl Out {
                     counters.last = at;
                     if frame.due != Departure::AT_ONCE {
                         let due = clock.instant(Picos(frame.due.0 + shift));
+                        let (left, due_at) = (clock.since_start(at).0, frame.due.0 + shift);
+                        windows.left(left, due_at, 1);
+                        bursts.left(left, due_at, 1);
                         errors[late] = at.saturating_sub(due).0;
                         late += 1;
                     }
@@ -720,6 +755,17 @@ impl Out {
         let counters = &mut self.counters;
         counters.packets += sent;
         let (first, took) = (clock.since_start(before).0, clock.since_start(after).0);
+        let mut due =
+            chunk.departures[frames.clone()].iter().map(|frame| frame.due).filter(|&due| due != Departure::AT_ONCE);
+        if clock != Clock::Virtual
+            && let Some(oldest) = due.next()
+        {
+            let newest = due.next_back().unwrap_or(oldest);
+            for audit in [&mut self.windows, &mut self.bursts] {
+                audit.left(first, oldest.0 + shift, 0);
+                audit.left(took, newest.0 + shift, sent);
+            }
+        }
         let each = (took - first) / sent;
         let mut errors = [0; BATCH];
         let mut late = 0;

@@ -9,7 +9,10 @@ use squall_measure::fingerprint;
 use squall_plan::PlanStream;
 use squall_port::{BATCH, SendError, TxBatch, TxQueue};
 use squall_profile::Late;
-use squall_program::{Cursor, Gap, Program, Run, Scratch, Sizes, Timeline};
+use squall_program::{
+    Cursor, Gap, Program, Run, Scratch, Sizes, Timeline,
+    pace::{Audit, BURST, Pace, Pacing, WINDOW, window},
+};
 use squall_stats::{Fingerprint, Histogram};
 use squall_units::{FCS_LEN, Nanos, Picos, TxMeta};
 
@@ -71,6 +74,10 @@ pub(crate) struct Transmitter {
     batch: u64,
     hand: Box<Hand>,
     blocked: Blocked,
+    /// The clock of the streams' schedules, and the audit of what left by it: of windows, and of bursts.
+    pace: Pace,
+    windows: Audit,
+    bursts: Audit,
     /// With many streams there is one departure histogram for all: one each would push the streams out of the cache.
     shared_errors: bool,
     /// The run's time was up before all that was due had left.
@@ -192,6 +199,9 @@ impl Transmitter {
                 done: 0,
             }),
             blocked: Blocked::default(),
+            pace: Pace::new(false),
+            windows: Audit::new(WINDOW),
+            bursts: Audit::new(BURST),
             shared_errors: false,
             overdue: false,
             counters: PortTx { port, fingerprint: fingerprint.then(Fingerprint::default), ..PortTx::default() },
@@ -204,6 +214,7 @@ impl Transmitter {
         let pps =
             streams.iter().filter_map(|s| Some(s.1.asked_pps? / f64::from(s.1.program.segments()) / s.3 as f64)).sum();
         self.wheel = Wheel::new(streams.len(), pps);
+        self.windows = Audit::new(window(pps));
         self.shared_errors = streams.len() > MOST_HISTOGRAMS;
         for (number, plan, first, by) in streams {
             let i = self.take(number, plan, first, by);
@@ -215,6 +226,9 @@ impl Transmitter {
 
     fn take(&mut self, number: u32, plan: Arc<PlanStream>, first: u64, by: u64) -> usize {
         let program = plan.program.clone();
+        let late = |wanted: Late| plan.late == wanted || self.senders.iter().any(|s| s.late == wanted);
+        // Streams of a port move together, as their order is part of the schedule; one that catches up hurries all.
+        self.pace.bound(late(Late::Smooth) && !late(Late::CatchUp) && self.clock != Clock::Virtual);
         self.senders.push(Sender {
             cursor: program.cursor(first, by, number + 1),
             timeline: plan.timeline(Picos(0)),
@@ -361,7 +375,7 @@ impl Transmitter {
         if self.hand.done < self.hand.filled || !self.unpaced.is_empty() {
             return Some(Picos(0));
         }
-        self.wheel.next_due().filter(|&due| due < end.0).map(Picos)
+        self.wheel.next_due().filter(|&due| due < end.0).map(|due| Picos(self.pace.real(due)))
     }
 
     fn is_idle(&self) -> bool {
@@ -389,7 +403,7 @@ impl Transmitter {
         }
         let horizon = match self.clock {
             Clock::Real(start) if now < start => return false,
-            Clock::Real(_) => at.0.min(budget.end.0.saturating_sub(1)),
+            Clock::Real(_) => self.pace.schedule(at.0).min(budget.end.0.saturating_sub(1)),
             Clock::Virtual => budget.end.0.saturating_sub(1),
         };
         if self.wheel.bound() > horizon && self.unpaced.is_empty() {
@@ -423,7 +437,7 @@ impl Transmitter {
         &mut self,
         now: Nanos,
         at: Picos,
-        horizon: u64,
+        mut horizon: u64,
         budget: &mut Budget,
         scratch: &mut Scratch,
     ) -> bool {
@@ -447,8 +461,12 @@ impl Transmitter {
                 self.unpaced.push_back(entry.stream);
                 continue;
             }
-            if s.late != Late::CatchUp {
-                let skipped = s.catch_up(at, horizon);
+            if n == 0 && self.clock != Clock::Virtual {
+                // Of all that are due the first, which is behind most.
+                horizon = horizon.min(self.pace.owing(at.0, entry.due));
+            }
+            if matches!(s.late, Late::Drop | Late::Stretch) {
+                let skipped = s.catch_up(Picos(at.0.saturating_sub(Picos::from(self.pace.lag()).0)), horizon);
                 if skipped > 0 {
                     *self.counters.not_sent.entry("late").or_default() += skipped * u64::from(s.weight);
                     Self::go_on(&mut self.senders, &mut self.wheel, i);
@@ -462,10 +480,10 @@ impl Transmitter {
             let (bound, most_in_a_row) = match self.clock {
                 Clock::Real(_)
                     if !budget.is_counted()
-                        && at.0.saturating_sub(entry.due) > FAR_BEHIND
+                        && horizon.saturating_sub(entry.due) > FAR_BEHIND
                         && self.wheel.bound() != u64::MAX =>
                 {
-                    ((at.0 - FAR_BEHIND).min(horizon.saturating_add(1)), IN_A_ROW)
+                    (horizon - FAR_BEHIND, IN_A_ROW)
                 }
                 _ => (self.wheel.bound().min(horizon.saturating_add(1)), BATCH),
             };
@@ -591,6 +609,8 @@ impl Transmitter {
         let (mut packets_of_all, mut octets_of_all) = (0, 0);
         let mut errors = [0; BATCH];
         let mut late = 0;
+        // Of what has an instant: the first frame's, and the last one's.
+        let (mut oldest, mut newest) = (u64::MAX, 0);
         for &row in &self.hand.runs {
             let (begin, end) = (row.begin.max(from), row.end.min(to));
             if begin >= end {
@@ -604,6 +624,7 @@ impl Transmitter {
             };
             let (first_due, last_due) = (self.hand.due(row, begin), self.hand.due(row, end - 1));
             if !virtual_time && first_due != u64::MAX {
+                (oldest, newest) = (oldest.min(first_due), newest.max(last_due));
                 let (a, b) = (left(begin), left(end - 1));
                 if !self.shared_errors && row.even && a >= first_due && b >= last_due {
                     s.departure_error.record_evenly((a - first_due) / 1000, (b - last_due) / 1000, count);
@@ -635,6 +656,12 @@ impl Transmitter {
         }
         if late > 0 {
             self.counters.departure_error.record_all(&errors[..late]);
+        }
+        if oldest != u64::MAX {
+            for audit in [&mut self.windows, &mut self.bursts] {
+                audit.left(first, oldest, 0);
+                audit.left(took, newest, packets_of_all);
+            }
         }
         self.counters.packets += packets_of_all;
         self.counters.octets += octets_of_all;
@@ -714,6 +741,12 @@ impl Transmitter {
         if let Err(error) = self.queue.finish() {
             self.counters.error.get_or_insert(error.to_string());
         }
+    }
+
+    /// The port's counters, with how its schedule was kept.
+    pub fn port(&self) -> PortTx {
+        let pacing = Pacing::new(&self.pace, &self.windows, &self.bursts);
+        PortTx { pacing, ..self.counters.clone() }
     }
 
     /// Counters of every stream here; without `full`, no histograms.

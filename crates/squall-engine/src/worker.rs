@@ -18,13 +18,13 @@ use squall_measure::{Receiver, StreamGlance, track::Key};
 use squall_plan::PlanStream;
 use squall_port::{BATCH, Filter, RxBatch, RxFrame, RxQueue, Sink, monotonic};
 use squall_profile::Stop;
-use squall_program::{Gap, Scratch};
+use squall_program::{Gap, Scratch, pace::Pacing};
 use squall_stats::{Fingerprint, Histogram};
 use squall_units::{Nanos, Picos};
 
 use crate::{
     Clock,
-    clock::{SLEEP_MARGIN, SPIN, Watch, rest},
+    clock::{SLEEP_MARGIN, SPIN, Stalls, Watch, preempted, rest, thread_cpu_time},
     flows::{FlowStats, Player},
     generate::Driver,
     replay::{Replayed, Replayer},
@@ -55,6 +55,9 @@ pub struct PortTx {
     pub last: Nanos,
     /// Actual minus due instant, nanoseconds, of streams that have no histogram of their own.
     pub departure_error: Histogram,
+    pub pacing: Pacing,
+    /// Of the thread that sends.
+    pub stalls: Stalls,
     pub fingerprint: Option<Fingerprint>,
     /// The port makes its frames itself, where nobody hashes them.
     pub unhashed: bool,
@@ -104,6 +107,8 @@ pub struct Snapshot {
     pub cpu: Option<u32>,
     /// CPU time of its thread so far.
     pub cpu_time: Nanos,
+    /// Times that the thread was taken off its CPU though it wanted to go on; told at the end.
+    pub preempted: u64,
     pub tx: Vec<PortTx>,
     pub streams: Vec<StreamTx>,
     pub rx: Vec<PortRx>,
@@ -387,8 +392,9 @@ impl Worker {
         }
         self.receive();
         self.rx.iter_mut().filter_map(|rx| rx.sink.as_mut()).for_each(|sink| sink.finish());
+        let preempted = preempted();
         let replayed = self.replay.as_mut().and_then(Replayer::take_result);
-        (self.snapshot(true, std::mem::take), replayed)
+        (Snapshot { preempted, ..self.snapshot(true, std::mem::take) }, replayed)
     }
 
     /// Mailbox, receive, send, rest.
@@ -521,7 +527,7 @@ impl Worker {
             Some(_) => SPIN,
             None => SLEEP_MARGIN,
         };
-        rest(now, wake, longest, margin);
+        rest(&mut self.watch, now, wake, longest, margin);
     }
 
     /// Whether the last wait for frames ended long ago and the next may be long, or it was long itself: a queue that tells
@@ -543,6 +549,8 @@ impl Worker {
         let mut waits: Vec<_> = descriptors.into_iter().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         // An interrupted wait is no harm.
         let told = poll(&mut waits, Some(&WAIT)).unwrap_or(0) > 0;
+        drop(waits);
+        self.watch.plan_rest(Nanos(WAIT.tv_nsec as u64));
         if told {
             self.woken = [self.watch.now(), self.woken[0]];
             self.bell.hush();
@@ -708,23 +716,19 @@ impl Worker {
 
     /// `full`: with the histograms of what is sent; `seen` gives what is told of what was received.
     fn snapshot(&mut self, full: bool, seen: fn(&mut Receiver) -> Receiver) -> Snapshot {
-        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        let cpu_time = thread_cpu_time();
+        let stalls = self.watch.stalls();
+        let ours = (self.tx.iter().map(Transmitter::port))
+            .chain(self.replay.iter().flat_map(Replayer::counters))
+            .chain(self.player.iter().flat_map(Player::tx))
+            .map(|tx| PortTx { stalls, ..tx });
+        let tx = ours.chain(self.generators.iter().map(Driver::port)).collect();
         Snapshot {
             worker: self.index,
             cpu: self.cpu,
-            cpu_time: Nanos(
-                time.tv_sec as u64 * 1_000_000_000
-                    + time.tv_nsec as u64
-                    + self.generators.iter().map(|g| g.cpu_time().0).sum::<u64>(),
-            ),
-            tx: self
-                .tx
-                .iter()
-                .map(|tx| tx.counters.clone())
-                .chain(self.generators.iter().map(Driver::port))
-                .chain(self.replay.iter().flat_map(Replayer::ports).cloned())
-                .chain(self.player.iter().flat_map(Player::tx))
-                .collect(),
+            preempted: 0,
+            cpu_time: cpu_time + Nanos(self.generators.iter().map(|g| g.cpu_time().0).sum()),
+            tx,
             streams: self
                 .tx
                 .iter()

@@ -8,7 +8,10 @@ use std::{
     collections::{BinaryHeap, VecDeque},
 };
 
-use squall_program::{Timeline, mix};
+use squall_program::{
+    Timeline, mix,
+    pace::{Audit, BURST, Pace, Pacing, WINDOW},
+};
 use squall_units::{Nanos, Picos};
 
 use crate::{
@@ -33,6 +36,10 @@ pub(crate) struct Arrivals {
     template_left: Vec<u64>,
     late: Vec<u64>,
     next: Option<(Nanos, usize)>,
+    /// The clock of the arrivals, and the audit of those that began.
+    pace: Pace,
+    windows: Audit,
+    bursts: Audit,
     /// By template: the line whose users begin its flows.
     closed: Vec<Option<usize>>,
 }
@@ -151,6 +158,9 @@ impl Arrivals {
             template_left: load.templates.iter().map(|t| t.limit.map_or(u64::MAX, share)).collect(),
             late: vec![0; load.templates.len()],
             next: None,
+            pace: Pace::new(true),
+            windows: Audit::new(WINDOW),
+            bursts: Audit::new(BURST),
             closed: vec![None; load.templates.len()],
         };
         let mut cps = None;
@@ -186,10 +196,15 @@ impl Arrivals {
         arrivals
     }
 
-    /// When the next flow is due; `None`: none is, as it stands.
+    /// When the next flow may begin; `None`: none does, as it stands.
     #[inline]
     pub fn next_due(&self) -> Option<Nanos> {
-        self.next.map(|(due, _)| due)
+        self.next.map(|(due, _)| due + self.pace.lag())
+    }
+
+    /// How the schedule of arrivals was kept.
+    pub fn pacing(&self) -> Pacing {
+        Pacing::new(&self.pace, &self.windows, &self.bursts)
     }
 
     /// No flow will ever begin any more.
@@ -242,12 +257,16 @@ impl Arrivals {
     /// The next flow that is due by `now`. What has waited for longer than the load's patience is given up.
     #[inline]
     pub fn take(&mut self, now: Nanos) -> Option<Due> {
+        let real = Picos::from(now.saturating_sub(self.start)).0;
+        let schedule = Picos(self.pace.schedule(real)).as_nanos();
         loop {
-            let (at, i) = self.next.filter(|(at, _)| *at <= now)?;
+            let (at, i) = self.next.filter(|(at, _)| at.saturating_sub(self.start) <= schedule)?;
             if now.saturating_sub(at) > self.patience && self.lines[i].gives_up() {
                 self.give_up(i, now);
                 continue;
             }
+            let due = Picos::from(at.saturating_sub(self.start)).0;
+            self.pace.owing(real, due);
             let line = &mut self.lines[i];
             let (number, template) = (line.number(), line.template(line.number));
             line.advance(self.ramp, self.start);
@@ -258,6 +277,8 @@ impl Arrivals {
             }
             self.schedule(i);
             if may {
+                self.windows.left(real, due, 1);
+                self.bursts.left(real, due, 1);
                 return Some(Due { template, number, at });
             }
         }

@@ -630,6 +630,18 @@ impl Side {
         self.classes.iter().map(|[client, server]| [of(client, true), of(server, false)]).collect()
     }
 
+    /// No more flows begin; those that were due before `until` and have not begun are counted as late.
+    pub fn give_up_before(&mut self, until: Nanos) {
+        if let Some(clients) = &mut self.clients {
+            clients.arrivals.stop(until);
+        }
+    }
+
+    /// By how much the schedule of arrivals is behind ([`squall_program::pace`]).
+    pub fn lag(&self) -> Nanos {
+        self.clients.as_ref().map_or(Nanos::ZERO, |clients| clients.arrivals.pacing().lag)
+    }
+
     /// What became of the flows so far; `full`: with histograms.
     pub fn statistics(&self, full: bool) -> Statistics {
         let recorder = self.stack.app().apps.observer();
@@ -682,6 +694,7 @@ impl Side {
                 let until = self.arrivals_until.unwrap_or(self.now.min(clients.arrivals.end()));
                 until.saturating_sub(self.settings.start)
             }),
+            pacing: self.clients.as_ref().map(|clients| clients.arrivals.pacing()).unwrap_or_default(),
             over: self.is_over(),
         }
     }

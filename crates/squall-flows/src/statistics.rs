@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use squall_program::pace::Pacing;
 use squall_stats::Histogram;
 use squall_tcp::{Counters, Reason, Strays};
 use squall_units::Nanos;
@@ -28,6 +29,8 @@ pub struct Statistics {
     pub steady: Nanos,
     /// What began and ended in each whole second: of clients, of servers. Only when all is over.
     pub seconds: [Vec<Second>; 2],
+    /// How the schedule of arrivals was kept. Of clients.
+    pub pacing: Pacing,
     /// Open flows have been waited for, and the last of them is gone.
     pub over: bool,
 }
@@ -423,6 +426,7 @@ impl Statistics {
         self.elapsed = self.elapsed.max(other.elapsed);
         self.arrivals = self.arrivals.max(other.arrivals);
         self.steady = self.steady.max(other.steady);
+        self.pacing.merge(other.pacing);
         for (mine, theirs) in self.seconds.iter_mut().zip(&other.seconds) {
             mine.resize(mine.len().max(theirs.len()), Second::default());
             for (mine, theirs) in mine.iter_mut().zip(theirs) {

@@ -178,8 +178,11 @@ pub enum Departures {
 /// What to do with a frame whose instant has passed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Late {
-    /// Send late ones as fast as the port goes until the schedule is met again.
+    /// What is owed up to 1 ms of the schedule follows at once; the rest is regained at 1 % above the rate, so that no burst
+    /// leaves that the profile did not ask for.
     #[default]
+    Smooth,
+    /// Send late ones as fast as the port goes until the schedule is met again.
     CatchUp,
     /// Skip those that are more than one gap late; they count as not sent, reason `late`.
     Drop,

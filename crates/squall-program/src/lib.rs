@@ -10,6 +10,7 @@ mod departures;
 mod fill;
 pub mod kernel;
 mod law;
+pub mod pace;
 mod ring;
 mod rng;
 pub mod signature;

@@ -43,8 +43,14 @@ fn begin(machine: &mut Machine<'_>, image: &Image, clock: Clock) {
     image.layout.let_go(&words);
 }
 
-const ENDLESS: Clock =
-    Clock { start: Nanos(START), end: Picos(1 << 63), last: Picos((1 << 63) + 1), packets: u64::MAX, octets: u64::MAX };
+const ENDLESS: Clock = Clock {
+    start: Nanos(START),
+    end: Picos(1 << 63),
+    last: Picos((1 << 63) + 1),
+    packets: u64::MAX,
+    octets: u64::MAX,
+    smooth: false,
+};
 
 fn program(len: u32) -> Program {
     let packet = Packet::parse("eth/ipv4/udp").unwrap();

@@ -9,15 +9,18 @@ use squall_engine::{PortRx, PortTx, Running, Snapshot, StreamTx};
 use squall_measure::{FlowSettings, StreamRx as Seen};
 use squall_plan::Plan;
 use squall_port::{InterfaceCounters, PortFacts, Timestamps};
+use squall_program::Gap;
 use squall_stats::{Fingerprint, Histogram, seen_together};
 use squall_units::{L1_OVERHEAD, Nanos};
 
 use crate::{
     report::{
-        CaptureSample, Cpu, Distribution, EqualBins, InterfaceReport, Patterns, PortReport, PortSample, ReasonCode,
+        Asked, CaptureSample, Cpu, Distribution, EndedBy, EqualBins, InterfaceReport, Patterns, PortReport, PortSample,
         Report, RxReport, SCHEMA, Sample, StreamReport, StreamRx, StreamSample, TxReport, Verdict, WorkerReport,
+        source::{SourceKind, SourceRecord},
     },
     session::StreamHistograms,
+    verdict,
 };
 
 /// Clocks of which one frame says that they are no further apart may be one.
@@ -29,6 +32,8 @@ pub(crate) struct Context {
     pub cpu: Cpu,
     pub command: String,
     pub fingerprint: bool,
+    /// What leaves of captures is made of rules.
+    pub attacks: bool,
     /// Which frames were wanted, if not every one.
     pub filter: Option<String>,
     /// How flows are measured, if they are.
@@ -70,6 +75,7 @@ pub(crate) struct Totals {
     /// Stream by stream: (port, what its queues saw).
     seen: Vec<Vec<(usize, Seen)>>,
     workers: Vec<WorkerReport>,
+    preempted: u64,
 }
 
 impl Totals {
@@ -86,6 +92,7 @@ impl Totals {
             (0..names.len()).map(|i| StreamTx { number: i as u32, ..StreamTx::default() }).collect();
         let mut rx: Vec<Vec<PortRx>> = (0..ports).map(|_| Vec::new()).collect();
         let workers = snapshots.iter().map(worker).collect();
+        let preempted = snapshots.iter().map(|snapshot| snapshot.preempted).sum();
         for snapshot in snapshots {
             for t in snapshot.tx {
                 add_port(&mut tx[t.port], t);
@@ -114,7 +121,7 @@ impl Totals {
                 }
             }
         }
-        Self { names, facts, running: false, tx, streams, rx, seen, workers }
+        Self { names, facts, running: false, tx, streams, rx, seen, workers, preempted }
     }
 
     /// Frames of captures that were handed over once more, port by port.
@@ -135,7 +142,10 @@ impl Totals {
             .map(|p| self.port(p, plan, seconds, interfaces.get(p).copied().flatten(), context))
             .collect();
         let streams: Vec<StreamReport> = (0..self.names.len()).map(|i| self.stream(i, plan)).collect();
+        let source = |(p, port)| self.source(p, plan, port, seconds, context.attacks);
+        let sources = ports.iter().enumerate().filter_map(source).collect();
         let now = crate::host::cpu();
+        let before = &context.cpu;
         let frames: u64 = ports.iter().map(|p| p.tx.packets + p.rx.packets).sum();
         let (user_s, system_s) = (now.user_s - context.cpu.user_s, now.system_s - context.cpu.system_s);
         let per_mpkt_s = (frames > 0).then(|| (user_s + system_s) / frames as f64 * 1e6);
@@ -148,7 +158,14 @@ impl Totals {
             seed: plan.seed,
             filter: context.filter.clone(),
             host: crate::host::host(),
-            verdict: Verdict { valid: true, reasons: Vec::new() },
+            verdict: Verdict::default(),
+            asked: Asked {
+                duration_s: plan.stop.duration.map(Nanos::as_secs_f64),
+                packets: plan.stop.packets,
+                octets: plan.stop.octets,
+            },
+            cut_short: false,
+            sources,
             ports,
             streams,
             capture: None,
@@ -158,11 +175,18 @@ impl Totals {
             workers: self.workers.clone(),
             flows: context.flows.as_ref().map(|settings| crate::flows::report(settings, plan, &self.rx, self.running)),
             series,
-            cpu: Cpu { user_s, system_s, per_mpkt_s },
+            cpu: Cpu {
+                user_s,
+                system_s,
+                per_mpkt_s,
+                involuntary_switches: self.preempted,
+                throttled_s: (now.throttled_s - before.throttled_s).max(0.0),
+                pressure_s: (now.pressure_s - before.pressure_s).max(0.0),
+                steal_s: (now.steal_s - before.steal_s).max(0.0),
+            },
             memory: crate::host::memory(),
             notes: plan.notes.clone(),
         };
-        report.verdict = self.verdict(&report);
         if !self.running {
             report.notes.extend(never_started(plan, &report.streams));
         }
@@ -347,66 +371,66 @@ impl Totals {
         rx
     }
 
-    /// The audit: did the generator keep to its schedule, and do all counters agree? docs/guide/measuring.md says the same.
-    fn verdict(&self, report: &Report) -> Verdict {
-        let mut verdict = Verdict { valid: true, reasons: Vec::new() };
-        for ((s, tx), seen) in report.streams.iter().zip(&self.streams).zip(&self.seen) {
-            let port = report.ports.iter().find(|p| p.name == s.port);
-            let mut say = |code, text: String| verdict.say(code, format!("stream {:?}: {text}", s.name));
-            let early: u64 = seen.iter().map(|(_, seen)| seen.delay.negative()).sum();
-            if early > 0 && tx.packets > 0 {
-                let text = format!("{early} frames arrived before they were sent, and are in no latency");
-                say(ReasonCode::ClocksDiffer, text);
-            }
-            let bound = limit(port, report.duration_s);
-            if tx.stretched.0 > tolerance(report.duration_s) {
-                say(bound, format!("its schedule was stretched by {:.1}", tx.stretched));
-            }
-            unsent(&s.not_sent, bound).for_each(|(code, text)| say(code, text));
-            // A frame that is late by less than its gap is before the next one.
-            let gap = s.asked_pps.map_or(0, |pps| (1e9 / pps) as u64);
-            let p99 = s.departure_error_ns.as_ref().map_or(0, |d| d.p99);
-            if p99 > tolerance(report.duration_s).max(gap) {
-                say(bound, late(p99));
-            }
+    /// What the verdict has to know beside the report.
+    pub fn facts(&self, ended_by: EndedBy, report: &Report) -> verdict::Facts {
+        let early = |seen: &[(usize, Seen)]| seen.iter().map(|(_, seen)| seen.delay.negative()).sum::<u64>();
+        let named = || self.names.iter().zip(&self.streams);
+        let sent = named().zip(&self.seen).filter(|((_, tx), seen)| tx.packets > 0 && early(seen) > 0);
+        let tx = report.ports.iter().zip(&self.tx).filter_map(|(p, t)| Some((p.name.clone(), t.error.clone()?)));
+        let rx = report.ports.iter().zip(&self.rx).flat_map(|(p, queues)| {
+            let errors = queues.iter().filter_map(|q| q.error.clone());
+            errors.map(|error| (format!("{} (receiving)", p.name), error))
+        });
+        verdict::Facts {
+            ended_by,
+            lost: tx.chain(rx).collect(),
+            early: sent.map(|((name, _), seen)| (name.clone(), early(seen))).collect(),
+            stretched: named().map(|(name, tx)| (name.clone(), tx.stretched.as_secs_f64())).collect(),
+            receives: self.rx.iter().map(|queues| !queues.is_empty()).collect(),
+            machine: machine(&report.cpu),
         }
-        for (i, p) in report.ports.iter().enumerate() {
-            let mut say = |code, text| verdict.say(code, text);
-            let p99 = self.tx[i].departure_error.quantile(0.99);
-            if p99 > tolerance(report.duration_s) {
-                say(limit(Some(p), report.duration_s), format!("port {}: {}", p.name, late(p99)));
-            }
-            if let Some(error) = &self.tx[i].error {
-                say(ReasonCode::PortLost, format!("{}: {error}", p.name));
-            }
-            for error in self.rx[i].iter().filter_map(|q| q.error.as_ref()) {
-                say(ReasonCode::PortLost, format!("{} (receiving): {error}", p.name));
-            }
-            let dropped: u64 = p.rx.drops.values().sum();
-            if dropped > 0 {
-                let blame =
-                    if report.streams.iter().any(|s| s.tx_packets > 0) { "" } else { ": loss is an upper bound" };
-                let text = format!("port {} lost {dropped} frames before they were read{blame}", p.name);
-                say(ReasonCode::ReceiverBound, text);
-            }
-            let Some(interface) = &p.interface else { continue };
-            let (tx_surplus, rx_surplus) = p.interface_surplus().unwrap_or_default();
-            if tx_surplus < 0 {
-                let (taken, sent) = (p.tx.packets, interface.tx_packets);
-                let text = format!("port {} took {taken} frames, its interface sent {sent}", p.name);
-                say(ReasonCode::CountersDiffer, text);
-            }
-            let read = p.rx.packets + dropped;
-            // Where not every frame is wanted, an interface counts more than is read.
-            if report.filter.is_none() && !self.rx[i].is_empty() && rx_surplus > 0 {
-                let text = format!(
-                    "interface of port {} received {} frames, {read} were read or counted as dropped",
-                    p.name, interface.rx_packets
-                );
-                say(ReasonCode::CountersDiffer, text);
-            }
+    }
+
+    /// The record of what port `p` sends of streams or captures; `None` where it sends neither.
+    fn source(&self, p: usize, plan: &Plan, port: &PortReport, seconds: f64, attacks: bool) -> Option<SourceRecord> {
+        let streams = || plan.streams.iter().filter(|s| s.port == p);
+        let replays = plan.replay.contains(&p);
+        if !replays && streams().next().is_none() {
+            return None;
         }
-        verdict
+        let (t, tx) = (&self.tx[p], &port.tx);
+        let missing: u64 = tx.not_sent.values().sum();
+        let asked = t.packets + missing;
+        let asked_rate = streams().map(|s| s.asked_pps).sum::<Option<f64>>().filter(|_| !replays);
+        let late = tx.departure_error_ns.as_ref();
+        Some(SourceRecord {
+            name: port.name.clone(),
+            kind: match (replays, attacks) {
+                (true, true) => SourceKind::Attacks,
+                (true, false) => SourceKind::Replay,
+                (false, _) => SourceKind::Streams,
+            },
+            ports: vec![port.name.clone()],
+            unit: "packets".into(),
+            asked,
+            sent: t.packets,
+            not_sent: tx.not_sent.clone(),
+            not_sent_ratio: if asked > 0 { missing as f64 / asked as f64 } else { 0.0 },
+            asked_rate,
+            unpaced: streams().any(|s| s.gap == Gap::Zero) || (replays && late.is_none() && t.packets > 0),
+            rate: if seconds > 0.0 { t.packets as f64 / seconds } else { 0.0 },
+            late_p99_ns: late.map(|late| late.p99),
+            late_max_ns: late.map(|late| late.max),
+            excess: late.and_then(|_| verdict::excess(t.pacing)),
+            lag_s: t.pacing.lag.as_secs_f64(),
+            moved_s: t.pacing.moved.as_secs_f64(),
+            starved_s: t.stalls.total.as_secs_f64(),
+            longest_stall_s: t.stalls.longest.as_secs_f64(),
+            blocked_s: tx.blocked_s,
+            sending_s: tx.sending_s,
+            ended_by: if t.error.is_some() { "port-lost".into() } else { String::new() },
+            ..SourceRecord::default()
+        })
     }
 
     /// Rates and percentiles since the last sample.
@@ -483,53 +507,6 @@ impl Totals {
     }
 }
 
-/// Nanoseconds by which one frame in a hundred may be late: a hundredth of the run, which keeps the rate to within as
-/// much, from 1 ms (the least that a virtual machine is stopped for now and then) to 10 ms (a burst of so many frames
-/// afterwards is no longer the traffic that was asked for).
-pub fn tolerance(duration_s: f64) -> u64 {
-    ((duration_s * 1e7) as u64).clamp(1_000_000, 10_000_000)
-}
-
-/// Who kept frames back: the port, if it was full or taking frames for more than half of the run.
-pub fn limit(port: Option<&PortReport>, duration_s: f64) -> ReasonCode {
-    match port {
-        Some(p) if p.tx.blocked_s.max(p.tx.sending_s) > duration_s / 2.0 => ReasonCode::PortBound,
-        _ => ReasonCode::GeneratorBound,
-    }
-}
-
-fn late(p99: u64) -> String {
-    format!("one frame in a hundred left {:.1} late or more", Nanos(p99))
-}
-
-/// What is to be said of frames that did not leave.
-pub fn unsent(not_sent: &BTreeMap<String, u64>, bound: ReasonCode) -> impl Iterator<Item = (ReasonCode, String)> {
-    missed(not_sent, bound).into_iter().map(|(code, reasons)| {
-        let frames: u64 = reasons.iter().map(|r| r.1).sum();
-        let why: Vec<_> = reasons.iter().map(|(reason, n)| format!("{reason} {n}")).collect();
-        let were = if frames == 1 { "frame was" } else { "frames were" };
-        (code, format!("{frames} {were} due and not sent ({})", why.join(", ")))
-    })
-}
-
-/// Frames that did not leave, by whose doing; `bound` is who was the limit.
-fn missed(not_sent: &BTreeMap<String, u64>, bound: ReasonCode) -> Vec<(ReasonCode, Vec<(&str, u64)>)> {
-    let mut by_code: Vec<(ReasonCode, Vec<(&str, u64)>)> = Vec::new();
-    for (reason, &frames) in not_sent.iter().filter(|(_, frames)| **frames > 0) {
-        let code = match reason.as_str() {
-            "late" => bound,
-            "port_full" => ReasonCode::PortBound,
-            "port_lost" => ReasonCode::PortLost,
-            _ => ReasonCode::PortRefused,
-        };
-        match by_code.iter_mut().find(|(c, _)| *c == code) {
-            Some((_, list)) => list.push((reason, frames)),
-            None => by_code.push((code, vec![(reason, frames)])),
-        }
-    }
-    by_code
-}
-
 /// Streams that waited for another's `next` to the end.
 fn never_started<'a>(plan: &'a Plan, streams: &'a [StreamReport]) -> impl Iterator<Item = String> + 'a {
     let waited = |(_, (s, r)): &(usize, (&squall_plan::PlanStream, &StreamReport))| !s.self_start && r.tx_packets == 0;
@@ -542,6 +519,24 @@ fn never_started<'a>(plan: &'a Plan, streams: &'a [StreamReport]) -> impl Iterat
             .collect();
         format!("stream {:?} never started: {}, which leads to it, did not end", s.name, before.join(", "))
     })
+}
+
+/// What the kernel says of the machine's want of CPUs; empty where it says nothing.
+fn machine(cpu: &Cpu) -> String {
+    let mut said = Vec::new();
+    if cpu.throttled_s > 0.0 {
+        said.push(format!("quota used up for {:.2} s", cpu.throttled_s));
+    }
+    if cpu.steal_s > 0.0 {
+        said.push(format!("{:.2} s stolen by the hypervisor", cpu.steal_s));
+    }
+    if cpu.involuntary_switches > 0 {
+        said.push(format!("taken off its CPU {} times", cpu.involuntary_switches));
+    }
+    if cpu.pressure_s > 0.0 {
+        said.push(format!("tasks waited for CPUs for {:.2} s", cpu.pressure_s));
+    }
+    if said.is_empty() { String::new() } else { format!(" (kernel: {})", said.join(", ")) }
 }
 
 fn worker(snapshot: &Snapshot) -> WorkerReport {
@@ -565,6 +560,8 @@ fn add_port(sum: &mut PortTx, t: PortTx) {
     sum.sending = sum.sending.max(t.sending);
     sum.last = sum.last.max(t.last);
     sum.departure_error.merge(&t.departure_error);
+    sum.pacing.merge(t.pacing);
+    sum.stalls = sum.stalls.or(t.stalls);
     sum.unhashed |= t.unhashed;
     if let Some(print) = t.fingerprint {
         sum.fingerprint.get_or_insert_default().merge(print);
@@ -613,59 +610,4 @@ pub(crate) fn distribution(h: &Histogram) -> Option<Distribution> {
         max: h.max(),
         bins: h.bins().collect(),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The verdict on a stream, given its port's time and its p99 of lateness, both in seconds.
-    fn verdict(duration_s: f64, [blocked_s, sending_s]: [f64; 2], p99: f64, asked_pps: f64) -> Verdict {
-        let late = Distribution { p99: (p99 * 1e9) as u64, max: u64::MAX, ..Distribution::default() };
-        let stream = StreamReport {
-            name: "web".into(),
-            port: "A".into(),
-            asked_pps: Some(asked_pps),
-            departure_error_ns: Some(late),
-            ..StreamReport::default()
-        };
-        let mut port = PortReport { name: "A".into(), ..PortReport::default() };
-        (port.tx.blocked_s, port.tx.sending_s) = (blocked_s, sending_s);
-        let report = Report { duration_s, streams: vec![stream], ports: vec![port], ..Report::default() };
-        let facts = squall_port::open(&"null:".parse().unwrap()).unwrap().unwrap().facts().clone();
-        Totals::new(vec!["web".into()], vec![facts], Vec::new()).verdict(&report)
-    }
-
-    #[test]
-    fn a_generator_that_does_not_keep_up_is_not_valid_and_a_hiccup_is_forgiven() {
-        assert!(verdict(10.0, [0.0, 0.0], 0.0099, 1e6).valid);
-        assert!(verdict(0.3, [0.0, 0.0], 0.0029, 1e6).valid);
-        assert!(verdict(10.0, [0.0, 0.0], 0.19, 5.0).valid, "less than a gap");
-        let reasons = verdict(10.0, [0.0, 0.0], 0.0101, 1e6).reasons;
-        let text = "generator-bound: stream \"web\": one frame in a hundred left 10.1 ms late or more";
-        assert_eq!(reasons.iter().map(ToString::to_string).collect::<Vec<_>>(), [text]);
-        assert!(!verdict(0.3, [0.0, 0.0], 0.0031, 1e6).valid);
-    }
-
-    #[test]
-    fn a_port_that_was_full_or_busy_for_half_of_the_run_is_the_limit() {
-        let code = |times| verdict(10.0, times, 1.0, 1e6).reasons[0].code;
-        assert_eq!(code([4.9, 4.9]), ReasonCode::GeneratorBound);
-        assert_eq!(code([5.1, 0.0]), ReasonCode::PortBound);
-        assert_eq!(code([0.0, 5.1]), ReasonCode::PortBound);
-    }
-
-    #[test]
-    fn frames_that_did_not_leave_are_told_apart_by_whose_doing_it_was() {
-        let not_sent = [("late", 1), ("port_full", 2), ("too_long", 3), ("port_lost", 0)];
-        let not_sent = not_sent.map(|(reason, n)| (reason.to_owned(), n)).into();
-        let found = missed(&not_sent, ReasonCode::PortBound);
-        assert_eq!(
-            found,
-            [
-                (ReasonCode::PortBound, vec![("late", 1), ("port_full", 2)]),
-                (ReasonCode::PortRefused, vec![("too_long", 3)]),
-            ]
-        );
-    }
 }

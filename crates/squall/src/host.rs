@@ -42,7 +42,37 @@ pub(crate) fn cpu() -> Cpu {
     let fields: Vec<&str> = stat.rsplit_once(')').map_or("", |s| s.1).split_whitespace().collect();
     // Ticks of USER_HZ, which Linux fixes at 100 for what it shows.
     let seconds = |i: usize| fields.get(i).and_then(|f| f.parse::<f64>().ok()).unwrap_or(0.0) / 100.0;
-    Cpu { user_s: seconds(11), system_s: seconds(12), per_mpkt_s: None }
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    Cpu {
+        user_s: seconds(11),
+        system_s: seconds(12),
+        per_mpkt_s: None,
+        // Workers tell their own.
+        involuntary_switches: 0,
+        throttled_s: throttled_s(),
+        // some avg10=0.00 avg60=0.00 avg300=0.00 total=123456
+        pressure_s: number_after(&read("/proc/pressure/cpu"), "total=") / 1e6,
+        steal_s: read("/proc/stat").lines().next().map_or(0.0, |all| field(all, 8)) / 100.0,
+    }
+}
+
+/// Of the control group of this process (version 2), and of those above it.
+fn throttled_s() -> f64 {
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let Some(path) = groups.lines().find_map(|line| line.strip_prefix("0::/")) else { return 0.0 };
+    let of = |group: &std::path::Path| {
+        let stat = fs::read_to_string(std::path::Path::new("/sys/fs/cgroup").join(group).join("cpu.stat"));
+        number_after(&stat.unwrap_or_default(), "throttled_usec ") / 1e6
+    };
+    std::path::Path::new(path).ancestors().map(of).fold(0.0, f64::max)
+}
+
+fn field(line: &str, i: usize) -> f64 {
+    line.split_whitespace().nth(i).and_then(|word| word.parse().ok()).unwrap_or(0.0)
+}
+
+fn number_after(text: &str, key: &str) -> f64 {
+    text.split_once(key).map_or(0.0, |(_, rest)| field(rest, 0))
 }
 
 pub(crate) fn memory() -> Memory {

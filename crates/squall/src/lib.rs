@@ -49,6 +49,7 @@ pub mod report;
 pub mod scoring;
 pub mod selftest;
 mod session;
+mod verdict;
 
 pub use capture::Capture;
 pub use cpus::parse_cpus;

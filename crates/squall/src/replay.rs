@@ -19,9 +19,9 @@ use squall_replay::{
 use squall_units::{FCS_LEN, L1_OVERHEAD, Nanos, Rate, RateUnit, UnitError};
 
 use crate::{
-    Error, assemble, prep,
+    Error, prep,
     report::{
-        PortReport, ReasonCode, ReplayEdits, ReplayFlows, ReplayPort, ReplayRead, ReplayReport, ReplayShare, Verdict,
+        PortReport, ReplayEdits, ReplayFlows, ReplayPort, ReplayRead, ReplayReport, ReplayShare, source::SourceRecord,
     },
 };
 
@@ -287,29 +287,17 @@ pub(crate) fn report(replay: &Replay, replayed: &Replayed, ports: &[(&PortReport
     }
 }
 
-/// What of the schedule was not kept, beside lateness. Whether a capture that came too late had frames for that time is not known;
-/// a rate has.
-pub(crate) fn judge(
-    replay: &Replay,
-    replayed: &Replayed,
-    ports: &[(&PortReport, u64)],
-    seconds: f64,
-    verdict: &mut Verdict,
-) {
-    for (port, _) in ports {
-        let bound = assemble::limit(Some(port), seconds);
-        for (code, text) in assemble::unsent(&port.tx.not_sent, bound) {
-            verdict.say(code, format!("port {}: {text}", port.name));
-        }
-    }
+/// What the verdict has to know of reading: for how long before the end a capture that came too late kept frames back, where a rate
+/// says that there were some, and what it could not be read for.
+pub(crate) fn tell(replay: &Replay, replayed: &Replayed, sources: &mut [SourceRecord]) {
     let has_rate = match replay.timing {
         Timing::Paced { gap, .. } => !matches!(gap, Gap::Zero),
         Timing::Ramp { .. } => true,
         Timing::Captured { .. } | Timing::Top => false,
     };
-    if has_rate && replayed.dry.0 > assemble::tolerance(seconds) {
-        let text = format!("nothing left in the last {:.1}: captures were not read in time (--preload)", replayed.dry);
-        verdict.say(ReasonCode::GeneratorBound, text);
+    for source in sources {
+        source.unread_s = if has_rate { replayed.dry.as_secs_f64() } else { 0.0 };
+        source.fault = replayed.error.as_ref().map(ToString::to_string);
     }
 }
 

@@ -3,6 +3,7 @@
 pub mod attack;
 pub mod fail_if;
 pub mod load;
+pub mod source;
 
 use std::{collections::BTreeMap, fmt};
 
@@ -31,6 +32,15 @@ pub struct Report {
     pub host: Host,
     /// Whether the figures can be trusted, and if not, why.
     pub verdict: Verdict,
+    /// The end that was asked for.
+    #[serde(default)]
+    pub asked: Asked,
+    /// It was stopped before that end.
+    #[serde(default)]
+    pub cut_short: bool,
+    /// What was asked of each source of traffic, and what it did.
+    #[serde(default)]
+    pub sources: Vec<source::SourceRecord>,
     pub ports: Vec<PortReport>,
     pub streams: Vec<StreamReport>,
     /// What was written to capture files, and what was not; only of a capture.
@@ -168,29 +178,86 @@ pub struct Host {
     pub cpus: u32,
 }
 
+/// The end of a run as it was asked for; absent: none was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Asked {
+    pub duration_s: Option<f64>,
+    pub packets: Option<u64>,
+    pub octets: Option<u64>,
+}
+
 /// The generator's audit of itself.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Verdict {
-    /// The generator kept to its schedule and no counter disagrees with another.
+    #[serde(default)]
+    pub status: VerdictStatus,
+    /// Whether `status` is `valid`.
     pub valid: bool,
-    /// Why not.
+    /// What ended the run.
+    #[serde(default)]
+    pub ended_by: EndedBy,
+    /// Why it is not valid.
     pub reasons: Vec<Reason>,
 }
 
-/// Why a run is not valid: `generator-bound: stream "web": ...`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum VerdictStatus {
+    /// The generator offered what was asked for, within the stated bounds, and no counter disagrees with another.
+    #[default]
+    Valid,
+    NotValid,
+    /// As valid, for what ran: the run was stopped before the end that was asked for.
+    Interrupted,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum EndedBy {
+    /// It has not ended.
+    #[default]
+    Running,
+    /// All was done.
+    Done,
+    Duration,
+    Packets,
+    Octets,
+    /// Somebody stopped it: a user of the library, of the daemon.
+    Stopped,
+    Sigint,
+    Sigterm,
+    Sighup,
+    /// The process was killed; this is what had been written until then.
+    Killed,
+}
+
+/// Why a run is not valid: `generator-bound: port A: ...`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Reason {
     pub code: ReasonCode,
     /// What it is about, with figures.
     pub text: String,
+    /// What to try; empty where nothing is known.
+    #[serde(default)]
+    pub hint: String,
 }
 
 /// Who is to blame, for programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReasonCode {
-    /// Frames left late or not at all, and the port was free: the CPU was the limit.
+    /// Frames left late or not at all, and the port was free: the sender was the limit.
     GeneratorBound,
+    /// The sender wanted to run and had no CPU.
+    Starved,
+    /// More left in a window than was asked for, beyond the allowed excess.
+    Burst,
+    /// What was asked for was not done.
+    NotDone,
+    /// A capture that has one direction only was played as if it had both.
+    OneSided,
+    /// The link was down while frames were due.
+    LinkDown,
     /// Frames left late or not at all while the port was full or taking frames.
     PortBound,
     /// The port refused frames, each with a reason.
@@ -209,6 +276,11 @@ impl fmt::Display for ReasonCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::GeneratorBound => "generator-bound",
+            Self::Starved => "starved",
+            Self::Burst => "burst",
+            Self::NotDone => "not-done",
+            Self::OneSided => "one-sided",
+            Self::LinkDown => "link-down",
             Self::PortBound => "port-bound",
             Self::PortRefused => "port-refused",
             Self::PortLost => "port-lost",
@@ -221,15 +293,58 @@ impl fmt::Display for ReasonCode {
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.code, self.text)
+        write!(f, "{}: {}", self.code, self.text)?;
+        if self.hint.is_empty() { Ok(()) } else { write!(f, "; try: {}", self.hint) }
+    }
+}
+
+impl Default for Verdict {
+    fn default() -> Self {
+        Self { status: VerdictStatus::Valid, valid: true, ended_by: EndedBy::Running, reasons: Vec::new() }
+    }
+}
+
+impl fmt::Display for EndedBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Running => "running",
+            Self::Done => "done",
+            Self::Duration => "duration",
+            Self::Packets => "packets",
+            Self::Octets => "octets",
+            Self::Stopped => "stopped",
+            Self::Sigint => "SIGINT",
+            Self::Sigterm => "SIGTERM",
+            Self::Sighup => "SIGHUP",
+            Self::Killed => "killed",
+        })
+    }
+}
+
+impl EndedBy {
+    /// The number of the signal.
+    pub fn signal(self) -> Option<u8> {
+        match self {
+            Self::Sighup => Some(1),
+            Self::Sigint => Some(2),
+            Self::Sigterm => Some(15),
+            _ => None,
+        }
     }
 }
 
 impl Verdict {
-    /// One more reason why the run is not valid.
-    pub(crate) fn say(&mut self, code: ReasonCode, text: String) {
-        self.reasons.push(Reason { code, text });
-        self.valid = false;
+    /// One more reason why the run is not valid, and what to try.
+    pub(crate) fn say(&mut self, code: ReasonCode, text: String, hint: &str) {
+        self.reasons.push(Reason { code, text, hint: hint.to_owned() });
+        (self.status, self.valid) = (VerdictStatus::NotValid, false);
+    }
+
+    /// It was stopped before its end; nothing else is wrong with it.
+    pub(crate) fn interrupt(&mut self) {
+        if self.valid {
+            (self.status, self.valid) = (VerdictStatus::Interrupted, false);
+        }
     }
 
     pub fn has(&self, code: ReasonCode) -> bool {
@@ -722,6 +837,17 @@ pub struct Cpu {
     pub system_s: f64,
     /// CPU seconds per million frames sent and received.
     pub per_mpkt_s: Option<f64>,
+    /// Times that the process was taken off a CPU though it wanted to go on.
+    #[serde(default)]
+    pub involuntary_switches: u64,
+    /// Time for which its control group had used up its quota.
+    #[serde(default)]
+    pub throttled_s: f64,
+    /// Of the whole machine: time in which something waited for a CPU (PSI), and CPU time that the hypervisor took.
+    #[serde(default)]
+    pub pressure_s: f64,
+    #[serde(default)]
+    pub steal_s: f64,
 }
 
 /// What one thread did.

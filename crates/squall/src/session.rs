@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     io,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::{Duration, Instant, SystemTime},
 };
 
@@ -26,9 +26,10 @@ use crate::{
     loading::{Loaded, PlannedLoad},
     looking::Look,
     report::{
-        Report, Sample,
+        Asked, EndedBy, Report, Sample,
         load::{ALL, LoadReport},
     },
+    verdict,
 };
 
 /// A profile and how it is to be run.
@@ -131,6 +132,9 @@ pub struct Run {
     capturing: Option<Capturing>,
     played: Option<Arc<Loaded>>,
     labels: Option<attacking::LabelFile>,
+    /// Who stopped it, if somebody did.
+    stopped_by: OnceLock<EndedBy>,
+    expected: Asked,
     /// Until the workers are gone.
     _claim: Claim,
 }
@@ -612,6 +616,7 @@ impl Opened {
             cpu: crate::host::cpu(),
             command: self.session.command.clone(),
             fingerprint: self.session.fingerprint,
+            attacks: self.session.attacks.is_some(),
             filter: self.session.filter.clone().filter(|text| !text.trim().is_empty()),
             flows,
         };
@@ -635,6 +640,8 @@ impl Opened {
             capturing,
             played: self.played,
             labels: self.labels,
+            stopped_by: OnceLock::new(),
+            expected: Asked::default(),
             _claim: self.claim,
         })
     }
@@ -703,10 +710,15 @@ impl Run {
         let elapsed = self.running.elapsed();
         let accepted = accepted(&snapshots);
         let flows = || snapshots.iter().flat_map(|snapshot| &snapshot.flows);
+        let kept = kept(&snapshots);
         let load = self.played.as_ref().map(|played| loaded(played, self.running.plan(), &snapshots));
         let loading = self.played.as_ref().map(|played| self.last_load.sample(&played.flows.load, flows()));
         let totals = assemble::Totals::of(&self.running, snapshots);
         let mut report = totals.report(&self.context, self.running.plan(), elapsed, &[], Vec::new());
+        if let Some(load) = &load {
+            report.sources.extend(verdict::flows(load, &kept, self.session.attacks.is_some()));
+        }
+        report.verdict = verdict::judge(&report, &totals.facts(EndedBy::Running, &report));
         report.load = load;
         report.capture = self.capturing.as_ref().map(|capturing| capturing.so_far(&report, accepted));
         let mut sample = totals.sample(&mut self.last, elapsed, &report);
@@ -868,7 +880,34 @@ impl Run {
 
     /// Nothing more is sent.
     pub fn stop(&self) {
+        self.stop_because(EndedBy::Stopped);
+    }
+
+    /// As [`Run::stop`]; the report says why. A run that is over is so already.
+    pub fn stop_because(&self, why: EndedBy) {
+        _ = self.stopped_by.set(why);
         self.running.stop();
+    }
+
+    /// A run that only receives ends by whoever watches it: at this end, which the report tells as asked for.
+    pub fn expect(&mut self, asked: Asked) {
+        self.expected = asked;
+    }
+
+    /// Whether the run comes to an end by itself.
+    fn would_end(&self) -> bool {
+        let profile = &self.session.profile;
+        let stop = profile.stop;
+        let asked = stop.duration.is_some() || stop.packets.is_some() || stop.octets.is_some();
+        let endless = |s: &squall_plan::PlanStream| s.pattern.packets == u64::MAX || s.pattern.bursts == u64::MAX;
+        let streams = !self.planned.streams.iter().any(endless);
+        let replay = self.session.replay.as_ref().is_none_or(|replay| replay.loops > 0);
+        let flows = self.played.as_ref().is_none_or(|played| {
+            let load = &played.flows.load;
+            let limited = load.limits.flows.is_some() || load.limits.duration.is_some() || load.script.is_some();
+            limited || load.templates.iter().all(|template| template.limit.is_some())
+        });
+        asked || self.expected != Asked::default() || (!self.listening() && streams && replay && flows)
     }
 
     /// All counters so far, in figures alone: thousands of streams cost the workers a fraction of what [`Run::sample`]
@@ -901,6 +940,8 @@ impl Run {
         };
         let ports = plan.ports.len();
         let wall_offset_ns = if self.virtual_time { 0 } else { crate::host::wall_offset() };
+        let expected = self.expected;
+        let (stopped_by, would_end) = (self.stopped_by.get().copied(), self.would_end());
         let outcome = self.running.finish()?;
         let workers = outcome.workers.iter().map(Glance::from);
         let look = Look::of(names.iter().map(String::as_str), ports, wall_offset_ns, workers);
@@ -913,6 +954,7 @@ impl Run {
             let failed = crate::loading::failed(outcome.workers.iter().flat_map(|worker| &worker.flows));
             (attacks, failed)
         });
+        let kept = kept(&outcome.workers);
         let totals = assemble::Totals::new(names, facts, outcome.workers);
         // Who sends nothing has no last departure: the run was as long as it was listened, or as the file is.
         let duration = match listening {
@@ -929,7 +971,6 @@ impl Run {
                 .into_iter()
                 .map(|port| (&report.ports[port], retried[port]))
                 .collect::<Vec<_>>();
-            crate::replay::judge(replay, replayed, &ports, duration.as_secs_f64(), &mut report.verdict);
             report.replay = Some(crate::replay::report(replay, replayed, &ports, duration.as_secs_f64()));
         }
         if let Some((attacks, failed)) = attacked {
@@ -938,10 +979,26 @@ impl Run {
                 labels.write(&attacks.sent_until(duration), epoch)?;
             }
         }
+        if let (Some(replay), Some(replayed)) = (&self.session.replay, &outcome.replayed) {
+            crate::replay::tell(replay, replayed, &mut report.sources);
+        }
         if let Some(load) = load {
-            crate::loading::judge(&load, &mut report.verdict);
+            report.sources.extend(verdict::flows(&load, &kept, self.session.attacks.is_some()));
             report.load = Some(load);
         }
+        let ended_by = match stopped_by {
+            Some(why) => why,
+            None => ended_by(&report, elapsed, self.virtual_time),
+        };
+        let stopped = ended_by == EndedBy::Stopped || ended_by.signal().is_some();
+        for source in report.sources.iter_mut().filter(|source| source.ended_by.is_empty()) {
+            source.ended_by = ended_by.to_string();
+        }
+        if listening {
+            report.asked = expected;
+        }
+        report.cut_short = stopped && would_end;
+        report.verdict = verdict::judge(&report, &totals.facts(ended_by, &report));
         let told = outcome.notes.into_iter().filter(|note| !plan.notes.contains(note));
         report.notes.extend(told);
         if let Some(capturing) = self.capturing {
@@ -1005,6 +1062,35 @@ impl Amount {
 
 fn unlike(what: &str, hint: &str) -> Error {
     Error::Usage(format!("{what}, which does not change its kind while running, and is above 0\n  try {hint}"))
+}
+
+/// What brought a run to its end that nobody stopped.
+fn ended_by(report: &Report, elapsed: Nanos, virtual_time: bool) -> EndedBy {
+    let sent = |of: fn(&crate::report::PortReport) -> u64| report.ports.iter().map(of).sum::<u64>();
+    let asked = &report.asked;
+    if asked.packets.is_some_and(|packets| sent(|p| p.tx.packets + p.tx.errors) >= packets) {
+        EndedBy::Packets
+    } else if asked.octets.is_some_and(|octets| sent(|p| p.tx.octets) >= octets) {
+        EndedBy::Octets
+    } else if asked.duration_s.is_some_and(|seconds| virtual_time || elapsed.as_secs_f64() >= seconds) {
+        EndedBy::Duration
+    } else {
+        EndedBy::Done
+    }
+}
+
+/// How the schedule of flows was kept, on all ports that carry some.
+fn kept(workers: &[squall_engine::Snapshot]) -> verdict::Kept {
+    let mut kept = verdict::Kept::default();
+    for worker in workers.iter().filter(|worker| !worker.flows.is_empty()) {
+        worker.flows.iter().for_each(|flows| kept.pacing.merge(flows.statistics.pacing));
+        let ports = || worker.flows.iter().map(|flows| flows.port);
+        for tx in worker.tx.iter().filter(|tx| ports().any(|port| port == tx.port)) {
+            kept.stalls = kept.stalls.or(tx.stalls);
+            kept.blocked = kept.blocked.max(tx.blocked);
+        }
+    }
+    kept
 }
 
 /// What became of the flows so far.

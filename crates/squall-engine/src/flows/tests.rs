@@ -173,7 +173,9 @@ fn a_run_ends_with_its_time_and_says_what_did_not() {
     let stop = Stop { duration: Some(Nanos(200 * MS)), ..Stop::default() };
     let outcome = run(flows_of(of), "mute", both_on_one(), "", stop);
     let client = total(&outcome).total().client;
-    assert!(client.attempted >= 190, "{client:?}");
+    // A machine that is busy elsewhere begins fewer, and says so; one may be due just then.
+    let due = client.attempted + client.not_begun.late();
+    assert!((199..=201).contains(&due) && client.attempted > 0, "{client:?}");
     assert_eq!(client.failed.iter().collect::<Vec<_>>(), [("stopped", client.attempted)]);
 }
 

@@ -313,13 +313,15 @@ pub(super) fn word<T: Copy>(node: &Node, cx: &mut Reader<'_>, what: &str, words:
 
 impl Read for Late {
     fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
-        let words = [("catch-up", Self::CatchUp), ("drop", Self::Drop), ("stretch", Self::Stretch)];
+        let words =
+            [("smooth", Self::Smooth), ("catch-up", Self::CatchUp), ("drop", Self::Drop), ("stretch", Self::Stretch)];
         word(node, cx, "a policy for late frames", &words)
     }
     fn schema() -> Json {
-        json!({ "enum": ["catch-up", "drop", "stretch"],
-            "description": "catch-up: sent as fast as the port goes until the schedule is met again. drop: skipped and \
-                counted, if more than a gap late. stretch: the rest of the schedule moves." })
+        json!({ "enum": ["smooth", "catch-up", "drop", "stretch"],
+            "description": "smooth: up to 1 ms of the schedule follows at once, the rest is regained at 1 % above the \
+                rate. catch-up: sent as fast as the port goes until the schedule is met again; a run with such a burst is \
+                not valid. drop: skipped and counted, if more than a gap late. stretch: the rest of the schedule moves." })
     }
 }
 

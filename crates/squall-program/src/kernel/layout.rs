@@ -5,7 +5,7 @@ use squall_bpf::witness;
 use squall_units::{Nanos, Picos};
 
 use super::{MOST_STREAMS, Stream};
-use crate::{Gap, GapLaw, Pattern, Standing, Timeline};
+use crate::{Gap, GapLaw, Pattern, Standing, Timeline, pace::ALLOWANCE};
 
 /// The words, as either side sees them.
 pub trait Memory {
@@ -31,7 +31,7 @@ pub(super) const PENDING: usize = 7;
 /// Frames pushed to the ring of frames under way, and taken from it.
 pub(super) const GENERATED: usize = 8;
 pub(super) const TAKEN: usize = 9;
-/// The last reading of the clock, picoseconds since the start.
+/// Where the schedule was at the last reading of the clock, picoseconds since the start.
 pub(super) const NOW: usize = 10;
 /// The error of the last hand-over that failed; of the last redirect that did.
 pub(super) const DRIVER_ERROR: usize = 11;
@@ -43,7 +43,13 @@ pub(super) const BROKEN: usize = 14;
 /// The device map is empty: the interface is gone.
 pub(super) const GONE: usize = 15;
 pub(super) const SEEN: usize = 16;
-const GLOBALS: usize = 18;
+/// How the schedule is kept ([`crate::pace`]), picoseconds: what may follow at once (`u64::MAX`: all), by how much the
+/// schedule is behind the clock, when that was right, and all that it was moved by.
+pub(super) const ALLOWED: usize = 17;
+pub(super) const LAG: usize = 18;
+pub(super) const READ: usize = 19;
+pub(super) const MOVED: usize = 20;
+const GLOBALS: usize = 22;
 pub(super) const UNDER_WAY: witness::Words = witness::Words {
     cpu: CPU,
     pending: PENDING,
@@ -142,6 +148,8 @@ pub struct Clock {
     pub last: Picos,
     pub packets: u64,
     pub octets: u64,
+    /// Whether what is owed after a stall is regained slowly ([`crate::pace`]); else it follows at once.
+    pub smooth: bool,
 }
 
 impl Layout {
@@ -210,6 +218,12 @@ impl Layout {
         m.set(LAST, clock.last.0);
         m.set(PACKETS, clock.packets);
         m.set(OCTETS, clock.octets);
+        m.set(ALLOWED, if clock.smooth { Picos::from(ALLOWANCE).0 } else { u64::MAX });
+    }
+
+    /// By how much the schedule is behind, and all that it was moved by.
+    pub fn lag(&self, m: &dyn Memory) -> (Nanos, Nanos) {
+        (Picos(m.get(LAG)).as_nanos(), Picos(m.get(MOVED)).as_nanos())
     }
 
     /// The program is to make nothing until it is let go; `ticket` is new each time, and not 0.

@@ -6,6 +6,7 @@ use squall_bpf::{Alu, Asm, Cond, Label, Reg::*, Size::U64, helper, witness::word
 use squall_units::FCS_LEN;
 
 use super::{Maps, Stream, Tables, frame, layout::*};
+use crate::pace::REGAIN;
 
 /// Stack of the program. The first two are the callback's: what time it is, and what it waits for.
 const WAITED: i16 = -8;
@@ -55,7 +56,8 @@ pub(super) fn write(a: &mut Asm, maps: Maps, streams: &[Stream<'_>], layout: &La
     choose(a, streams.len());
     load(a, R1, END).jump_if(Cond::Ge, R9, R1, ends.idle);
     wait(a, ends, callback, signed);
-    load(a, R1, LAST).jump_if(Cond::Ge, R2, R1, ends.idle);
+    load(a, R1, LAST);
+    load(a, R3, READ).jump_if(Cond::Ge, R3, R1, ends.idle);
     a.store(U64, R10, NOW_PS, R2);
 
     let page = streams.iter().map(|s| s.program.max_len()).max().unwrap_or(0);
@@ -105,7 +107,8 @@ fn wait(a: &mut Asm, ends: Ends, callback: Label, signed: bool) {
     since_start(a, ahead);
     a.jump_if(Cond::Le, R9, R2, ready);
 
-    a.bind(ahead).mov(R3, R9).add(R3, 999).alu(Alu::Div, R3, 1000);
+    a.bind(ahead).mov(R3, R9);
+    load(a, R1, LAG).add(R3, R1).add(R3, 999).alu(Alu::Div, R3, 1000);
     load(a, R1, START).add(R3, R1);
     load(a, R1, PENDING).jump_if(Cond::Eq, R1, 0, alone);
     a.mov(R4, R0).add(R4, HELD).jump_if(Cond::Lt, R4, R3, ends.idle);
@@ -118,12 +121,23 @@ fn wait(a: &mut Asm, ends: Ends, callback: Label, signed: bool) {
     a.jump_if(Cond::Gt, R9, R2, ends.idle).bind(ready);
 }
 
-/// From the clock in R0 to picoseconds in R2 and in memory; before the start, `early`.
+/// From the clock in R0 to where the schedule is, picoseconds in R2 and in memory; before the start, `early`. The schedule lags
+/// behind the clock, as [`crate::pace::Pace`] has it, when the frame that is due at R9 is late by more than is allowed.
 fn since_start(a: &mut Asm, early: Label) {
+    let (regained, on_time, kept) = (a.label(), a.label(), a.label());
     a.store(U64, R10, NOW_NS, R0);
     load(a, R1, START);
     a.mov(R2, R0).alu(Alu::Sub, R2, R1).jump_if(Cond::SignedLt, R2, 0, early);
-    a.mul(R2, 1000).store(U64, R8, word(NOW), R2);
+    a.mul(R2, 1000);
+    load(a, R3, READ).mov(R4, R2).alu(Alu::Sub, R4, R3).store(U64, R8, word(READ), R2);
+    load(a, R1, LAG).jump_if(Cond::Eq, R1, 0, kept).alu(Alu::Div, R4, REGAIN as i32);
+    a.jump_if(Cond::Ge, R1, R4, regained).mov(R4, R1).bind(regained).alu(Alu::Sub, R1, R4);
+    a.store(U64, R8, word(LAG), R1).alu(Alu::Sub, R2, R1).bind(kept);
+    a.mov(R3, R2).jump_if(Cond::Lt, R3, R9, on_time).alu(Alu::Sub, R3, R9);
+    load(a, R4, ALLOWED).jump_if(Cond::Le, R3, R4, on_time).alu(Alu::Sub, R3, R4);
+    a.alu(Alu::Sub, R2, R3).add(R1, R3).store(U64, R8, word(LAG), R1);
+    load(a, R4, MOVED).add(R4, R3).store(U64, R8, word(MOVED), R4).bind(on_time);
+    a.store(U64, R8, word(NOW), R2);
 }
 
 /// Goes to the body of stream R7.

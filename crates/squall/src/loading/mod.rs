@@ -27,14 +27,7 @@ pub use apps::applications;
 pub use planned::{PlannedLoad, PlannedPool, PlannedTemplate};
 pub use report::{LastLoad, failed, report};
 
-use crate::{
-    Error,
-    ports::ETHERNET_HEADER,
-    report::{
-        ReasonCode, Verdict,
-        load::{ConversationsReport, LoadReport},
-    },
-};
+use crate::{Error, ports::ETHERNET_HEADER, report::load::ConversationsReport};
 
 /// Locally administered, where an interface has no address of its own.
 const CLIENT_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
@@ -109,18 +102,6 @@ pub struct Loaded {
     pub flows: Arc<Played>,
     /// Of a capture that is played, what is known before; and of each conversation its number in the capture.
     pub conversations: Option<(ConversationsReport, Vec<u64>)>,
-}
-
-/// What makes a run of flows not valid: the generator was the bound.
-pub fn judge(load: &LoadReport, verdict: &mut Verdict) {
-    for template in &load.templates {
-        let Some(client) = &template.roles.client else { continue };
-        for reason in ["late", "full"] {
-            let Some(flows) = client.not_begun.get(reason).filter(|n| **n > 0) else { continue };
-            let text = format!("template {:?}: {flows} flows were due and did not begin ({reason})", template.name);
-            verdict.say(ReasonCode::GeneratorBound, text);
-        }
-    }
 }
 
 fn target(target: squall_profile::Target) -> Target {

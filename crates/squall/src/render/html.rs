@@ -15,7 +15,7 @@ use super::{
 };
 use crate::report::{
     CaptureFile, CaptureReport, Distribution, PortReport, ReplayPort, ReplayReport, ReplayShare, Report, Sample,
-    StreamReport, TemplateSample,
+    StreamReport, TemplateSample, VerdictStatus,
     attack::{AttackReport, RulePassage, UnsolvedRule},
     load::LoadReport,
 };
@@ -58,11 +58,18 @@ pub fn html(report: &Report) -> String {
 
 fn header(report: &Report, page: &mut String) {
     let verdict = &report.verdict;
-    let (class, word) = if verdict.valid { ("valid", "Valid") } else { ("invalid", "Not valid") };
+    let (class, word) = match verdict.status {
+        VerdictStatus::Valid => ("valid", "Valid"),
+        VerdictStatus::NotValid => ("invalid", "Not valid"),
+        VerdictStatus::Interrupted => ("invalid", "Interrupted"),
+    };
     *page += &format!(
         "<header>\n<div class=\"brand\">Squall <span>report</span></div>\n<div class=\"verdict {class}\"><strong>{word}</strong>"
     );
-    if verdict.valid && verdict.reasons.is_empty() {
+    if report.cut_short {
+        *page += &format!("<p>Interrupted {}.</p>", escape(&text::cut_short(report)));
+    }
+    if verdict.reasons.is_empty() {
         let schedule = if report.sends() { "The generator kept to its schedule and the" } else { "The" };
         *page += &format!("<p>{schedule} counters agree.</p>");
     } else {

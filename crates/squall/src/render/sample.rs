@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use crate::report::{
-    Cpu, Distribution, Host, InterfaceReport, Memory, PortReport, PortSample, Reason, ReasonCode, Report, RxReport,
-    SCHEMA, Sample, StreamReport, StreamRx, StreamSample, TxReport, Verdict, WorkerReport,
+    Asked, Cpu, Distribution, EndedBy, Host, InterfaceReport, Memory, PortReport, PortSample, Reason, ReasonCode,
+    Report, RxReport, SCHEMA, Sample, StreamReport, StreamRx, StreamSample, TxReport, Verdict, VerdictStatus,
+    WorkerReport,
+    source::{Excess, SourceRecord},
 };
 
 /// As [`report`], of who only received: what came to port B, of streams that somebody else sends, all but 40 of the frames
@@ -17,7 +19,7 @@ pub fn received(streams: usize) -> Report {
     (port.tx, port.rx.drops) = Default::default();
     let interface = InterfaceReport { rx_packets: port.rx.packets + 40, ..InterfaceReport::default() };
     port.interface = Some(interface);
-    report.verdict = Verdict { valid: true, reasons: Vec::new() };
+    report.verdict = Verdict::default();
     for stream in &mut report.streams {
         stream.port.clear();
         (stream.tx_packets, stream.asked_pps, stream.not_sent) = Default::default();
@@ -104,6 +106,16 @@ pub fn report(streams: usize) -> Report {
         squall_version: "0.1.0".into(),
         started: "2026-11-21T14:31:07Z".into(),
         duration_s: f64::from(SECONDS),
+        asked: Asked { duration_s: Some(f64::from(SECONDS)), ..Asked::default() },
+        cut_short: false,
+        sources: vec![SourceRecord {
+            name: "A".into(),
+            unit: "packets".into(),
+            asked: sent + 1250,
+            sent,
+            excess: Some(Excess { window_s: 0.01, beyond_s: 0.0004, allowed_s: 0.0012, ..Excess::default() }),
+            ..SourceRecord::default()
+        }],
         seed: 42,
         filter: None,
         host: Host {
@@ -114,15 +126,19 @@ pub fn report(streams: usize) -> Report {
             cpus: 2,
         },
         verdict: Verdict {
+            status: VerdictStatus::NotValid,
             valid: false,
+            ended_by: EndedBy::Duration,
             reasons: vec![
                 Reason {
                     code: ReasonCode::GeneratorBound,
-                    text: "stream \"imix a→b\": one frame in a hundred left 12.4 ms late or more".into(),
+                    text: "port A: 1,250 frames were due and not sent (late 1250)".into(),
+                    hint: String::new(),
                 },
                 Reason {
                     code: ReasonCode::CountersDiffer,
                     text: format!("port A took {sent} frames, its interface sent {}", sent.saturating_sub(3)),
+                    hint: String::new(),
                 },
             ],
         },
@@ -138,7 +154,7 @@ pub fn report(streams: usize) -> Report {
         flows: None,
         workers: vec![WorkerReport { cpu: Some(0), cpu_s: 29.9, tx_packets: sent, rx_packets: sent - lost }],
         series,
-        cpu: Cpu { user_s: 11.2, system_s: 24.9, per_mpkt_s: Some(1.03) },
+        cpu: Cpu { user_s: 11.2, system_s: 24.9, per_mpkt_s: Some(1.03), ..Cpu::default() },
         memory: Memory { peak_rss_octets: 48_300_000 },
         notes: vec!["port B: no kernel timestamps, arrival instants are taken in the process".into()],
     }

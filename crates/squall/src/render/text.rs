@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::human;
 use super::table::{Cell, Style, Table, printable, truncate, wrap};
-use crate::report::{Distribution, PortReport, Report, StreamReport};
+use crate::report::{Distribution, PortReport, Report, StreamReport, VerdictStatus, source::SourceRecord};
 
 /// Rows that fit a screen or two; the rest is in the JSON.
 const MAX_STREAMS: usize = 40;
@@ -222,16 +222,58 @@ fn stream_row(stream: &StreamReport) -> Vec<Cell> {
 
 fn verdict(report: &Report, width: usize, color: bool, out: &mut Vec<String>) {
     let verdict = &report.verdict;
-    if verdict.valid {
-        let word = Style::Good.paint("VALID", color);
-        let schedule = if report.sends() { "the generator kept to its schedule and " } else { "" };
-        out.push(format!("{word}: {schedule}the counters agree"));
-    } else {
-        out.push(Style::Bad.paint("NOT VALID", color));
+    let schedule = if report.sends() { "the generator kept to its schedule and " } else { "" };
+    match verdict.status {
+        VerdictStatus::Valid => {
+            out.push(format!("{}: {schedule}the counters agree", Style::Good.paint("VALID", color)));
+        }
+        VerdictStatus::Interrupted => {
+            let word = Style::Bad.paint("INTERRUPTED", color);
+            out.push(format!("{word} {}; until then {schedule}the counters agree", cut_short(report)));
+        }
+        VerdictStatus::NotValid if report.cut_short => {
+            out.push(format!("{}, and interrupted {}", Style::Bad.paint("NOT VALID", color), cut_short(report)));
+        }
+        VerdictStatus::NotValid => out.push(Style::Bad.paint("NOT VALID", color)),
     }
     for reason in &verdict.reasons {
         out.extend(wrap(&reason.to_string(), width - 2, 2).iter().map(|line| format!("  {line}")));
     }
+    for source in &report.sources {
+        let lines = schedule_of(source).map(|text| wrap(&text, width - 2, 2));
+        out.extend(lines.into_iter().flatten().map(|line| Style::Dim.paint(&format!("  {line}"), color)));
+    }
+}
+
+/// By what a run was interrupted, when, and what was asked for.
+pub fn cut_short(report: &Report) -> String {
+    let asked = &report.asked;
+    let of = [
+        asked.duration_s.map(human::seconds),
+        asked.packets.map(|packets| format!("{} frames", human::count(packets))),
+        asked.octets.map(|octets| format!("{} octets", human::count(octets))),
+    ];
+    let of: Vec<_> = of.into_iter().flatten().collect();
+    let of = if of.is_empty() { String::new() } else { format!(" of {}", of.join(", ")) };
+    format!("by {} after {}{of}", report.verdict.ended_by, human::seconds(report.duration_s))
+}
+
+/// How a source kept its schedule; `None`: it has none.
+pub fn schedule_of(source: &SourceRecord) -> Option<String> {
+    let excess = source.excess?;
+    let ms = |seconds: f64| format!("{:.1} ms", seconds * 1e3);
+    let mut text = format!(
+        "{}: at most {} of the schedule beyond the clock in any {} ({} allowed), bursts of at most {} beyond it",
+        source.name,
+        ms(excess.beyond_s),
+        ms(excess.window_s),
+        ms(excess.allowed_s),
+        human::count(excess.largest_burst_packets),
+    );
+    if source.moved_s > 0.0 {
+        text += &format!("; {} behind by stalls, {} of it in the end", ms(source.moved_s), ms(source.lag_s));
+    }
+    Some(text)
 }
 
 fn sum(reasons: &BTreeMap<String, u64>) -> u64 {

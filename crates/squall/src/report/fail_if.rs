@@ -945,7 +945,7 @@ mod tests {
         let mut port = PortReport { name: "A".into(), ..PortReport::default() };
         port.rx.drops.insert("ring full".into(), 7);
         Report {
-            verdict: Verdict { valid: true, reasons: Vec::new() },
+            verdict: Verdict::default(),
             ports: vec![port],
             streams: vec![stream("web", 1000, 10, 60_000), stream("dns", 1000, 0, 20_000)],
             ..Report::default()

@@ -1,0 +1,296 @@
+//! How a sender that was kept from sending goes on, and the audit of what it offered.
+//!
+//! A sender that the machine stopped for some milliseconds owes frames afterwards. Sent at once they are a burst that no
+//! profile asked for, and a policer or a short queue drops them: the loss would be ours and look like the device's. So
+//! schedules run on a clock of their own, [`Pace`], which is real time less a lag. What is owed up to [`ALLOWANCE`] follows
+//! at once; what is beyond becomes lag, and is regained at 1 % above the rate. In any window of W the schedule then moves by
+//! at most 1.01 W + [`ALLOWANCE`], whatever its law is.
+//!
+//! [`Audit`] does not take that for granted: it measures, on what really left, by how much the schedule moved faster than
+//! the clock in any window.
+
+use squall_units::{Nanos, Picos};
+
+/// Schedule time that may follow at once after a stall.
+pub const ALLOWANCE: Nanos = Nanos(1_000_000);
+/// The part of real time by which lag is regained: 1 %.
+pub const REGAIN: u64 = 100;
+/// The shortest window in which offered load is compared with what was asked for ...
+pub const WINDOW: Nanos = Nanos(10_000_000);
+/// ... and the gaps that a window of a slow stream has at least.
+pub const WINDOW_GAPS: u64 = 10;
+
+/// Frames that left within this time, beyond what was due in it, are a burst.
+pub const BURST: Nanos = Nanos(1_000_000);
+
+/// The windows in which a load of `pps` frames a second is audited.
+pub fn window(pps: f64) -> Nanos {
+    let gaps = if pps > 0.0 { WINDOW_GAPS as f64 * 1e9 / pps } else { 0.0 };
+    WINDOW.max(Nanos(gaps.min(u64::MAX as f64 / 1e4) as u64))
+}
+
+/// How a port's schedule was kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pacing {
+    /// Windows of this length, up to twice as long, were audited; 0: none was.
+    pub window: Nanos,
+    /// The window, and the time of [`BURST`], in which most left beyond what was due there.
+    pub worst: Excess,
+    pub burst: Excess,
+    /// By how much the schedule is behind, and all that it was moved by, regained or not.
+    pub lag: Nanos,
+    pub moved: Nanos,
+}
+
+impl Pacing {
+    pub fn new(pace: &Pace, windows: &Audit, bursts: &Audit) -> Self {
+        Self {
+            window: Picos(windows.window).as_nanos(),
+            worst: windows.worst,
+            burst: bursts.worst,
+            lag: pace.lag(),
+            moved: pace.moved(),
+        }
+    }
+
+    /// Of several workers of one port: the worst of each.
+    pub fn merge(&mut self, other: Self) {
+        *self = Self {
+            window: self.window.max(other.window),
+            worst: self.worst.or(other.worst),
+            burst: self.burst.or(other.burst),
+            lag: self.lag.max(other.lag),
+            moved: self.moved.max(other.moved),
+        };
+    }
+}
+
+/// The clock of a schedule. Picoseconds since the start of the run.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// Whether what is owed is regained slowly; else the schedule is real time.
+    bounded: bool,
+    lag: u64,
+    /// Real time when `lag` was right.
+    at: u64,
+    /// All that ever became lag.
+    moved: u64,
+}
+
+impl Pace {
+    pub fn new(bounded: bool) -> Self {
+        Self { bounded, lag: 0, at: 0, moved: 0 }
+    }
+
+    /// From now on what is owed is regained slowly, or not.
+    pub fn bound(&mut self, bounded: bool) {
+        self.bounded = bounded;
+    }
+
+    /// Schedule time at real time `at`.
+    #[inline]
+    pub fn schedule(&mut self, at: u64) -> u64 {
+        if self.lag > 0 {
+            self.lag = self.lag.saturating_sub(at.saturating_sub(self.at) / REGAIN);
+        }
+        self.at = at;
+        at.saturating_sub(self.lag)
+    }
+
+    /// Schedule time at `at` ([`Pace::schedule`] was asked before), when the earliest frame that has not left was due at
+    /// `due`: never later than the allowance after that.
+    #[inline]
+    pub fn owing(&mut self, at: u64, due: u64) -> u64 {
+        let now = at.saturating_sub(self.lag);
+        let excess = now.saturating_sub(due).saturating_sub(ALLOWANCE.0 * 1000);
+        if excess == 0 || !self.bounded {
+            return now;
+        }
+        self.lag += excess;
+        self.moved += excess;
+        now - excess
+    }
+
+    /// The real time at which the schedule is at `due`, if nothing happens until then.
+    #[inline]
+    pub fn real(&self, due: u64) -> u64 {
+        due.saturating_add(self.lag)
+    }
+
+    /// By how much the schedule is behind real time.
+    pub fn lag(&self) -> Nanos {
+        Picos(self.lag).as_nanos()
+    }
+
+    /// All that the schedule was moved by, regained or not.
+    pub fn moved(&self) -> Nanos {
+        Picos(self.moved).as_nanos()
+    }
+}
+
+/// The window in which more was offered than in any other, beyond what the schedule asked for there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Excess {
+    /// Schedule time that left in the window, less the window.
+    pub beyond: Nanos,
+    /// Frames that left in the window.
+    pub packets: u64,
+    /// When the window begins, since the start of the run, and how long it is.
+    pub at: Nanos,
+    pub over: Nanos,
+}
+
+impl Excess {
+    /// The larger one.
+    pub fn or(self, other: Self) -> Self {
+        if other.beyond > self.beyond { other } else { self }
+    }
+
+    /// Frames beyond what was asked for in the window.
+    pub fn surplus(&self) -> u64 {
+        let schedule = u128::from(self.over.0) + u128::from(self.beyond.0);
+        (u128::from(self.packets) * u128::from(self.beyond.0)).checked_div(schedule).unwrap_or(0) as u64
+    }
+}
+
+/// Measures the excess in windows: lateness that falls is schedule that moves faster than the clock.
+#[derive(Clone, Copy, Debug)]
+pub struct Audit {
+    /// Picoseconds.
+    window: u64,
+    /// When `current` becomes `before`.
+    until: u64,
+    /// Where lateness was largest in this window, and in the one before: windows up to twice as long are covered.
+    current: Mark,
+    before: Mark,
+    packets: u64,
+    pub worst: Excess,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Mark {
+    late: u64,
+    at: u64,
+    packets: u64,
+}
+
+impl Audit {
+    pub fn new(window: Nanos) -> Self {
+        let window = window.0.saturating_mul(1000).max(1);
+        Self {
+            window,
+            until: window,
+            current: Mark::default(),
+            before: Mark::default(),
+            packets: 0,
+            worst: Excess::default(),
+        }
+    }
+
+    /// `packets` left at `at`, the last of which was due at `due`; picoseconds.
+    #[inline]
+    pub fn left(&mut self, at: u64, due: u64, packets: u64) {
+        self.packets += packets;
+        let late = at.saturating_sub(due);
+        if at >= self.until {
+            self.before = if at - self.until < self.window { self.current } else { Mark::default() };
+            self.current = Mark::default();
+            self.until = at + self.window;
+        }
+        let peak = if self.before.late > self.current.late { self.before } else { self.current };
+        let beyond = peak.late.saturating_sub(late);
+        if beyond > self.worst.beyond.0 * 1000 + 999 {
+            self.worst = Excess {
+                beyond: Picos(beyond).as_nanos(),
+                packets: self.packets - peak.packets,
+                at: Picos(peak.at).as_nanos(),
+                over: Picos(at.saturating_sub(peak.at)).as_nanos(),
+            };
+        }
+        if late >= self.current.late {
+            self.current = Mark { late, at, packets: self.packets };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000_000;
+
+    #[test]
+    fn what_is_owed_beyond_the_allowance_is_regained_at_a_hundredth_above_the_rate() {
+        let mut pace = Pace::new(true);
+        assert_eq!(pace.schedule(10 * MS), 10 * MS);
+        assert_eq!(pace.owing(10 * MS, 9 * MS), 10 * MS, "within the allowance nothing moves");
+        // A stall of 8 ms.
+        assert_eq!(pace.schedule(18 * MS), 18 * MS);
+        assert_eq!(pace.owing(18 * MS, 10 * MS), 11 * MS);
+        assert_eq!((pace.lag(), pace.moved(), pace.real(20 * MS)), (Nanos(7_000_000), Nanos(7_000_000), 27 * MS));
+        assert_eq!(pace.schedule(118 * MS), 118 * MS - 6 * MS);
+        assert_eq!(pace.schedule(818 * MS), 818 * MS);
+        assert_eq!((pace.lag(), pace.moved()), (Nanos::ZERO, Nanos(7_000_000)));
+        let mut pace = Pace::new(false);
+        assert_eq!((pace.schedule(18 * MS), pace.owing(18 * MS, 10 * MS)), (18 * MS, 18 * MS));
+    }
+
+    #[test]
+    fn no_window_has_more_of_the_schedule_than_itself_a_hundredth_and_the_allowance() {
+        // A frame is due each 100 us; the sender is stopped now and then, for 0 to 60 ms.
+        let gap = MS / 10;
+        for seed in 1..50u64 {
+            let (mut pace, mut audit, mut random) = (Pace::new(true), Audit::new(WINDOW), seed);
+            let (mut now, mut next, mut left) = (0u64, 0u64, Vec::new());
+            while now < 3000 * MS {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                now += if (random >> 33).is_multiple_of(500) { (random >> 40) % (60 * MS) } else { 20_000_000 };
+                let mut schedule = pace.schedule(now);
+                if next <= schedule {
+                    schedule = pace.owing(now, next);
+                }
+                while next <= schedule {
+                    audit.left(now, next, 1);
+                    left.push(now);
+                    next += gap;
+                }
+            }
+            let most = |window: u64| {
+                let mut from = 0;
+                (0..left.len())
+                    .map(|to| {
+                        while left[to] - left[from] > window {
+                            from += 1;
+                        }
+                        (to - from + 1) as u64
+                    })
+                    .max()
+                    .unwrap()
+            };
+            for window in [MS, 5 * MS, 10 * MS, 100 * MS] {
+                assert!(most(window) <= (window + window / 100 + MS) / gap + 2, "{window} {}", most(window));
+            }
+            assert!(audit.worst.beyond.0 <= 1_200_001, "{:?}", audit.worst);
+        }
+    }
+
+    #[test]
+    fn the_audit_finds_the_window_of_a_burst() {
+        let mut audit = Audit::new(WINDOW);
+        let gap = MS / 10;
+        (0..100).for_each(|k| audit.left(k * gap, k * gap, 1));
+        assert_eq!(audit.worst, Excess::default(), "on time");
+        // 5 ms are missed, and follow at once.
+        let at = 150 * gap;
+        (100..=150).for_each(|k| audit.left(at, k * gap, 1));
+        assert_eq!(audit.worst.beyond, Nanos(5_000_000));
+        assert_eq!((audit.worst.packets, audit.worst.surplus(), audit.worst.at), (50, 50, Nanos(15_000_000)));
+        // What is regained slowly is no burst.
+        let mut slow = Audit::new(WINDOW);
+        for k in 0..100_000u64 {
+            let late = (50 * MS).saturating_sub(k * gap / 100);
+            slow.left(k * gap + late, k * gap, 1);
+        }
+        assert!(slow.worst.beyond <= Nanos(210_000), "{:?}", slow.worst);
+    }
+}
