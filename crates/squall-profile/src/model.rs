@@ -178,7 +178,7 @@ pub enum Departures {
 /// What to do with a frame whose instant has passed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Late {
-    /// What is owed up to 1 ms of the schedule follows at once; the rest is regained at 1 % above the rate, so that no burst
+    /// What is owed up to 0.75 ms of the schedule follows at once; the rest is regained at 0.8 % above the rate, so that no burst
     /// leaves that the profile did not ask for.
     #[default]
     Smooth,

@@ -8,15 +8,18 @@
 use std::collections::BTreeMap;
 
 use squall_engine::Stalls;
-use squall_program::pace::{ALLOWANCE, Pacing, REGAIN, WINDOW_GAPS};
+use squall_program::pace::{Pacing, WINDOW, WINDOW_GAPS};
 use squall_units::Nanos;
 
 use crate::report::{
-    EndedBy, PortReport, ReasonCode, Report, Verdict,
+    EndedBy, PortReport, Reason, ReasonCode, Report, Verdict,
     load::{LoadReport, RoleReport},
     source::{Excess, SourceKind, SourceRecord},
 };
 
+/// Schedule that may leave in a window beyond the clock: this or two gaps, and this part of the window.
+const EXCESS_S: f64 = 0.001;
+const EXCESS: f64 = 0.01;
 /// Part of what was due that may be missing.
 const DEFICIT: f64 = 0.001;
 /// Part of a run by which it may end behind its schedule ...
@@ -44,7 +47,7 @@ pub(crate) struct Facts {
 pub(crate) fn judge(report: &Report, facts: &Facts) -> Verdict {
     let mut verdict = Verdict { ended_by: facts.ended_by, ..Verdict::default() };
     let duration = report.duration_s;
-    report.sources.iter().for_each(|source| judge_source(source, duration, facts, &mut verdict));
+    report.sources.iter().for_each(|source| judge_source(source, duration, &mut verdict));
     let stopped = matches!(facts.ended_by, EndedBy::Running | EndedBy::Stopped) || facts.ended_by.signal().is_some();
     if !stopped && nothing_sent(report) {
         verdict.say(ReasonCode::NotDone, "nothing was sent".into(), "see squall plan for what is due, and when");
@@ -63,6 +66,10 @@ pub(crate) fn judge(report: &Report, facts: &Facts) -> Verdict {
     for (port, receives) in report.ports.iter().zip(&facts.receives) {
         judge_port(port, *receives, report, &mut verdict);
     }
+    let starved = |reason: &&mut Reason| reason.code == ReasonCode::Starved;
+    if let Some(first) = verdict.reasons.iter_mut().find(starved) {
+        first.text += &facts.machine;
+    }
     if report.cut_short {
         verdict.interrupt();
     }
@@ -75,10 +82,10 @@ fn nothing_sent(report: &Report) -> bool {
 
 /// Seconds by which a run of such a length may end behind its schedule.
 pub(crate) fn behind(duration_s: f64) -> f64 {
-    (duration_s * BEHIND).max((duration_s * SHORT_BEHIND).clamp(ALLOWANCE.as_secs_f64(), MOST_SHORT_BEHIND_S))
+    (duration_s * BEHIND).max((duration_s * SHORT_BEHIND).clamp(EXCESS_S, MOST_SHORT_BEHIND_S))
 }
 
-fn judge_source(source: &SourceRecord, duration: f64, facts: &Facts, verdict: &mut Verdict) {
+fn judge_source(source: &SourceRecord, duration: f64, verdict: &mut Verdict) {
     let flows = source.unit == "flows";
     let name = match flows {
         true => format!("template {:?}", source.name),
@@ -105,18 +112,14 @@ fn judge_source(source: &SourceRecord, duration: f64, facts: &Facts, verdict: &m
                 (format!("{missing} {were} due and not sent ({})", why.join(", ")), "")
             }
         };
-        say(code, with_starved(text, code, source, facts), hint);
+        say(code, with_starved(text, code, source), hint);
     }
     if source.lag_s > behind(duration) {
         let text = format!("it ended {:.1} ms behind its schedule", source.lag_s * 1e3);
-        say(limit, with_starved(text, limit, source, facts), "");
+        say(limit, with_starved(text, limit, source), "");
     }
     if let Some(excess) = source.excess.filter(|excess| excess.beyond_s > excess.allowed_s) {
-        say(
-            ReasonCode::Burst,
-            with_starved(burst(&excess, &source.unit), ReasonCode::Burst, source, facts),
-            BURST_HINT,
-        );
+        say(ReasonCode::Burst, with_starved(burst(&excess, &source.unit), ReasonCode::Burst, source), BURST_HINT);
     }
     if source.unread_s > behind(duration) {
         let text = format!("nothing left in the last {:.1} ms: captures were not read in time", source.unread_s * 1e3);
@@ -127,7 +130,7 @@ fn judge_source(source: &SourceRecord, duration: f64, facts: &Facts, verdict: &m
     }
     if source.unpaced && source.starved_s > duration * STARVED {
         let text = "it sends as fast as it can, and did not have its CPU".to_owned();
-        say(ReasonCode::Starved, with_starved(text, ReasonCode::Starved, source, facts), STARVED_HINT);
+        say(ReasonCode::Starved, with_starved(text, ReasonCode::Starved, source), STARVED_HINT);
     }
     // Of flows that are open when the drain time is over nobody knows how they would have ended.
     let failed = || source.failed.iter().filter(|(reason, _)| *reason != "stopped");
@@ -154,14 +157,13 @@ fn burst(excess: &Excess, unit: &str) -> String {
     )
 }
 
-/// Where the sender wanted for its CPU, how much, and what the kernel says.
-fn with_starved(text: String, code: ReasonCode, source: &SourceRecord, facts: &Facts) -> String {
+/// Where the sender wanted for its CPU, how much.
+fn with_starved(text: String, code: ReasonCode, source: &SourceRecord) -> String {
     match code {
         ReasonCode::Starved | ReasonCode::Burst if source.starved_s > 0.0 => format!(
-            "{text}; its thread was kept from running for {:.2} s, {:.1} ms at once{}",
+            "{text}; its thread was kept from running for {:.2} s, {:.1} ms at once",
             source.starved_s,
             source.longest_stall_s * 1e3,
-            facts.machine
         ),
         _ => text,
     }
@@ -200,7 +202,7 @@ fn failed_hint(reason: &str) -> &'static str {
 /// run), or the sender itself.
 fn limit(source: &SourceRecord, missing: f64, duration_s: f64) -> ReasonCode {
     let missing = missing.max(source.lag_s / duration_s.max(1e-9));
-    if source.starved_s > duration_s * missing / 2.0 && source.starved_s > ALLOWANCE.as_secs_f64() {
+    if source.starved_s > duration_s * missing / 2.0 && source.starved_s > EXCESS_S {
         ReasonCode::Starved
     } else if source.blocked_s.max(source.sending_s - source.starved_s) > duration_s / 2.0 {
         ReasonCode::PortBound
@@ -259,8 +261,9 @@ fn judge_port(port: &PortReport, receives: bool, report: &Report, verdict: &mut 
 /// What may be beyond the schedule in a window: 1 ms of it or two gaps, and 1 % of the window, which is up to twice as long as
 /// said.
 pub(crate) fn allowed(window_s: f64) -> f64 {
-    ALLOWANCE.as_secs_f64().max(2.0 * window_s / WINDOW_GAPS as f64 * f64::from(u8::from(window_s > 0.010)))
-        + 2.0 * window_s / REGAIN as f64
+    // Windows longer than usual are those of slow sources, by their gaps.
+    let gap = if window_s > WINDOW.as_secs_f64() { window_s / WINDOW_GAPS as f64 } else { 0.0 };
+    EXCESS_S.max(2.0 * gap) + 2.0 * window_s * EXCESS
 }
 
 /// How the schedule of flows was kept.
