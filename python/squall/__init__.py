@@ -40,6 +40,7 @@ from ._native import __version__
 from ._plan import Plan, PlanFrame, PlanPort, PlanStream, PlanWorker
 from ._profile import Attack, Pool, Profile, Stream, Template, Vary, vary
 from ._report import (
+    Asked,
     AttackReport,
     Bursts,
     BusiestSecond,
@@ -52,6 +53,7 @@ from ._report import (
     Cpu,
     Distribution,
     EqualBins,
+    Excess,
     ExhaustedReport,
     FlowReport,
     FlowsReport,
@@ -82,6 +84,7 @@ from ._report import (
     Sample,
     SequenceReport,
     Series,
+    SourceRecord,
     SourceReport,
     SteadyReport,
     StreamReport,
@@ -104,6 +107,7 @@ from .remote import Client, connect
 
 __all__ = [
     "Attack",
+    "Asked",
     "AttackReport",
     "Bursts",
     "BusiestSecond",
@@ -127,6 +131,7 @@ __all__ = [
     "Edits",
     "EqualBins",
     "Error",
+    "Excess",
     "ExhaustedReport",
     "FileFault",
     "FileInfo",
@@ -183,6 +188,7 @@ __all__ = [
     "ServerError",
     "Series",
     "Session",
+    "SourceRecord",
     "SourceReport",
     "SteadyReport",
     "Stream",

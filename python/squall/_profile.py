@@ -121,7 +121,7 @@ class Stream:
     latency : bool
         Signs the frames, so that the receiver measures loss, order and delay.
     late : str
-        What happens to a frame whose instant has passed: ``"catch-up"``, ``"drop"``, ``"stretch"``.
+        What happens to a frame whose instant has passed: ``"smooth"``, ``"catch-up"``, ``"drop"``, ``"stretch"``.
     enabled : bool
         False: as if the stream were not there.
     vary : list of Vary
@@ -154,7 +154,7 @@ class Stream:
     self_start: bool | None = None
     next: str | Mapping[str, Any] | None = None
     latency: bool | None = None
-    late: Literal["catch-up", "drop", "stretch"] | None = None
+    late: Literal["smooth", "catch-up", "drop", "stretch"] | None = None
     enabled: bool | None = None
     vary: Iterable[Vary] | None = None
 

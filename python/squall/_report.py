@@ -76,17 +76,20 @@ class Reason:
     Attributes
     ----------
     code : str
-        ``generator-bound``, ``port-bound``, ``port-refused``, ``port-lost``, ``receiver-bound``, ``counters-differ`` or
-        ``clocks-differ``.
+        ``generator-bound``, ``starved``, ``burst``, ``not-done``, ``one-sided``, ``link-down``, ``port-bound``,
+        ``port-refused``, ``port-lost``, ``receiver-bound``, ``counters-differ`` or ``clocks-differ``.
     text : str
         What it is about, with figures.
+    hint : str
+        What to try; empty where nothing is known.
     """
 
     code: str
     text: str
+    hint: str
 
     def __str__(self) -> str:
-        return f"{self.code}: {self.text}"
+        return f"{self.code}: {self.text}" + (f"; try: {self.hint}" if self.hint else "")
 
 
 @dataclass(frozen=True)
@@ -95,14 +98,141 @@ class Verdict:
 
     Attributes
     ----------
+    status : str
+        ``valid``, ``not-valid``, or ``interrupted``: as valid for what ran, stopped before the end that was asked for.
     valid : bool
-        It kept to its schedule, and no counter disagrees with another.
+        Whether `status` is ``valid``: the generator offered what was asked for, and no counter disagrees with another.
+    ended_by : str
+        ``done``, ``duration``, ``packets``, ``octets``, ``stopped``, ``sigint``, ``sigterm``, ``sighup``, ``killed``;
+        ``running`` while it runs.
     reasons : tuple of Reason
-        Why not.
+        Why it is not valid.
     """
 
+    status: str
     valid: bool
+    ended_by: str
     reasons: tuple[Reason, ...]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The end of a run as it was asked for; None: none was.
+
+    Attributes
+    ----------
+    duration_s : float or None
+        Seconds.
+    packets, octets : int or None
+        On all ports together; octets with FCS.
+    """
+
+    duration_s: float | None
+    packets: int | None
+    octets: int | None
+
+
+@dataclass(frozen=True)
+class Excess:
+    """The window in which most was offered beyond the profile's own law.
+
+    Attributes
+    ----------
+    window_s : float
+        Windows of this length, up to twice as long, were looked at: 10 ms, or 10 gaps of a slower source.
+    at_s, over_s : float
+        When the worst one begins, since the start, and its length.
+    packets, surplus_packets : int
+        What left in it, and how much of that is beyond what was due in such a time.
+    beyond_s, allowed_s : float
+        Schedule that left in it less its length, and how much of that is allowed.
+    largest_burst_packets : int
+        Most that left within 1 ms beyond what was due in it.
+    """
+
+    window_s: float
+    at_s: float
+    over_s: float
+    packets: int
+    surplus_packets: int
+    beyond_s: float
+    allowed_s: float
+    largest_burst_packets: int
+
+
+@dataclass(frozen=True)
+class SourceRecord:
+    """What was asked of a source of traffic, and what it did: the streams of a port, its replay, the flows of a template.
+
+    Attributes
+    ----------
+    name : str
+        The port's or the template's.
+    kind : str
+        ``streams``, ``replay``, ``flows`` or ``attacks``.
+    ports : tuple of str
+        The ports that it sends by.
+    unit : str
+        What its counts are of: ``packets`` or ``flows``.
+    asked, sent : int
+        Due until the run ended; taken by the port, or begun.
+    not_sent : dict
+        Due and not sent, by reason.
+    not_sent_ratio : float
+        Of those that were due, 0 to 1.
+    asked_rate : float or None
+        A second; None where the port, a capture or a closed loop decides.
+    unpaced : bool
+        It sends as fast as the port goes.
+    rate : float
+        Sent a second, over the run.
+    completed : int or None
+        Flows that ended as they should.
+    failed : dict
+        Flows that did not, by reason.
+    late_p99_ns, late_max_ns : int or None
+        Actual minus due instant of departure.
+    excess : Excess or None
+        Where most left beyond what the profile asked for; None where there is no schedule.
+    lag_s, moved_s : float
+        By how much the schedule was behind in the end, and all that stalls moved it by, regained or not.
+    starved_s, longest_stall_s : float
+        Time in which the sending thread wanted to run and did not, and the longest part of it.
+    blocked_s, sending_s : float
+        The port took no frames though some were due; it was taking them.
+    unread_s : float
+        For so long before the end captures had not been read in time.
+    fault : str or None
+        Why a capture could not be read to its end.
+    ended_by : str
+        As of the verdict, or ``port-lost``.
+    """
+
+    name: str
+    kind: str
+    ports: tuple[str, ...]
+    unit: str
+    asked: int
+    sent: int
+    not_sent: dict[str, int]
+    not_sent_ratio: float
+    asked_rate: float | None
+    unpaced: bool
+    rate: float
+    completed: int | None
+    failed: dict[str, int]
+    late_p99_ns: int | None
+    late_max_ns: int | None
+    excess: Excess | None
+    lag_s: float
+    moved_s: float
+    starved_s: float
+    longest_stall_s: float
+    blocked_s: float
+    sending_s: float
+    unread_s: float
+    fault: str | None
+    ended_by: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -707,11 +837,29 @@ class Sample:
 
 @dataclass(frozen=True)
 class Cpu:
-    """CPU time of the process during the run; ``per_mpkt_s`` is that of a million frames sent and received."""
+    """CPU time of the process during the run, and what the kernel says of the CPUs that it did not get.
+
+    Attributes
+    ----------
+    user_s, system_s : float
+        Seconds.
+    per_mpkt_s : float or None
+        CPU seconds per million frames sent and received.
+    involuntary_switches : int
+        Times that a sending or receiving thread was taken off its CPU though it wanted to go on.
+    throttled_s : float
+        Time for which the control group had used up its quota.
+    pressure_s, steal_s : float
+        Of the machine: time in which something waited for a CPU (PSI), CPU time that the hypervisor took.
+    """
 
     user_s: float
     system_s: float
     per_mpkt_s: float | None
+    involuntary_switches: int
+    throttled_s: float
+    pressure_s: float
+    steal_s: float
 
 
 @dataclass(frozen=True)
@@ -1328,6 +1476,12 @@ class Report(Figures[_native.Report]):
         Which frames were received, in the language of tcpdump; None: all that came.
     verdict : Verdict
         Whether the figures can be trusted, and if not, why.
+    asked : Asked
+        The end that was asked for.
+    cut_short : bool
+        It was stopped before that end.
+    sources : tuple of SourceRecord
+        What was asked of each source of traffic, and what it did.
     ports : ByName of PortReport
         By name or index: ``report.ports["A"].tx.packets``.
     streams : ByName of StreamReport
@@ -1365,6 +1519,9 @@ class Report(Figures[_native.Report]):
     filter: str | None
     host: Host
     verdict: Verdict
+    asked: Asked
+    cut_short: bool
+    sources: tuple[SourceRecord, ...]
     ports: ByName[PortReport]
     streams: Streams[StreamReport]
     capture: CaptureReport | None

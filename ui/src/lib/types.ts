@@ -54,8 +54,10 @@ export type RunState = "starting" | "running" | "paused" | "stopping" | "done" |
 
 export interface Verdict {
   valid: boolean;
+  status?: "valid" | "not-valid" | "interrupted";
+  ended_by?: string;
   /** Of a report with a code; of a run as text alone. */
-  reasons: ({ code: string; text: string } | string)[];
+  reasons: ({ code: string; text: string; hint?: string } | string)[];
 }
 
 export interface Run {
