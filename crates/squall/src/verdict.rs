@@ -283,7 +283,7 @@ pub(crate) fn flows(load: &LoadReport, kept: &Kept, attacks: bool) -> Vec<Source
         let not_sent: BTreeMap<String, u64> =
             client.not_begun.iter().filter(|(_, n)| **n > 0).map(|(reason, n)| (reason.clone(), *n)).collect();
         let missing: u64 = not_sent.values().sum();
-        let asked = client.attempted + missing;
+        let asked = client.asked.unwrap_or(client.attempted + missing);
         SourceRecord {
             name: name.to_owned(),
             kind: if attacks { SourceKind::Attacks } else { SourceKind::Flows },
