@@ -12,7 +12,8 @@ use serde_json::Value;
 
 fn squall(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_squall"));
-    command.args(args).stdin(Stdio::null());
+    // Whether the machine is quiet enough for a valid run is not what most of these ask.
+    command.args(args).stdin(Stdio::null()).env("SQUALL_ALLOW_INVALID", "1");
     command
 }
 
@@ -394,6 +395,43 @@ fn the_first_signal_stops_and_reports() {
         let report: Value = serde_json::from_str(&out).unwrap();
         assert_eq!(report["ports"][0]["tx"]["packets"].as_u64() > Some(0), args[0] == "send");
         assert!(report["duration_s"].as_f64() > Some(0.1), "{}", report["duration_s"]);
+    }
+}
+
+/// What is asked for is more than any machine sends.
+#[test]
+fn a_run_that_is_not_valid_says_so_with_its_status() {
+    let args = ["send", "-p", "null:", "--packet", "eth/ipv4/udp", "-r", "5Gpps", "--duration", "50ms", "-q"];
+    let status = |more: &[&str]| {
+        let mut command = squall(&[&args[..], more].concat());
+        let (status, out, err) = outcome(&command.env_remove("SQUALL_ALLOW_INVALID").output().unwrap());
+        assert_eq!(out, "");
+        (status, err.starts_with("squall: not valid: "))
+    };
+    assert_eq!(status(&[]), (4, true));
+    assert_eq!(status(&["--allow-invalid"]), (0, false));
+    assert_eq!(status(&["--fail-if", "not valid"]).0, 1);
+}
+
+#[test]
+fn who_is_stopped_before_the_end_that_was_asked_for_was_interrupted() {
+    let send = ["send", "-p", "null:", "--packet", "eth/ipv4/udp", "-r", "1kpps", "-d", "60s", "--json", "-", "-q"];
+    let recv = ["recv", "-p", "loop:nobody", "-d", "60s", "--json", "-", "-q"];
+    for (name, ended_by, expected, args) in [
+        ("-INT", "sigint", 130, &send[..]),
+        ("-TERM", "sigterm", 143, &send[..]),
+        ("-HUP", "sighup", 129, &send[..]),
+        ("-INT", "sigint", 130, &recv[..]),
+    ] {
+        let child = endless(args);
+        signal(&child, name);
+        let (status, out, err) = outcome(&child.wait_with_output().unwrap());
+        assert_eq!((status, err.as_str()), (expected, ""), "{args:?}");
+        let report: Value = serde_json::from_str(&out).unwrap();
+        assert_eq!((&report["asked"]["duration_s"], &report["cut_short"]), (&60.0.into(), &true.into()));
+        assert_eq!(report["verdict"]["ended_by"], ended_by);
+        assert_ne!(report["verdict"]["status"], "valid");
+        assert!(report["duration_s"].as_f64() < Some(60.0), "{}", report["duration_s"]);
     }
 }
 

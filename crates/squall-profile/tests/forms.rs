@@ -129,7 +129,7 @@ fn what_is_left_out_has_its_default() {
     let stream = stream("");
     assert_eq!(stream.name, "stream 1");
     assert_eq!((stream.port, &stream.size, stream.mode), (0, &SizeLaw::Natural, Mode::Continuous));
-    assert_eq!((&stream.departures, stream.late), (&Departures::Constant, Late::CatchUp));
+    assert_eq!((&stream.departures, stream.late), (&Departures::Constant, Late::Smooth));
     assert_eq!((stream.self_start, stream.latency, stream.next), (true, false, None));
     assert_eq!((stream.start_delay, stream.rate), (Nanos::ZERO, Rate::pps(1)));
 }
@@ -391,7 +391,7 @@ prop_compose! {
         ],
         (group, delay, latency) in (prop::option::of("\\PC{0,9}"), any::<u64>(), any::<bool>()),
         segment in prop::option::of(1u32..=65_535),
-        late in prop::sample::select(vec![Late::CatchUp, Late::Drop, Late::Stretch]),
+        late in prop::sample::select(vec![Late::Smooth, Late::CatchUp, Late::Drop, Late::Stretch]),
         next in prop::option::of((any::<prop::sample::Index>(), prop::option::of(1u64..))),
         vary in vary(),
         port in 0usize..2,

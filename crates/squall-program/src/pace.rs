@@ -71,15 +71,18 @@ pub struct Pace {
     /// Whether what is owed is regained slowly; else the schedule is real time.
     bounded: bool,
     lag: u64,
-    /// Real time when `lag` was right.
+    /// Real time when `lag` was right, and how long before that it was asked for.
     at: u64,
+    passed: u64,
+    /// What may follow at once now.
+    allowed: u64,
     /// All that ever became lag.
     moved: u64,
 }
 
 impl Pace {
     pub fn new(bounded: bool) -> Self {
-        Self { bounded, lag: 0, at: 0, moved: 0 }
+        Self { bounded, lag: 0, at: 0, passed: 0, allowed: ALLOWANCE.0 * 1000, moved: 0 }
     }
 
     /// From now on what is owed is regained slowly, or not.
@@ -90,10 +93,13 @@ impl Pace {
     /// Schedule time at real time `at`.
     #[inline]
     pub fn schedule(&mut self, at: u64) -> u64 {
-        if self.lag > 0 {
-            self.lag = self.lag.saturating_sub(at.saturating_sub(self.at) / REGAIN);
+        if at > self.at {
+            let passed = at - self.at;
+            self.lag -= self.lag.min(passed / REGAIN);
+            // Who comes seldom, time after time, was not stalled: slow sources, and senders with much else to do.
+            self.allowed = (ALLOWANCE.0 * 1000).max(passed.min(self.passed));
+            (self.at, self.passed) = (at, passed);
         }
-        self.at = at;
         at.saturating_sub(self.lag)
     }
 
@@ -102,7 +108,7 @@ impl Pace {
     #[inline]
     pub fn owing(&mut self, at: u64, due: u64) -> u64 {
         let now = at.saturating_sub(self.lag);
-        let excess = now.saturating_sub(due).saturating_sub(ALLOWANCE.0 * 1000);
+        let excess = now.saturating_sub(due).saturating_sub(self.allowed);
         if excess == 0 || !self.bounded {
             return now;
         }
@@ -234,6 +240,18 @@ mod tests {
         assert_eq!(pace.schedule(143 * MS), 143 * MS - 6_250_000_000);
         assert_eq!(pace.schedule(943 * MS), 943 * MS);
         assert_eq!((pace.lag(), pace.moved()), (Nanos::ZERO, Nanos(7_250_000)));
+        // Once in 5 ms, time after time.
+        let mut pace = Pace::new(true);
+        for turn in 1..100 {
+            let at = turn * 5 * MS;
+            pace.schedule(at);
+            pace.owing(at, at - 4 * MS);
+        }
+        assert_eq!(
+            (pace.moved(), pace.lag()),
+            (Nanos(3_250_000), Nanos::ZERO),
+            "the first time it may have been a stall"
+        );
         let mut pace = Pace::new(false);
         assert_eq!((pace.schedule(18 * MS), pace.owing(18 * MS, 10 * MS)), (18 * MS, 18 * MS));
     }

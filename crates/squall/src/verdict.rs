@@ -29,6 +29,8 @@ const SHORT_BEHIND: f64 = 0.01;
 const MOST_SHORT_BEHIND_S: f64 = 0.010;
 /// Part of a run that sends as fast as it can in which its thread may have wanted to run and did not.
 const STARVED: f64 = 0.05;
+/// ... and of a short one.
+const SHORT_STARVED_S: f64 = 0.010;
 
 /// What the records do not say.
 pub(crate) struct Facts {
@@ -128,7 +130,7 @@ fn judge_source(source: &SourceRecord, duration: f64, verdict: &mut Verdict) {
     if let Some(fault) = &source.fault {
         say(ReasonCode::NotDone, format!("a capture was not sent to its end: {fault}"), "");
     }
-    if source.unpaced && source.starved_s > duration * STARVED {
+    if source.unpaced && source.starved_s > (duration * STARVED).max(SHORT_STARVED_S) {
         let text = "it sends as fast as it can, and did not have its CPU".to_owned();
         say(ReasonCode::Starved, with_starved(text, ReasonCode::Starved, source), STARVED_HINT);
     }

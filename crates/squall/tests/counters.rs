@@ -363,7 +363,7 @@ fn same_hash(name: &str, report: &Report) -> Outcome {
 
 /// A machine that is busy elsewhere may be late.
 fn is_bound(code: ReasonCode) -> bool {
-    matches!(code, ReasonCode::GeneratorBound | ReasonCode::PortBound)
+    matches!(code, ReasonCode::GeneratorBound | ReasonCode::PortBound | ReasonCode::Starved | ReasonCode::Burst)
 }
 
 /// Over every kind of port: the frames on the wire are counted, at the rate that was asked for, and with the octets that

