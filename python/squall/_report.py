@@ -837,14 +837,19 @@ class Sample:
 
 @dataclass(frozen=True)
 class Cpu:
-    """CPU time of the process during the run, and what the kernel says of the CPUs that it did not get.
+    """CPU time of the process during the run; ``per_mpkt_s`` is that of a million frames sent and received."""
+
+    user_s: float
+    system_s: float
+    per_mpkt_s: float | None
+
+
+@dataclass(frozen=True)
+class Contention:
+    """What the kernel says of CPU time that was wanted during the run and not had.
 
     Attributes
     ----------
-    user_s, system_s : float
-        Seconds.
-    per_mpkt_s : float or None
-        CPU seconds per million frames sent and received.
     involuntary_switches : int
         Times that a sending or receiving thread was taken off its CPU though it wanted to go on.
     throttled_s : float
@@ -853,9 +858,6 @@ class Cpu:
         Of the machine: time in which something waited for a CPU (PSI), CPU time that the hypervisor took.
     """
 
-    user_s: float
-    system_s: float
-    per_mpkt_s: float | None
     involuntary_switches: int
     throttled_s: float
     pressure_s: float
@@ -1531,6 +1533,7 @@ class Report(Figures[_native.Report]):
     flows: FlowsReport | None
     workers: tuple[WorkerReport, ...]
     cpu: Cpu
+    contention: Contention
     memory: Memory
     notes: tuple[str, ...]
     _inner: _native.Report = field(init=False, repr=False, compare=False)

@@ -70,7 +70,7 @@ pub struct Args {
     /// constant, exponential, uniform=0.5, normal=0.1, pareto=1.5, weibull=2, gamma=2, on=10ms,off=90ms, file=gaps.txt
     #[arg(long, value_name = "LAW", help_heading = "Schedule")]
     departures: Option<String>,
-    /// When a frame's instant has passed: catch-up, drop, stretch
+    /// When a frame's instant has passed: smooth, catch-up, drop, stretch [default: smooth]
     #[arg(long, value_name = "POLICY", help_heading = "Schedule")]
     late: Option<String>,
     /// Of the stream, in reports

@@ -260,7 +260,7 @@ impl Arrivals {
         let real = Picos::from(now.saturating_sub(self.start)).0;
         let schedule = Picos(self.pace.schedule(real)).as_nanos();
         loop {
-            let (at, i) = self.next.filter(|(at, _)| at.saturating_sub(self.start) <= schedule)?;
+            let (at, i) = self.next.filter(|(at, _)| *at <= now && at.saturating_sub(self.start) <= schedule)?;
             if now.saturating_sub(at) > self.patience && self.lines[i].gives_up() {
                 self.give_up(i, now);
                 continue;

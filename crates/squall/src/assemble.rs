@@ -15,8 +15,9 @@ use squall_units::{L1_OVERHEAD, Nanos};
 
 use crate::{
     report::{
-        Asked, CaptureSample, Cpu, Distribution, EndedBy, EqualBins, InterfaceReport, Patterns, PortReport, PortSample,
-        Report, RxReport, SCHEMA, Sample, StreamReport, StreamRx, StreamSample, TxReport, Verdict, WorkerReport,
+        Asked, CaptureSample, Contention, Cpu, Distribution, EndedBy, EqualBins, InterfaceReport, Patterns, PortReport,
+        PortSample, Report, RxReport, SCHEMA, Sample, StreamReport, StreamRx, StreamSample, TxReport, Verdict,
+        WorkerReport,
         source::{SourceKind, SourceRecord},
     },
     session::StreamHistograms,
@@ -30,6 +31,7 @@ const ONE_CLOCK_NS: u64 = 2_000_000_000;
 pub(crate) struct Context {
     pub started: SystemTime,
     pub cpu: Cpu,
+    pub contention: Contention,
     pub command: String,
     pub fingerprint: bool,
     /// What leaves of captures is made of rules.
@@ -145,7 +147,7 @@ impl Totals {
         let source = |(p, port)| self.source(p, plan, port, seconds, context.attacks);
         let sources = ports.iter().enumerate().filter_map(source).collect();
         let now = crate::host::cpu();
-        let before = &context.cpu;
+        let contention = crate::host::contention();
         let frames: u64 = ports.iter().map(|p| p.tx.packets + p.rx.packets).sum();
         let (user_s, system_s) = (now.user_s - context.cpu.user_s, now.system_s - context.cpu.system_s);
         let per_mpkt_s = (frames > 0).then(|| (user_s + system_s) / frames as f64 * 1e6);
@@ -175,14 +177,12 @@ impl Totals {
             workers: self.workers.clone(),
             flows: context.flows.as_ref().map(|settings| crate::flows::report(settings, plan, &self.rx, self.running)),
             series,
-            cpu: Cpu {
-                user_s,
-                system_s,
-                per_mpkt_s,
+            cpu: Cpu { user_s, system_s, per_mpkt_s },
+            contention: Contention {
                 involuntary_switches: self.preempted,
-                throttled_s: (now.throttled_s - before.throttled_s).max(0.0),
-                pressure_s: (now.pressure_s - before.pressure_s).max(0.0),
-                steal_s: (now.steal_s - before.steal_s).max(0.0),
+                throttled_s: (contention.throttled_s - context.contention.throttled_s).max(0.0),
+                pressure_s: (contention.pressure_s - context.contention.pressure_s).max(0.0),
+                steal_s: (contention.steal_s - context.contention.steal_s).max(0.0),
             },
             memory: crate::host::memory(),
             notes: plan.notes.clone(),
@@ -387,7 +387,7 @@ impl Totals {
             early: sent.map(|((name, _), seen)| (name.clone(), early(seen))).collect(),
             stretched: named().map(|(name, tx)| (name.clone(), tx.stretched.as_secs_f64())).collect(),
             receives: self.rx.iter().map(|queues| !queues.is_empty()).collect(),
-            machine: machine(&report.cpu),
+            machine: machine(&report.contention),
         }
     }
 
@@ -522,19 +522,19 @@ fn never_started<'a>(plan: &'a Plan, streams: &'a [StreamReport]) -> impl Iterat
 }
 
 /// What the kernel says of the machine's want of CPUs; empty where it says nothing.
-fn machine(cpu: &Cpu) -> String {
+fn machine(told: &Contention) -> String {
     let mut said = Vec::new();
-    if cpu.throttled_s > 0.0 {
-        said.push(format!("quota used up for {:.2} s", cpu.throttled_s));
+    if told.throttled_s > 0.0 {
+        said.push(format!("quota used up for {:.2} s", told.throttled_s));
     }
-    if cpu.steal_s > 0.0 {
-        said.push(format!("{:.2} s stolen by the hypervisor", cpu.steal_s));
+    if told.steal_s > 0.0 {
+        said.push(format!("{:.2} s stolen by the hypervisor", told.steal_s));
     }
-    if cpu.involuntary_switches > 0 {
-        said.push(format!("taken off its CPU {} times", cpu.involuntary_switches));
+    if told.involuntary_switches > 0 {
+        said.push(format!("taken off its CPU {} times", told.involuntary_switches));
     }
-    if cpu.pressure_s > 0.0 {
-        said.push(format!("tasks waited for CPUs for {:.2} s", cpu.pressure_s));
+    if told.pressure_s > 0.0 {
+        said.push(format!("tasks waited for CPUs for {:.2} s", told.pressure_s));
     }
     if said.is_empty() { String::new() } else { format!(" (kernel: {})", said.join(", ")) }
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::report::{Cpu, Host, Memory};
+use crate::report::{Contention, Cpu, Host, Memory};
 
 pub(crate) fn host() -> Host {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
@@ -42,12 +42,13 @@ pub(crate) fn cpu() -> Cpu {
     let fields: Vec<&str> = stat.rsplit_once(')').map_or("", |s| s.1).split_whitespace().collect();
     // Ticks of USER_HZ, which Linux fixes at 100 for what it shows.
     let seconds = |i: usize| fields.get(i).and_then(|f| f.parse::<f64>().ok()).unwrap_or(0.0) / 100.0;
+    Cpu { user_s: seconds(11), system_s: seconds(12), per_mpkt_s: None }
+}
+
+/// What the kernel has counted so far; workers know their own switches.
+pub(crate) fn contention() -> Contention {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
-    Cpu {
-        user_s: seconds(11),
-        system_s: seconds(12),
-        per_mpkt_s: None,
-        // Workers tell their own.
+    Contention {
         involuntary_switches: 0,
         throttled_s: throttled_s(),
         // some avg10=0.00 avg60=0.00 avg300=0.00 total=123456

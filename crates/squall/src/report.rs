@@ -62,6 +62,8 @@ pub struct Report {
     pub flows: Option<FlowsReport>,
     pub series: Vec<Sample>,
     pub cpu: Cpu,
+    #[serde(default)]
+    pub contention: Contention,
     pub memory: Memory,
     /// What the user should know: a fallback taken, a clamp applied.
     pub notes: Vec<String>,
@@ -837,16 +839,17 @@ pub struct Cpu {
     pub system_s: f64,
     /// CPU seconds per million frames sent and received.
     pub per_mpkt_s: Option<f64>,
-    /// Times that the process was taken off a CPU though it wanted to go on.
-    #[serde(default)]
+}
+
+/// What the kernel says of CPU time that was wanted during the run and not had.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Contention {
+    /// Times that a worker was taken off its CPU though it wanted to go on.
     pub involuntary_switches: u64,
-    /// Time for which its control group had used up its quota.
-    #[serde(default)]
+    /// Time for which the control group of the process had used up its quota.
     pub throttled_s: f64,
     /// Of the whole machine: time in which something waited for a CPU (PSI), and CPU time that the hypervisor took.
-    #[serde(default)]
     pub pressure_s: f64,
-    #[serde(default)]
     pub steal_s: f64,
 }
 

@@ -614,6 +614,7 @@ impl Opened {
         let context = assemble::Context {
             started: SystemTime::now(),
             cpu: crate::host::cpu(),
+            contention: crate::host::contention(),
             command: self.session.command.clone(),
             fingerprint: self.session.fingerprint,
             attacks: self.session.attacks.is_some(),

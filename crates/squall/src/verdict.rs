@@ -96,6 +96,7 @@ fn judge_source(source: &SourceRecord, duration: f64, verdict: &mut Verdict) {
     let mut say = |code, text: String, hint: &str| verdict.say(code, format!("{name}: {text}"), hint);
     let short = if source.asked > 0 { source.not_sent.values().sum::<u64>() as f64 / source.asked as f64 } else { 0.0 };
     let limit = limit(source, short, duration);
+    let mut said = false;
     for (code, reasons) in missed(&source.not_sent, limit) {
         let missing: u64 = reasons.iter().map(|r| r.1).sum();
         let forgiven = matches!(code, ReasonCode::GeneratorBound | ReasonCode::PortBound | ReasonCode::Starved);
@@ -115,8 +116,10 @@ fn judge_source(source: &SourceRecord, duration: f64, verdict: &mut Verdict) {
             }
         };
         say(code, with_starved(text, code, source), hint);
+        said |= forgiven;
     }
-    if source.lag_s > behind(duration) {
+    // Where frames are missing, that says it.
+    if !said && source.lag_s > behind(duration) {
         let text = format!("it ended {:.1} ms behind its schedule", source.lag_s * 1e3);
         say(limit, with_starved(text, limit, source), "");
     }
@@ -144,7 +147,7 @@ fn judge_source(source: &SourceRecord, duration: f64, verdict: &mut Verdict) {
     }
 }
 
-const BURST_HINT: &str = "give the sender a CPU of its own (--cpus), or late = \"smooth\" where it catches up";
+const BURST_HINT: &str = "give the sender a CPU of its own (--cpus), and do not ask it to catch up";
 const STARVED_HINT: &str = "free a CPU, raise the quota, or --cpus";
 
 fn burst(excess: &Excess, unit: &str) -> String {

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::report::{
-    Asked, Cpu, Distribution, EndedBy, Host, InterfaceReport, Memory, PortReport, PortSample, Reason, ReasonCode,
-    Report, RxReport, SCHEMA, Sample, StreamReport, StreamRx, StreamSample, TxReport, Verdict, VerdictStatus,
-    WorkerReport,
+    Asked, Contention, Cpu, Distribution, EndedBy, Host, InterfaceReport, Memory, PortReport, PortSample, Reason,
+    ReasonCode, Report, RxReport, SCHEMA, Sample, StreamReport, StreamRx, StreamSample, TxReport, Verdict,
+    VerdictStatus, WorkerReport,
     source::{Excess, SourceRecord},
 };
 
@@ -154,7 +154,8 @@ pub fn report(streams: usize) -> Report {
         flows: None,
         workers: vec![WorkerReport { cpu: Some(0), cpu_s: 29.9, tx_packets: sent, rx_packets: sent - lost }],
         series,
-        cpu: Cpu { user_s: 11.2, system_s: 24.9, per_mpkt_s: Some(1.03), ..Cpu::default() },
+        cpu: Cpu { user_s: 11.2, system_s: 24.9, per_mpkt_s: Some(1.03) },
+        contention: Contention::default(),
         memory: Memory { peak_rss_octets: 48_300_000 },
         notes: vec!["port B: no kernel timestamps, arrival instants are taken in the process".into()],
     }
