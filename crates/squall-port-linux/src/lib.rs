@@ -26,6 +26,7 @@ pub use interface::{
 };
 pub use netlink::{Xdp, XdpFeatures, XdpMode};
 pub use permissions::Permissions;
+pub use sys::give_back_memory;
 
 /// The port at `address`; `None` if its kind is not one of this crate.
 pub fn open(address: &Address) -> io::Result<Option<Box<dyn Port>>> {

@@ -15,6 +15,16 @@ pub fn check(result: c_int) -> io::Result<c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
+/// Gives memory that was freed back to the system, where the allocator would keep it: glibc's, whose heaps shrink from
+/// their end only. Takes milliseconds a gigabyte, in which no other thread of a heap may allocate.
+pub fn give_back_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it may be called at any time from any thread (malloc_trim(3)).
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 /// Types whose every bit pattern is a value, for the kernel to read or fill.
 ///
 /// # Safety

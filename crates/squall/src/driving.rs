@@ -5,9 +5,10 @@ use std::{
     collections::VecDeque,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
+    thread::Thread,
     time::{Duration, Instant},
 };
 
@@ -55,6 +56,8 @@ pub struct Driven {
     outcome: Mutex<Option<Result<Arc<Report>, Arc<Error>>>>,
     over: Condvar,
     stopped: AtomicBool,
+    /// Woken when it is to stop: who waits for the end waits no nap longer.
+    thread: OnceLock<Thread>,
     started: Instant,
 }
 
@@ -77,13 +80,15 @@ impl Driven {
             outcome: Mutex::new(None),
             over: Condvar::new(),
             stopped: AtomicBool::new(false),
+            thread: OnceLock::new(),
             started: Instant::now(),
         });
         let itself = driven.clone();
-        std::thread::Builder::new()
+        let thread = std::thread::Builder::new()
             .name("squall-run".into())
             .spawn(move || itself.drive_to_an_end(every, &told))
             .map_err(|error| Error::Environment(format!("no thread can be started: {error}")))?;
+        _ = driven.thread.set(thread.thread().clone());
         Ok(driven)
     }
 
@@ -104,7 +109,7 @@ impl Driven {
     fn drive(&self, every: Duration, told: &dyn Fn(Option<&Arc<Moment>>)) {
         let mut due = self.started + every;
         let run = loop {
-            std::thread::sleep(PATIENCE.min(due.saturating_duration_since(Instant::now())));
+            std::thread::park_timeout(PATIENCE.min(due.saturating_duration_since(Instant::now())));
             let mut run = lock(&self.run);
             // To the engine, who sends nothing has sent all at once.
             let done = run.as_mut().is_none_or(|run| match run.listening() {
@@ -176,6 +181,9 @@ impl Driven {
         self.stopped.store(true, Ordering::Release);
         if let Some(run) = lock(&self.run).as_ref() {
             run.stop();
+        }
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
         }
     }
 

@@ -67,8 +67,8 @@ pub use squall_measure::{
 pub use squall_plan::{Multiplier, Placement, Plan, PlanPort, PlanStream, PlanWorker, PortLimits, explain};
 pub use squall_port::{Address, AddressError, PortFacts, Timestamps};
 pub use squall_port_linux::{
-    Channels, InterfaceInfo, InterfaceState, Offload, Permissions, Timestamping, Xdp, XdpFeatures, XdpMode, lab,
-    list_interfaces,
+    Channels, InterfaceInfo, InterfaceState, Offload, Permissions, Timestamping, Xdp, XdpFeatures, XdpMode,
+    give_back_memory, lab, list_interfaces,
 };
 pub use squall_profile::{
     Diagnostic, Diagnostics, Format, Mode as ProfileMode, Profile, Stream as ProfileStream, schema as profile_schema,

@@ -114,7 +114,14 @@ impl Captures {
         };
         let capture = Capture { options, ..Capture::default() };
         let listen = Session::listen([(port, format!("af_packet:{interface}"))]);
-        let session = Session { filter: info.filter.clone(), capture: Some(capture), command: "otg".into(), ..listen };
+        let session = Session {
+            filter: info.filter.clone(),
+            capture: Some(capture),
+            command: "otg".into(),
+            // What has come is taken from the kernel's ring at the end, and nothing of this session's is on its way.
+            linger: Duration::ZERO,
+            ..listen
+        };
         let driven = start.start(&format!("otg capture {port}"), session)?;
         Ok(By::Itself { driven, file })
     }

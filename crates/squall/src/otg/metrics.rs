@@ -14,7 +14,7 @@ use squall_units::L1_OVERHEAD;
 
 use super::{
     captures::Captures,
-    traffic::{self, Part, Seen, Tally, Traffic, Transmit},
+    traffic::{self, Flow, Part, Seen, Tally, Traffic, Transmit},
 };
 use crate::looking::PortLook;
 
@@ -185,7 +185,7 @@ impl Teller<'_> {
         let (info, state) = (&self.translated.flows[flow], &self.traffic.flows[flow]);
         let rx_ports = self.rx_ports(info);
         let parts: Vec<Figures> = (info.streams.iter().zip(&state.parts))
-            .map(|(stream, part)| self.figures(info, stream, part, rx_ports.as_deref(), None))
+            .map(|(stream, part)| self.figures(info, state, stream, part, rx_ports.as_deref(), None))
             .collect();
         let mut all = Figures::default();
         parts.iter().for_each(|part| all.add(part));
@@ -213,6 +213,7 @@ impl Teller<'_> {
     fn figures(
         &self,
         info: &FlowInfo,
+        flow: &Flow,
         stream: &StreamInfo,
         part: &Part,
         rx_ports: Option<&[usize]>,
@@ -220,7 +221,7 @@ impl Teller<'_> {
     ) -> Figures {
         let sum = |tally: &Tally| Sum::of(tally, rx_ports, value);
         let mut figures = Figures { all: sum(&part.tally(self.seen)), ..Figures::default() };
-        if let Some((now, then, seconds)) = part.change(self.seen) {
+        if let Some((now, then, seconds)) = part.change(flow, self.seen) {
             (figures.now, figures.then) = (sum(&now), sum(&then));
             figures.seconds = seconds;
         }
@@ -272,7 +273,8 @@ impl Teller<'_> {
         let by_port = info.streams.first().is_some_and(|stream| stream.tags.contains(&TagValue::RxName));
         let mut rows: Vec<(Vec<Tag>, Figures)> = Vec::new();
         for (i, (stream, figures)) in info.streams.iter().zip(parts).enumerate() {
-            let part = &self.traffic.flows[flow].parts[i];
+            let state_of = &self.traffic.flows[flow];
+            let part = &state_of.parts[i];
             let places = match by_port {
                 true => self.rx_ports(info).unwrap_or_else(|| (0..self.translated.ports.len()).collect()),
                 false => vec![usize::MAX],
@@ -281,9 +283,11 @@ impl Teller<'_> {
             for (port, value) in places.iter().flat_map(|port| values.iter().map(move |value| (*port, value))) {
                 let figures = match (by_port, value) {
                     (false, None) => figures.clone(),
-                    (true, value) => self.figures(info, stream, part, Some(&[port]), value.as_ref().map(|v| v.0)),
+                    (true, value) => {
+                        self.figures(info, state_of, stream, part, Some(&[port]), value.as_ref().map(|v| v.0))
+                    }
                     (false, Some((value, _))) => {
-                        self.figures(info, stream, part, self.rx_ports(info).as_deref(), Some(*value))
+                        self.figures(info, state_of, stream, part, self.rx_ports(info).as_deref(), Some(*value))
                     }
                 };
                 let sent = info.tag_names.iter().zip(&stream.tags).map(|(name, value)| self.tag(name, value, port));

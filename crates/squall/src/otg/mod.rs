@@ -83,6 +83,8 @@ pub struct Controller {
     captures: Captures,
     hosts: Hosts,
     told: Told,
+    /// Why its ports were lost: told once, with the next warnings.
+    lost: Option<String>,
 }
 
 /// Runs begin where they are asked for, on any port.
@@ -110,6 +112,7 @@ impl Controller {
             captures: Captures::default(),
             hosts: Hosts::default(),
             told: Told::default(),
+            lost: None,
         }
     }
 
@@ -186,7 +189,7 @@ impl Controller {
             }
             ControlState::Protocols { start: false } => self.hosts = Hosts::default(),
         }
-        reply(&Warning { warnings })
+        self.warned(warnings)
     }
 
     /// # Errors
@@ -287,6 +290,21 @@ impl Controller {
         }
     }
 
+    /// As [`Controller::stop_all`], as somebody else has the ports now, or nothing was heard of this client: the next reply
+    /// with warnings tells it.
+    pub fn lose_ports(&mut self, why: &str) {
+        if self.held {
+            self.lost = Some(format!("traffic and captures were stopped: {why}"));
+        }
+        self.stop_all();
+    }
+
+    /// With why the ports were lost, if that was not told yet.
+    fn warned(&mut self, mut warnings: Vec<String>) -> Result<Value, Refusal> {
+        warnings.extend(self.lost.take());
+        reply(&Warning { warnings })
+    }
+
     fn become_config(&mut self, config: Config) -> Result<Value, Refusal> {
         let translated = translate(&config).map_err(|problems| invalid(&problems))?;
         for (i, port) in translated.ports.iter().enumerate() {
@@ -298,7 +316,7 @@ impl Controller {
         (self.config, self.translated) = (config, translated);
         self.traffic = Traffic::of(&self.translated);
         self.captures = Captures::default();
-        reply(&Warning { warnings: self.translated.warnings.clone() })
+        self.warned(self.translated.warnings.clone())
     }
 
     /// Ports are the same: flows that are the same go on.
@@ -307,7 +325,7 @@ impl Controller {
         self.told.forget();
         self.traffic.become_flows(&self.translated, &translated)?;
         (self.config, self.translated) = (config, translated);
-        reply(&Warning { warnings: self.translated.warnings.clone() })
+        self.warned(self.translated.warnings.clone())
     }
 
     /// Packets have the MAC addresses of their gateways; who of these was not asked yet is.

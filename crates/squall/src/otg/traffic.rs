@@ -44,6 +44,8 @@ struct Running {
 
 pub struct Flow {
     pub state: Transmit,
+    /// Counters when it was last seen to send no more: what arrives after that has no part in a rate from before.
+    quiet: Option<Arc<Look>>,
     /// For each of its streams.
     pub parts: Vec<Part>,
 }
@@ -184,6 +186,10 @@ impl Traffic {
             if over || (flow.state == Transmit::Started && flow.parts.iter().all(at_end)) {
                 flow.state = Transmit::Stopped;
             }
+            match flow.state {
+                Transmit::Started => flow.quiet = None,
+                Transmit::Paused | Transmit::Stopped => _ = flow.quiet.get_or_insert_with(|| seen.now.clone()),
+            }
         }
         if !over && !self.flows.is_empty() && self.flows.iter().all(|flow| flow.state == Transmit::Stopped) {
             // Flows that were stopped one by one wait in it, for nothing.
@@ -197,8 +203,12 @@ impl Traffic {
         let before = self.ports_before.get(port).copied().unwrap_or_default();
         let Some(seen) = seen else { return (before, None) };
         let of = |look: &Look| look.ports.get(port).copied().unwrap_or_default();
-        let (now, then) = (of(&seen.now), of(&seen.then));
-        (plus(before, now), (!seen.over).then_some((now, then, seen.seconds())))
+        // Where nothing is sent any more, since the last flow ended.
+        let quiet = self.flows.iter().map(|flow| flow.quiet.as_ref()).collect::<Option<Vec<_>>>();
+        let quiet = quiet.and_then(|all| all.into_iter().max_by_key(|look| look.taken));
+        let then = seen.then(quiet);
+        let now = of(&seen.now);
+        (plus(before, now), (!seen.over).then(|| (now, of(then), seen.seconds(then))))
     }
 
     /// The flows of a changed configuration: those of the same name keep what was counted of them.
@@ -212,7 +222,7 @@ impl Traffic {
         let mut flows: Vec<Flow> = (new.flows.iter().zip(&kept))
             .map(|(info, place)| match place.map(|place| &self.flows[place]) {
                 Some(flow) if flow.parts.len() == info.streams.len() => {
-                    Flow { state: flow.state, parts: flow.parts.clone() }
+                    Flow { state: flow.state, quiet: flow.quiet.clone(), parts: flow.parts.clone() }
                 }
                 _ => Flow::of(info),
             })
@@ -386,6 +396,11 @@ impl Traffic {
         let names = self.current(chosen);
         if self.with(|run| names.iter().try_for_each(|name| run.pause(Some(name))))?.is_some() {
             chosen.iter().for_each(|&f| self.flows[f].state = state);
+            if let Some(run) = &self.run {
+                // What they had sent by now, not up to a tenth of a second ago.
+                let (now, _) = run.driven.look(Duration::ZERO);
+                chosen.iter().for_each(|&f| self.flows[f].quiet = Some(now.clone()));
+            }
         }
         Ok(())
     }
@@ -424,7 +439,7 @@ impl Traffic {
 
 impl Flow {
     fn of(info: &FlowInfo) -> Self {
-        Self { state: Transmit::Stopped, parts: vec![Part::default(); info.streams.len()] }
+        Self { state: Transmit::Stopped, quiet: None, parts: vec![Part::default(); info.streams.len()] }
     }
 }
 
@@ -438,13 +453,15 @@ impl Part {
         tally
     }
 
-    /// By this run, and what that was about a second before, with the seconds between the two; `None` if the run is over.
-    pub fn change(&self, seen: Option<&Seen>) -> Option<(Tally, Tally, f64)> {
+    /// By this run, and what that was about a second before, or since `flow` sends no more, with the seconds between the
+    /// two; `None` if the run is over.
+    pub fn change(&self, flow: &Flow, seen: Option<&Seen>) -> Option<(Tally, Tally, f64)> {
         let seen = seen.filter(|seen| !seen.over)?;
+        let before = seen.then(flow.quiet.as_ref());
         let (mut now, mut then) = (Tally::default(), Tally::default());
         self.add(&mut now, seen, &seen.now);
-        self.add(&mut then, seen, &seen.then);
-        Some((now, then, seen.seconds()))
+        self.add(&mut then, seen, before);
+        Some((now, then, seen.seconds(before)))
     }
 
     fn add(&self, tally: &mut Tally, seen: &Seen, look: &Look) {
@@ -474,8 +491,15 @@ impl Part {
 }
 
 impl Seen {
-    fn seconds(&self) -> f64 {
-        self.now.taken.saturating_duration_since(self.then.taken).as_secs_f64().max(1e-3)
+    /// What rates are taken from: the counters of about a second before, or those since which nothing is sent.
+    fn then<'a>(&'a self, quiet: Option<&'a Arc<Look>>) -> &'a Look {
+        quiet.filter(|quiet| quiet.taken > self.then.taken).unwrap_or(&self.then)
+    }
+
+    fn seconds(&self, then: &Look) -> f64 {
+        // A frame that comes a moment after the end is no great rate.
+        let least = if std::ptr::eq(then, &raw const *self.then) { 1e-3 } else { 0.1 };
+        self.now.taken.saturating_duration_since(then.taken).as_secs_f64().max(least)
     }
 }
 
