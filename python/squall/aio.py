@@ -118,7 +118,7 @@ class RunInfo:
     @property
     def over(self) -> bool:
         """Whether nothing comes any more."""
-        return self.state in ("done", "failed")
+        return self.state in ("done", "failed", "interrupted")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -777,7 +777,7 @@ class Run:
         await self._ask("POST", "/change", _profile(profile))
 
     async def multiply(self, by: float | str) -> None:
-        """All rates are those of the profile times `by`, or come to it: ``2``, ``"50 %"``, ``"1 Mpps"``.
+        """All rates are those of the profile times `by` (``2``, ``"50 %"``), or come to it (``"1 Mpps"``).
 
         Raises
         ------
@@ -856,11 +856,12 @@ class Run:
         Raises
         ------
         PortError
-            The run failed; the message says why.
+            The run failed without a report; the message says why.
         """
         if self._report is None:
             await self.wait()
-            if self._info.state == "failed":
+            # Without a verdict there is no report: it failed, or its daemon was killed before there was one.
+            if self._info.verdict is None:
                 raise PortError(self._info.error or f"run {self.id} failed, and the daemon does not say why")
             report = await self._client.report(self.id)
             # A daemon may say that a run is over a moment before it has the report of its end.

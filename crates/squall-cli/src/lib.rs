@@ -17,6 +17,7 @@ mod flows;
 mod import;
 mod info;
 mod lab;
+mod logging;
 mod output;
 mod plan;
 mod ports;

@@ -5,6 +5,9 @@ use std::{net::SocketAddr, path::PathBuf, process::ExitCode, time::Duration};
 use serde_json::json;
 use squall::{Error, units::Nanos};
 use squall_server::{Bound, Settings, Token};
+use tracing_subscriber::filter::LevelFilter;
+
+use crate::logging;
 
 /// Runs traffic for many users: an HTTPS API, Open Traffic Generator (HTTPS and gRPC), and a web page
 #[derive(Debug, clap::Args)]
@@ -50,6 +53,9 @@ pub struct Args {
     /// Name under which it is asked, besides localhost and its addresses; repeatable
     #[arg(long, value_name = "HOST")]
     name: Vec<String>,
+    /// Least level that is logged on standard error, or to the journal: error, warn, info, debug, trace
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    log_level: LevelFilter,
     /// Says where it listens as one line of JSON
     #[arg(long)]
     json: bool,
@@ -85,6 +91,7 @@ pub fn serve(args: &Args) -> Result<ExitCode, Error> {
         certificate: args.cert.clone().zip(args.key.clone()),
         names: args.name.clone(),
     };
+    logging::start(args.log_level);
     squall_server::serve(settings, |bound| tell(args, bound))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -71,6 +71,15 @@ impl Auth {
         !self.required || self.is_bearer(headers) || self.session(headers).is_some()
     }
 
+    /// What a request shows of who sent it.
+    pub fn who(&self, headers: &HeaderMap) -> &'static str {
+        match () {
+            () if self.is_bearer(headers) => "token",
+            () if self.session(headers).is_some() => "web page",
+            () => "anybody",
+        }
+    }
+
     fn is_bearer(&self, headers: &HeaderMap) -> bool {
         let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let scheme = |text: &str| text.get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case("bearer "));

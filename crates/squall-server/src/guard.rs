@@ -12,13 +12,21 @@ use std::{
 use axum::{
     body::Body,
     extract::{Extension, Request, State},
-    http::{HeaderMap, Method, StatusCode, Uri, header},
+    http::{HeaderMap, Method, StatusCode, Uri, Version, header},
     middleware::Next,
     response::{IntoResponse, Response},
 };
 use http_body::Body as _;
 
-use crate::{Refusal, connection::Connection, log::Entry, pace::Paced, service::Service};
+use crate::{
+    Refusal,
+    author::Author,
+    connection::Connection,
+    log::Entry,
+    pace::Paced,
+    rest::{self, lend},
+    service::Service,
+};
 
 /// Asked without a token: whether one is needed, how to show it, and the page, which has no secrets and asks for it.
 fn is_open(path: &str) -> bool {
@@ -35,16 +43,36 @@ pub async fn guard(
     let (method, uri, headers) = (request.method().clone(), request.uri().clone(), request.headers().clone());
     let _under_way = connection.request();
     let (came, since) = (SystemTime::now(), Instant::now());
+    // HTTP/1 ends the connection where a body is left, after the reply.
+    let reset = request.version() == Version::HTTP_2;
     let octets_in = request.body().size_hint().exact();
+    let author = Author::new(service.auth.who(&headers), connection.peer.to_string());
     let response = match admit(&service, &request) {
         Ok(()) => {
             if service.auth.allows(&headers) {
                 connection.is_known();
             }
-            unless_it_panics(next.run(request.map(|body| Body::new(Paced::new(body))))).await
+            let (parts, body) = request.into_parts();
+            let (lent, rest) = lend(Paced::new(body));
+            let answer = next.run(Request::from_parts(parts, Body::new(lent)));
+            let response = author.clone().during(unless_it_panics(answer)).await;
+            if reset {
+                rest.read(rest::OF_ADMITTED).await;
+            }
+            response
+        }
+        Err(refusal) if reset && !rest::read(Paced::new(request.into_body()), rest::OF_REFUSED).await => {
+            let message = format!("the body is longer than is read of such a request: {}", refusal.message);
+            refuse(&headers, Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message))
         }
         Err(refusal) => refuse(&headers, refusal),
     };
+    if octets_in != Some(0) {
+        service.memory.used(octets_in);
+    }
+    let (status, from) = (response.status(), connection.peer.ip());
+    tracing::debug!(%method, path = uri.path(), status = status.as_u16(), source = author.source, "request");
+    service.audit_request(&author, from, &method, uri.path(), status);
     service.log.add(Entry {
         n: 0,
         t: humantime::format_rfc3339_millis(came).to_string(),

@@ -1,6 +1,10 @@
 //! The web page: what Vite made of `ui/`, carried in the binary. Knows nothing of runs; the page asks the API itself.
 
-use std::borrow::Cow;
+use std::{
+    borrow::Cow,
+    collections::HashMap,
+    sync::{LazyLock, Mutex},
+};
 
 use axum::{
     Router,
@@ -9,8 +13,15 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
+use bytes::Bytes;
+use flate2::Compression;
 use rust_embed::{Embed, EmbeddedFile};
 use squall::wire::to_hex;
+
+use crate::{
+    coding::{gzipped, takes_gzip},
+    runs::lock,
+};
 
 /// A debug build reads the folder when it is asked, if there was one when it was built.
 #[derive(Embed)]
@@ -21,6 +32,14 @@ struct Page;
 /// Nothing but the daemon's own files, and no inline script or style: what a run or a capture is named cannot become code.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
     font-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+
+/// Octets of a file that are worth compressing.
+const WORTH: usize = 1 << 10;
+
+/// Compressed files by their tags: each is asked for again by every browser, and does not change.
+static GZIPPED: LazyLock<Mutex<HashMap<String, Bytes>>> = LazyLock::new(Mutex::default);
+/// Of these; a debug build reads files that change.
+const MOST_GZIPPED: usize = 256;
 
 const UNBUILT: &str = include_str!("gui/unbuilt.html");
 
@@ -60,11 +79,17 @@ fn file(path: &str, headers: &HeaderMap) -> Response {
 }
 
 fn answer(path: &str, found: EmbeddedFile, asked: &HeaderMap) -> Response {
-    let tag = format!("\"{}\"", to_hex(&found.metadata.sha256_hash()[..12]));
+    let hash = to_hex(&found.metadata.sha256_hash()[..12]);
+    let media = media_type(path);
+    // Of an image or a font that is compressed already nothing would be gained.
+    let gzip = found.data.len() >= WORTH && media != "application/octet-stream" && takes_gzip(asked);
+    // RFC 9110, 8.8.3.3: what is coded is another representation, with a tag of its own.
+    let tag = if gzip { format!("\"{hash}-gzip\"") } else { format!("\"{hash}\"") };
     // Names under assets/ change with what is in them; a daemon that was renewed serves a new index at once.
     let cache = if path.starts_with("assets/") { "public, max-age=31536000, immutable" } else { "no-cache" };
     let mut headers: Vec<(HeaderName, HeaderValue)> = vec![
-        (header::CONTENT_TYPE, HeaderValue::from_static(media_type(path))),
+        (header::CONTENT_TYPE, HeaderValue::from_static(media)),
+        (header::VARY, HeaderValue::from_static("accept-encoding")),
         (header::CACHE_CONTROL, HeaderValue::from_static(cache)),
         (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY)),
         (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
@@ -72,9 +97,19 @@ fn answer(path: &str, found: EmbeddedFile, asked: &HeaderMap) -> Response {
         (header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY")),
     ];
     headers.extend(HeaderValue::from_str(&tag).ok().map(|tag| (header::ETAG, tag)));
+    if gzip {
+        headers.push((header::CONTENT_ENCODING, HeaderValue::from_static("gzip")));
+    }
     let same = asked.get(header::IF_NONE_MATCH).and_then(|old| old.to_str().ok()).is_some_and(|old| old.contains(&tag));
     let mut response = if same {
         StatusCode::NOT_MODIFIED.into_response()
+    } else if gzip {
+        let mut known = lock(&GZIPPED);
+        if known.len() >= MOST_GZIPPED {
+            known.clear();
+        }
+        let packed = || Bytes::from(gzipped(&found.data, Compression::best()));
+        known.entry(hash).or_insert_with(packed).clone().into_response()
     } else {
         match found.data {
             Cow::Borrowed(octets) => octets.into_response(),
@@ -120,6 +155,37 @@ mod tests {
         asked.insert(header::IF_NONE_MATCH, first.headers()[header::ETAG].clone());
         assert_eq!(answer("assets/a.js", found(), &asked).status(), StatusCode::NOT_MODIFIED);
         assert_eq!(answer("index.html", found(), &asked).headers()[header::CACHE_CONTROL], "no-cache");
+    }
+
+    #[test]
+    fn files_are_compressed_for_who_takes_that_and_known_by_another_tag() {
+        let text = "function f() { return 7; }\n".repeat(1000);
+        let found = || EmbeddedFile { data: Cow::Owned(text.clone().into_bytes()), metadata: meta() };
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let octets = |response: Response| {
+            runtime.block_on(axum::body::to_bytes(response.into_body(), usize::MAX)).expect("a body")
+        };
+        let plain = answer("assets/a.js", found(), &HeaderMap::new());
+        let takes = |tag: Option<&HeaderValue>| {
+            let mut asked = HeaderMap::new();
+            asked.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip, deflate, br"));
+            tag.map(|tag| asked.insert(header::IF_NONE_MATCH, tag.clone()));
+            answer("assets/a.js", found(), &asked)
+        };
+        let packed = takes(None);
+        assert_eq!(
+            (&packed.headers()[header::CONTENT_ENCODING], &packed.headers()[header::VARY]),
+            (&HeaderValue::from_static("gzip"), &HeaderValue::from_static("accept-encoding"))
+        );
+        let tag = packed.headers()[header::ETAG].clone();
+        assert_ne!(tag, plain.headers()[header::ETAG]);
+        assert_eq!(takes(Some(&tag)).status(), StatusCode::NOT_MODIFIED);
+        assert_eq!(takes(Some(&plain.headers()[header::ETAG])).status(), StatusCode::OK, "it has the other one");
+        let packed = octets(packed);
+        assert!(packed.len() < text.len() / 10);
+        let mut unpacked = String::new();
+        std::io::Read::read_to_string(&mut flate2::read::GzDecoder::new(&packed[..]), &mut unpacked).expect("gzip");
+        assert!(unpacked == text && octets(plain) == text.as_bytes());
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! What was run, and what came of it: SQLite in the data folder.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     path::Path,
     sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use axum::http::StatusCode;
@@ -12,14 +13,23 @@ use squall::{Error, report::Report};
 
 use crate::{
     Refusal,
-    runs::{RunRow, State},
+    audit::AuditRow,
+    runs::{RunRow, RunVerdict, State},
 };
 
 /// Runs that are kept: the oldest go.
 const KEPT: i64 = 5000;
-/// Of the schema below; a later version has a step here that leads to it.
-const VERSION: i64 = 1;
-const SCHEMA: &str = "
+/// Entries of the audit that are kept: the oldest go.
+const AUDITED: i64 = 50_000;
+/// Of those that a full disk does not take.
+const UNAUDITED: usize = 1000;
+/// Numbers of runs that are reserved at once: so many runs have one that is never given again, even if the disk is full
+/// when they begin and the daemon is killed while it is.
+const RESERVED: u64 = 16;
+/// Of the schema: as many steps lead to it, and an older database takes those that it has not.
+const VERSION: i64 = STEPS.len() as i64;
+const STEPS: [&str; 2] = [
+    "
     CREATE TABLE runs (
         n       INTEGER PRIMARY KEY AUTOINCREMENT,
         id      TEXT NOT NULL UNIQUE,
@@ -35,17 +45,65 @@ const SCHEMA: &str = "
         report  BLOB
     );
     CREATE INDEX runs_state ON runs (state);
-    PRAGMA user_version = 1;
-";
+",
+    "
+    -- The highest number of a day that may have been given to a run: runs can be deleted, and their names do not come again.
+    CREATE TABLE numbers (
+        day  TEXT PRIMARY KEY,
+        last INTEGER NOT NULL
+    );
+    CREATE TABLE audit (
+        n      INTEGER PRIMARY KEY AUTOINCREMENT,
+        -- RFC 3339.
+        t      TEXT NOT NULL,
+        who    TEXT NOT NULL,
+        source TEXT NOT NULL,
+        action TEXT NOT NULL,
+        status INTEGER,
+        detail TEXT NOT NULL
+    );
+",
+];
+
+/// In SQL, the states of runs that are over.
+const OVER: &str = "('done', 'failed', 'interrupted')";
 
 pub struct History {
     connection: Mutex<Connection>,
     /// What has become of runs, and could not be written: the disk was full. It is told all the same, and written later.
     unwritten: Mutex<Unwritten>,
+    /// Entries of the audit that could not be written either, the oldest first.
+    unaudited: Mutex<VecDeque<AuditRow>>,
 }
 
-/// Rows by id, and packed reports.
-type Unwritten = BTreeMap<String, (RunRow, Option<Vec<u8>>)>;
+/// By the runs' names.
+type Unwritten = BTreeMap<String, Pending>;
+
+/// What the database does not have of a run.
+#[derive(Clone)]
+struct Pending {
+    row: RunRow,
+    /// Profile and its format, of a run that is not there at all.
+    new: Option<(String, String)>,
+    report: Option<Packed>,
+}
+
+/// A report as it is stored: JSON, compressed.
+#[derive(Clone)]
+pub struct Packed(Vec<u8>);
+
+impl Packed {
+    /// `None`: it cannot be written as JSON.
+    pub fn of(report: &Report) -> Option<Self> {
+        let text = serde_json::to_vec(report).ok()?;
+        zstd::bulk::compress(&text, 3).ok().map(Self)
+    }
+
+    fn text(&self) -> Result<String, Refusal> {
+        let text = zstd::stream::decode_all(self.0.as_slice()).map_err(|error| Refusal::internal(error.to_string()))?;
+        String::from_utf8(text).map_err(|error| Refusal::internal(error.to_string()))
+    }
+}
 
 /// Runs that wait to be written; each may have some hundred kilobytes.
 const MOST_UNWRITTEN: usize = 256;
@@ -60,15 +118,27 @@ pub struct Asked {
     pub limit: usize,
 }
 
+impl Asked {
+    /// Whether a run that the database does not have is among them.
+    fn means(&self, pending: &Pending) -> bool {
+        let row = &pending.row;
+        pending.new.is_some()
+            && self.state.as_ref().is_none_or(|state| state == row.state.word())
+            && self.kind.as_ref().is_none_or(|kind| kind == row.kind.word())
+            && self.words.as_ref().is_none_or(|asked| words(row).contains(&asked.to_lowercase()))
+    }
+}
+
 impl History {
-    /// Opens the database; runs that a daemon left behind when it was killed are failed ones now.
+    /// Opens the database; runs that a daemon left behind when it was killed are interrupted ones now.
     ///
     /// # Errors
     /// A file that is none, or of a later version.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let wrong = |error: &dyn std::fmt::Display| Error::Environment(format!("{}: {error}", path.display()));
         let connection = Connection::open(path).map_err(|error| wrong(&error))?;
-        let history = Self { connection: Mutex::new(connection), unwritten: Mutex::default() };
+        let history =
+            Self { connection: Mutex::new(connection), unwritten: Mutex::default(), unaudited: Mutex::default() };
         history.prepare().map_err(|error| wrong(&error))?;
         Ok(history)
     }
@@ -77,79 +147,113 @@ impl History {
         let connection = self.lock();
         connection.pragma_update(None, "journal_mode", "WAL")?;
         connection.pragma_update(None, "synchronous", "NORMAL")?;
-        match connection.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0))? {
-            0 => connection.execute_batch(&format!("BEGIN; {SCHEMA} COMMIT;"))?,
-            VERSION => {}
-            later => {
-                return Err(format!(
-                    "is of version {later}, which a later Squall wrote\n  try that one, or another --data"
-                )
-                .into());
-            }
+        let version = connection.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0))?;
+        let Some(missing) = usize::try_from(version).ok().and_then(|version| STEPS.get(version..)) else {
+            return Err(format!(
+                "is of version {version}, which a later Squall wrote\n  try that one, or another --data"
+            )
+            .into());
+        };
+        if !missing.is_empty() {
+            let steps = missing.concat();
+            connection.execute_batch(&format!("BEGIN; {steps} PRAGMA user_version = {VERSION}; COMMIT;"))?;
         }
-        let mut left = connection.prepare("SELECT row FROM runs WHERE state NOT IN ('done', 'failed')")?;
-        let rows = left.query_map([], |row| row.get::<_, String>(0))?.collect::<Result<Vec<_>, _>>()?;
+        let sql = format!("SELECT row, report IS NOT NULL FROM runs WHERE state NOT IN {OVER}");
+        let mut left = connection.prepare(&sql)?;
+        let rows = left.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, bool>(1)?)))?;
+        let rows = rows.collect::<Result<Vec<_>, _>>()?;
         drop(left);
         drop(connection);
-        for text in rows {
+        for (text, has_report) in rows {
             let mut row: RunRow = serde_json::from_str(&text)?;
-            row.state = State::Failed;
-            row.error = Some("the daemon ended".into());
+            row.state = State::Interrupted;
+            row.error = Some(match has_report {
+                true => "the daemon was killed, or the machine stopped: the report ends seconds before that".into(),
+                false => "the daemon was killed, or the machine stopped, before there was a report".into(),
+            });
+            if let Some(error) = row.error.as_ref().filter(|_| has_report) {
+                row.verdict = Some(RunVerdict { valid: false, reasons: vec![error.clone()] });
+            }
+            // When it was last heard of.
+            let started = humantime::parse_rfc3339(&row.started).ok();
+            let ended = started.map(|at| at + Duration::from_secs_f64(row.elapsed_s.clamp(0.0, 1e9)));
+            row.ended = ended.map(|at| humantime::format_rfc3339_millis(at).to_string());
             self.update(&row, None)?;
         }
         Ok(())
     }
 
-    /// A run that begins.
+    /// A run that begins. What a full disk does not take is told all the same, and written later: nobody needs this disk to
+    /// send.
     ///
     /// # Errors
-    /// A disk that is full.
+    /// What is wrong with the database but for room.
     pub fn insert(&self, row: &RunRow, profile: &str, format: &str) -> Result<(), rusqlite::Error> {
-        let connection = self.lock();
-        connection.execute(
-            "INSERT INTO runs (id, kind, state, words, row, profile, format) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-            params![row.id, row.kind.word(), row.state.word(), words(row), json(row), profile, format],
-        )?;
-        let last = connection.last_insert_rowid();
-        connection.execute("DELETE FROM runs WHERE n <= ?1 AND state IN ('done', 'failed')", params![last - KEPT])?;
-        Ok(())
+        match self.store(row, Some((profile.to_owned(), format.to_owned())), None) {
+            Err(error) if has_no_room(&error) => Ok(()),
+            stored => stored,
+        }
     }
 
-    /// What has become of a run; its report, when it is over.
+    /// What has become of a run; its report, when there is one.
     ///
     /// # Errors
     /// A disk that is full.
-    pub fn update(&self, row: &RunRow, report: Option<&Report>) -> Result<(), rusqlite::Error> {
-        let packed = report.and_then(|report| {
-            let text = serde_json::to_vec(report).ok()?;
-            zstd::bulk::compress(&text, 3).ok()
-        });
-        self.catch_up();
-        let written = self.write(row, packed.as_deref());
+    pub fn update(&self, row: &RunRow, report: Option<Packed>) -> Result<(), rusqlite::Error> {
+        self.store(row, None, report)
+    }
+
+    fn store(
+        &self,
+        row: &RunRow,
+        new: Option<(String, String)>,
+        report: Option<Packed>,
+    ) -> Result<(), rusqlite::Error> {
+        // Held until it is written, so that what waits is not written over what is newer.
         let mut unwritten = self.unwritten();
-        match written {
-            Ok(()) => _ = unwritten.remove(&row.id),
-            // That of a run that goes on is written again when it ends.
-            Err(_) if row.state.is_over() && unwritten.len() < MOST_UNWRITTEN => {
-                let packed = packed.or_else(|| unwritten.remove(&row.id).and_then(|(_, packed)| packed));
-                unwritten.insert(row.id.clone(), (row.clone(), packed));
+        unwritten.retain(|id, pending| *id == row.id || self.write(pending).is_err());
+        let (waiting, before) = unwritten.remove(&row.id).map_or((None, None), |old| (old.new, old.report));
+        let pending = Pending { row: row.clone(), new: new.or(waiting), report: report.or(before) };
+        let written = self.write(&pending);
+        // That of a run that goes on is written again when it ends.
+        if written.is_err() && (row.state.is_over() || pending.new.is_some()) {
+            if unwritten.len() >= MOST_UNWRITTEN {
+                let oldest = unwritten.iter().find(|(_, one)| one.row.state.is_over()).map(|(id, _)| id.clone());
+                _ = oldest.and_then(|id| unwritten.remove(&id));
             }
-            Err(_) => {}
+            unwritten.insert(row.id.clone(), pending);
         }
         written
     }
 
-    fn write(&self, row: &RunRow, packed: Option<&[u8]>) -> Result<(), rusqlite::Error> {
-        self.lock().execute(
-            "UPDATE runs SET state = ?2, words = ?3, row = ?4, report = coalesce(?5, report) WHERE id = ?1",
-            params![row.id, row.state.word(), words(row), json(row), packed],
-        )?;
+    fn write(&self, pending: &Pending) -> Result<(), rusqlite::Error> {
+        let Pending { row, new, report } = pending;
+        let report = report.as_ref().map(|packed| &packed.0);
+        let connection = self.lock();
+        match new {
+            Some((profile, format)) => {
+                connection.execute(
+                    "INSERT INTO runs (id, kind, state, words, row, profile, format, report)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+                    params![row.id, row.kind.word(), row.state.word(), words(row), json(row), profile, format, report],
+                )?;
+                let last = connection.last_insert_rowid();
+                let sql = format!("DELETE FROM runs WHERE n <= ?1 AND state IN {OVER}");
+                connection.execute(&sql, params![last - KEPT])?;
+            }
+            None => {
+                connection.execute(
+                    "UPDATE runs SET state = ?2, words = ?3, row = ?4, report = coalesce(?5, report) WHERE id = ?1",
+                    params![row.id, row.state.word(), words(row), json(row), report],
+                )?;
+            }
+        }
         Ok(())
     }
 
     /// Writes what could not be written before.
     pub fn catch_up(&self) {
-        self.unwritten().retain(|_, (row, packed)| self.write(row, packed.as_deref()).is_err());
+        self.unwritten().retain(|_, pending| self.write(pending).is_err());
     }
 
     fn unwritten(&self) -> MutexGuard<'_, Unwritten> {
@@ -159,8 +263,8 @@ impl History {
     /// # Errors
     /// A database that cannot be read.
     pub fn run(&self, id: &str) -> Result<Option<RunRow>, Refusal> {
-        if let Some((row, _)) = self.unwritten().get(id) {
-            return Ok(Some(row.clone()));
+        if let Some(pending) = self.unwritten().get(id) {
+            return Ok(Some(pending.row.clone()));
         }
         let found = self.lock().query_row("SELECT row FROM runs WHERE id = ?1", [id], |row| row.get::<_, String>(0));
         found.optional().map_err(unreadable)?.map(|text| parse(&text)).transpose()
@@ -175,6 +279,10 @@ impl History {
             let plain = words.to_lowercase().replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_");
             format!("%{plain}%")
         });
+        let unwritten = self.unwritten();
+        // To the database, all are older than those that it does not have.
+        let is_new = |id: &&String| unwritten.get(*id).is_some_and(|pending| pending.new.is_some());
+        let before = asked.before.as_ref().filter(|id| !is_new(id));
         let connection = self.lock();
         let mut statement = connection
             .prepare(
@@ -185,15 +293,22 @@ impl History {
             .map_err(unreadable)?;
         let limit = i64::try_from(asked.limit).unwrap_or(i64::MAX);
         let rows = statement
-            .query_map(params![asked.state, asked.kind, words, asked.before, limit], |row| row.get::<_, String>(0))
+            .query_map(params![asked.state, asked.kind, words, before, limit], |row| row.get::<_, String>(0))
             .and_then(Iterator::collect::<Result<Vec<_>, _>>)
             .map_err(unreadable)?;
         drop(statement);
-        // In the order of `catch_up`: that one first.
         drop(connection);
-        let unwritten = self.unwritten();
-        let now = |row: RunRow| unwritten.get(&row.id).map_or_else(|| row.clone(), |(row, _)| row.clone());
-        rows.iter().map(|text| parse(text).map(now)).collect()
+        let now = |row: RunRow| unwritten.get(&row.id).map_or_else(|| row.clone(), |pending| pending.row.clone());
+        let written = rows.iter().map(|text| parse(text).map(now)).collect::<Result<Vec<_>, _>>()?;
+        // Those that are not there at all began when the disk was full: they are the newest.
+        let mut all: Vec<_> = unwritten.values().rev().filter(|pending| asked.means(pending)).cloned().collect();
+        drop(unwritten);
+        let from = match &asked.before {
+            None => 0,
+            Some(id) => all.iter().position(|pending| pending.row.id == *id).map_or(all.len(), |at| at + 1),
+        };
+        let newest = all.drain(from..).map(|pending| pending.row);
+        Ok(newest.chain(written).take(asked.limit).collect())
     }
 
     /// The report's JSON; `None`: there is none, or no such run.
@@ -201,13 +316,14 @@ impl History {
     /// # Errors
     /// A database that cannot be read.
     pub fn report(&self, id: &str) -> Result<Option<String>, Refusal> {
+        if let Some(packed) = self.unwritten().get(id).and_then(|pending| pending.report.clone()) {
+            return packed.text().map(Some);
+        }
         let found = self
             .lock()
             .query_row("SELECT report FROM runs WHERE id = ?1", [id], |row| row.get::<_, Option<Vec<u8>>>(0));
-        let unwritten = self.unwritten().get(id).and_then(|(_, packed)| packed.clone());
-        let Some(packed) = unwritten.or(found.optional().map_err(unreadable)?.flatten()) else { return Ok(None) };
-        let text = zstd::stream::decode_all(packed.as_slice()).map_err(|error| Refusal::internal(error.to_string()))?;
-        String::from_utf8(text).map(Some).map_err(|error| Refusal::internal(error.to_string()))
+        let packed = found.optional().map_err(unreadable)?.flatten();
+        packed.map(|octets| Packed(octets).text()).transpose()
     }
 
     /// The profile as it was started, and its format.
@@ -215,6 +331,9 @@ impl History {
     /// # Errors
     /// A database that cannot be read.
     pub fn profile(&self, id: &str) -> Result<Option<(String, String)>, Refusal> {
+        if let Some(new) = self.unwritten().get(id).and_then(|pending| pending.new.clone()) {
+            return Ok(Some(new));
+        }
         let found = self
             .lock()
             .query_row("SELECT profile, format FROM runs WHERE id = ?1", [id], |row| Ok((row.get(0)?, row.get(1)?)));
@@ -226,18 +345,85 @@ impl History {
     /// # Errors
     /// A database that cannot be written.
     pub fn delete(&self, id: &str) -> Result<bool, Refusal> {
-        self.lock().execute("DELETE FROM runs WHERE id = ?1", [id]).map(|count| count > 0).map_err(unreadable)
+        let waited = self.unwritten().remove(id).is_some_and(|pending| pending.new.is_some());
+        let deleted = self.lock().execute("DELETE FROM runs WHERE id = ?1", [id]).map_err(unreadable)?;
+        Ok(waited || deleted > 0)
     }
 
-    /// The highest number of a run's name that begins so: of `r-20261122-`, of that day.
+    /// The highest number that a run of that day (`20261122`) may have.
     ///
     /// # Errors
     /// A database that cannot be read.
-    pub fn last_number(&self, prefix: &str) -> Result<u64, rusqlite::Error> {
-        let sql =
-            "SELECT max(CAST(substr(id, length(?1) + 1) AS INTEGER)) FROM runs WHERE substr(id, 1, length(?1)) = ?1";
-        let found: Option<i64> = self.lock().query_row(sql, [prefix], |row| row.get(0))?;
-        Ok(found.and_then(|number| u64::try_from(number).ok()).unwrap_or(0))
+    pub fn last_number(&self, day: &str) -> Result<u64, rusqlite::Error> {
+        let sql = "SELECT max(CAST(substr(id, 12) AS INTEGER)) FROM runs WHERE substr(id, 1, 11) = 'r-' || ?1 || '-'";
+        let connection = self.lock();
+        let of_runs: Option<i64> = connection.query_row(sql, [day], |row| row.get(0))?;
+        let given = connection.query_row("SELECT last FROM numbers WHERE day = ?1", [day], |row| row.get(0));
+        let last = of_runs.max(given.optional()?);
+        Ok(last.and_then(|number| u64::try_from(number).ok()).unwrap_or(0))
+    }
+
+    /// `number` is about to be given to a run of that day: it is not given again, nor are some after it if the daemon is
+    /// killed. The number up to which that is so; `None`: the disk is full.
+    pub fn reserve(&self, day: &str, number: u64) -> Option<u64> {
+        let upto = number + RESERVED - 1;
+        self.reserved(day, upto).then_some(upto)
+    }
+
+    /// No number above `last` was given on that day, as the daemon ends.
+    pub fn reserved(&self, day: &str, last: u64) -> bool {
+        let sql = "INSERT INTO numbers VALUES (?1, ?2) ON CONFLICT (day) DO UPDATE SET last = excluded.last";
+        i64::try_from(last).is_ok_and(|last| self.lock().execute(sql, params![day, last]).is_ok())
+    }
+
+    /// Its number is given here.
+    pub fn add_audit(&self, row: AuditRow) {
+        let mut waiting = self.unaudited.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.push_back(row);
+        while let Some(row) = waiting.front() {
+            if self.write_audit(row).is_err() {
+                break;
+            }
+            waiting.pop_front();
+        }
+        if waiting.len() > UNAUDITED {
+            waiting.pop_front();
+        }
+    }
+
+    fn write_audit(&self, row: &AuditRow) -> Result<(), rusqlite::Error> {
+        let connection = self.lock();
+        connection.execute(
+            "INSERT INTO audit (t, who, source, action, status, detail) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            params![row.t, row.who, row.source, row.action, row.status, row.detail],
+        )?;
+        let last = connection.last_insert_rowid();
+        connection.execute("DELETE FROM audit WHERE n <= ?1", [last - AUDITED])?;
+        Ok(())
+    }
+
+    /// The newest first.
+    ///
+    /// # Errors
+    /// A database that cannot be read.
+    pub fn audit(&self, limit: usize, before: Option<i64>) -> Result<Vec<AuditRow>, Refusal> {
+        let sql = "SELECT n, t, who, source, action, status, detail FROM audit WHERE n < ?1 ORDER BY n DESC LIMIT ?2";
+        let row = |row: &rusqlite::Row<'_>| {
+            Ok(AuditRow {
+                n: row.get(0)?,
+                t: row.get(1)?,
+                who: row.get(2)?,
+                source: row.get(3)?,
+                action: row.get(4)?,
+                status: row.get(5)?,
+                detail: row.get(6)?,
+            })
+        };
+        let connection = self.lock();
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let mut statement = connection.prepare(sql).map_err(unreadable)?;
+        let rows = statement.query_map(params![before.unwrap_or(i64::MAX), limit], row).and_then(Iterator::collect);
+        rows.map_err(unreadable)
     }
 
     fn lock(&self) -> MutexGuard<'_, Connection> {
@@ -260,15 +446,114 @@ fn words(row: &RunRow) -> String {
 }
 
 /// A disk that is full or read-only is no defect.
-pub fn unreadable(error: rusqlite::Error) -> Refusal {
+fn has_no_room(error: &rusqlite::Error) -> bool {
     use rusqlite::ErrorCode::{CannotOpen, DiskFull, PermissionDenied, ReadOnly, SystemIoFailure};
+    matches!(error.sqlite_error_code(), Some(DiskFull | ReadOnly | CannotOpen | PermissionDenied | SystemIoFailure))
+}
+
+pub fn unreadable(error: rusqlite::Error) -> Refusal {
     let message = format!("the history: {error}");
-    match error.sqlite_error_code() {
-        Some(DiskFull | ReadOnly | CannotOpen | PermissionDenied | SystemIoFailure) => Refusal::new(
+    match has_no_room(&error) {
+        true => Refusal::new(
             StatusCode::UNPROCESSABLE_ENTITY,
             "environment",
             message + "\n  try to make room in the data folder",
         ),
-        _ => Refusal::internal(message),
+        false => Refusal::internal(message),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runs::Kind;
+
+    fn row(id: &str) -> RunRow {
+        RunRow {
+            id: id.into(),
+            name: "a run".into(),
+            note: String::new(),
+            kind: Kind::Streams,
+            state: State::Running,
+            verdict: None,
+            passed: None,
+            error: None,
+            owner: "alice".into(),
+            lease: None,
+            started: "2026-11-22T10:00:00.000Z".into(),
+            ended: None,
+            elapsed_s: 2.5,
+            duration_s: None,
+            ports: Vec::new(),
+            streams: 1,
+            mult: Some(1.0),
+        }
+    }
+
+    fn opened(name: &str) -> (std::path::PathBuf, History) {
+        let path = std::env::temp_dir().join(format!("squall-history-{name}-{}.sqlite", std::process::id()));
+        for end in ["", "-wal", "-shm"] {
+            _ = std::fs::remove_file(format!("{}{end}", path.display()));
+        }
+        let history = History::open(&path).expect("it opens");
+        (path, history)
+    }
+
+    /// So many pages, and no more: what a full disk is to SQLite.
+    fn pages(history: &History, most: i64) {
+        let connection = history.lock();
+        connection.pragma_update_and_check(None, "max_page_count", most, |_| Ok(())).expect("a limit");
+    }
+
+    #[test]
+    fn a_full_disk_refuses_no_run_and_what_it_did_not_take_is_written_later() {
+        let (path, history) = opened("full");
+        history.insert(&row("r-20261122-0001"), "first", "toml").expect("there is room");
+        pages(&history, 1);
+        let long = "x".repeat(100_000);
+        for id in ["r-20261122-0002", "r-20261122-0003"] {
+            history.insert(&row(id), &long, "toml").expect("a run needs no disk");
+        }
+        let over = RunRow { state: State::Done, ..row("r-20261122-0002") };
+        history.update(&over, Some(Packed(zstd::bulk::compress(b"{}", 3).expect("packed")))).expect_err("it is full");
+        let all = |state: Option<&str>| {
+            let asked = Asked { state: state.map(str::to_owned), limit: 10, ..Asked::default() };
+            history.runs(&asked).expect("it can be read").into_iter().map(|row| row.id).collect::<Vec<_>>()
+        };
+        assert_eq!(all(None), ["r-20261122-0003", "r-20261122-0002", "r-20261122-0001"]);
+        assert_eq!(all(Some("done")), ["r-20261122-0002"]);
+        let known = || {
+            let row = history.run("r-20261122-0002").expect("readable").expect("there");
+            let profile = history.profile("r-20261122-0002").expect("readable").expect("there").0.len();
+            (row.state, history.report("r-20261122-0002").expect("readable"), profile)
+        };
+        assert_eq!(known(), (State::Done, Some("{}".into()), 100_000));
+        let asked = Asked { before: Some("r-20261122-0003".into()), limit: 10, ..Asked::default() };
+        assert_eq!(history.runs(&asked).expect("readable").len(), 2);
+        pages(&history, 1_000_000);
+        history.catch_up();
+        assert!(history.unwritten().is_empty());
+        assert_eq!(known(), (State::Done, Some("{}".into()), 100_000));
+        assert_eq!(all(Some("done")), ["r-20261122-0002"]);
+        drop(history);
+        std::fs::remove_file(path).expect("removed");
+    }
+
+    #[test]
+    fn a_history_of_the_first_version_is_taken_over_with_its_runs() {
+        let (path, history) = opened("old");
+        history.insert(&row("r-20261122-0007"), "text", "toml").expect("there is room");
+        let since = "DROP TABLE numbers; DROP TABLE audit; PRAGMA user_version = 1;";
+        history.lock().execute_batch(since).expect("as it was");
+        drop(history);
+        let history = History::open(&path).expect("it opens");
+        let left = history.run("r-20261122-0007").expect("readable").expect("there");
+        assert_eq!((left.state, left.ended.as_deref()), (State::Interrupted, Some("2026-11-22T10:00:02.500Z")));
+        assert_eq!(history.last_number("20261122").expect("readable"), 7);
+        drop(history);
+        let later = Connection::open(&path).and_then(|c| c.pragma_update(None, "user_version", VERSION + 1));
+        later.expect("written");
+        assert!(History::open(&path).err().expect("refused").to_string().contains("a later Squall"));
+        std::fs::remove_file(path).expect("removed");
     }
 }

@@ -5,8 +5,11 @@
 #![forbid(unsafe_code)]
 
 mod api;
+mod audit;
 mod auth;
+mod author;
 mod client;
+mod coding;
 mod connection;
 mod design;
 mod error;
@@ -16,10 +19,12 @@ mod gui;
 mod history;
 mod leases;
 mod log;
+mod memory;
 mod metrics;
 mod otg;
 mod pace;
 mod ports;
+mod rest;
 mod runs;
 mod server;
 mod service;

@@ -1,12 +1,23 @@
-//! `/metrics`, in the text format of Prometheus.
+//! `/metrics`, for Prometheus: in its text format, or as OpenMetrics for who asks for that.
 
-use std::{fmt::Write, sync::Arc, sync::atomic::Ordering};
+use std::{
+    fmt::{self, Write as _},
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant, SystemTime},
+};
 
 use axum::{
     extract::State,
-    http::header,
+    http::{HeaderMap, header},
     response::{IntoResponse, Response},
 };
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text},
+    metrics::MetricType,
+    registry::Registry,
+};
+use squall::report::{Distribution, Report};
 
 use crate::{
     Refusal,
@@ -18,154 +29,322 @@ use crate::{
 
 /// Streams of a run that are told; with more, their sums alone.
 const STREAMS: usize = 1000;
+/// Series of a run stay so long after its end: several scrapes see its last figures.
+pub const STAY: Duration = Duration::from_secs(300);
+/// Runs whose series stay.
+pub const STAYING: usize = 16;
 
 pub fn routes() -> Routes {
-    let says = Operation::new("daemon", "Counters of live runs and of the daemon, for Prometheus");
+    let says = Operation::new("daemon", "Counters of runs and of the daemon, for Prometheus");
     Routes::new().get("/metrics", metrics, says.gives_octets("text/plain"))
 }
 
-async fn metrics(State(service): State<Arc<Service>>) -> Result<Response, Refusal> {
-    let text = blocking(move || Ok(text(&service))).await?;
-    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response())
+async fn metrics(State(service): State<Arc<Service>>, headers: HeaderMap) -> Result<Response, Refusal> {
+    let accept = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    let open = accept.contains("application/openmetrics-text");
+    let text = blocking(move || {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(all(&service)));
+        let mut text = String::new();
+        text::encode(&mut text, &registry).map_err(|error| Refusal::internal(error.to_string()))?;
+        Ok(if open { text } else { plain(&text) })
+    })
+    .await?;
+    let kind = match open {
+        true => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        false => "text/plain; version=0.0.4; charset=utf-8",
+    };
+    Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
 }
 
-#[derive(Default)]
-struct Families(Vec<(&'static str, &'static str, &'static str, String)>);
+/// OpenMetrics as Prometheus' own format: there a counter's family is called as its samples, and there are neither units nor
+/// a mark of the end.
+fn plain(open: &str) -> String {
+    let (mut text, mut help) = (String::with_capacity(open.len()), None);
+    for line in open.lines() {
+        let mut words = line.splitn(4, ' ');
+        match (words.next(), words.next(), words.next(), words.next()) {
+            // It comes before the type, by which its name is known.
+            (Some("#"), Some("HELP"), Some(_), told) => help = told,
+            (Some("#"), Some("TYPE"), Some(name), Some(kind)) => {
+                let (suffix, kind) = match kind {
+                    "counter" => ("_total", "counter"),
+                    "info" => ("_info", "gauge"),
+                    kind => ("", kind),
+                };
+                _ = writeln!(text, "# HELP {name}{suffix} {}", help.take().unwrap_or_default());
+                _ = writeln!(text, "# TYPE {name}{suffix} {kind}");
+            }
+            (Some("#"), ..) => {}
+            _ => {
+                text.push_str(line);
+                text.push('\n');
+            }
+        }
+    }
+    text
+}
+
+/// Everything, as it is at this moment.
+#[derive(Debug, Default)]
+struct Families(Vec<Family>);
+
+#[derive(Debug)]
+struct Family {
+    name: &'static str,
+    help: &'static str,
+    kind: MetricType,
+    samples: Vec<(Labels, Value)>,
+}
+
+type Labels = Vec<(&'static str, String)>;
+
+#[derive(Debug)]
+enum Value {
+    Count(u64),
+    Number(f64),
+    /// 1, with labels that tell something.
+    Info,
+    /// Sum, count, and the counts up to each bound.
+    Histogram(f64, u64, Vec<(f64, u64)>),
+}
 
 impl Families {
-    /// One line of the family, which is told of when it comes first.
-    fn add(&mut self, name: &'static str, kind: &'static str, help: &'static str, labels: &[(&str, &str)], value: f64) {
-        let at = match self.0.iter().position(|family| family.0 == name) {
+    fn add(&mut self, name: &'static str, help: &'static str, kind: MetricType, labels: &Labels, value: Value) {
+        let at = match self.0.iter().position(|family| family.name == name) {
             Some(at) => at,
             None => {
-                self.0.push((name, kind, help, String::new()));
+                self.0.push(Family { name, help, kind, samples: Vec::new() });
                 self.0.len() - 1
             }
         };
-        let lines = &mut self.0[at].3;
-        lines.push_str(name);
-        for (i, (label, value)) in labels.iter().enumerate() {
-            _ = write!(lines, "{}{label}=\"{}\"", if i == 0 { "{" } else { "," }, escaped(value));
+        self.0[at].samples.push((labels.clone(), value));
+    }
+
+    /// Its samples' names end with `_total`.
+    fn count(&mut self, name: &'static str, help: &'static str, labels: &Labels, value: u64) {
+        self.add(name, help, MetricType::Counter, labels, Value::Count(value));
+    }
+
+    fn gauge(&mut self, name: &'static str, help: &'static str, labels: &Labels, value: f64) {
+        self.add(name, help, MetricType::Gauge, labels, Value::Number(value));
+    }
+}
+
+impl Collector for Families {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        for family in &self.0 {
+            let mut encoder = encoder.encode_descriptor(family.name, family.help, None, family.kind)?;
+            for (labels, value) in &family.samples {
+                match value {
+                    Value::Info => encoder.encode_info(labels)?,
+                    // An empty set of labels would be written, too.
+                    value if labels.is_empty() => value.encode(family.kind, &mut encoder)?,
+                    value => value.encode(family.kind, &mut encoder.encode_family(labels)?)?,
+                }
+            }
         }
-        _ = writeln!(lines, "{} {value}", if labels.is_empty() { "" } else { "}" });
-    }
-
-    fn text(self) -> String {
-        let family = |(name, kind, help, lines)| format!("# HELP {name} {help}\n# TYPE {name} {kind}\n{lines}");
-        self.0.into_iter().map(family).collect()
+        Ok(())
     }
 }
 
-fn escaped(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+impl Value {
+    fn encode(&self, kind: MetricType, encoder: &mut MetricEncoder<'_>) -> fmt::Result {
+        match self {
+            Self::Count(count) => encoder.encode_counter::<NoLabelSet, u64, f64>(count, None),
+            Self::Number(number) if matches!(kind, MetricType::Counter) => {
+                encoder.encode_counter::<NoLabelSet, f64, f64>(number, None)
+            }
+            Self::Number(number) => encoder.encode_gauge(number),
+            Self::Histogram(sum, count, buckets) => encoder.encode_histogram::<NoLabelSet>(*sum, *count, buckets, None),
+            Self::Info => Ok(()),
+        }
+    }
 }
 
-fn text(service: &Service) -> String {
+fn all(service: &Service) -> Families {
     let mut all = Families::default();
-    all.add(
-        "squall_uptime_seconds",
-        "gauge",
-        "Since the daemon started.",
-        &[("version", env!("CARGO_PKG_VERSION"))],
-        service.since.elapsed().as_secs_f64(),
-    );
+    let none = Labels::new();
+    let version = vec![("version", env!("CARGO_PKG_VERSION").to_owned())];
+    all.add("squall_build", "The daemon's version", MetricType::Info, &version, Value::Info);
     let live = service.runs.all();
-    all.add("squall_runs", "gauge", "Runs that go on.", &[], live.len() as f64);
+    all.gauge("squall_runs", "Runs that go on", &none, live.len() as f64);
     let started = service.runs.started.load(Ordering::Relaxed);
-    all.add("squall_runs_started_total", "counter", "Runs since the daemon started.", &[], started as f64);
-    all.add("squall_leases", "gauge", "Leases of ports.", &[], lock(&service.leases).all().count() as f64);
+    all.count("squall_runs_started", "Runs since the daemon started", &none, started);
+    all.gauge("squall_leases", "Leases of ports", &none, lock(&service.leases).all().count() as f64);
     for (status, count) in service.log.counts() {
-        let status = status.to_string();
-        all.add(
-            "squall_requests_total",
-            "counter",
-            "Requests by status of the reply.",
-            &[("status", &status)],
-            count as f64,
-        );
+        let labels = vec![("status", status.to_string())];
+        all.count("squall_requests", "Requests by status of the reply", &labels, count);
     }
+    process(&mut all, service.started);
     for live in live {
-        let row = live.row();
-        let labels =
-            [("run", row.id.as_str()), ("name", &row.name), ("kind", row.kind.word()), ("state", row.state.word())];
-        all.add("squall_run_state", "gauge", "1 for the state that a run is in.", &labels, 1.0);
-        let labels = [("run", row.id.as_str())];
-        all.add("squall_run_elapsed_seconds", "gauge", "Since the run started.", &labels, row.elapsed_s);
-        if let Some(moment) = live.moment() {
-            run(&mut all, &row, &moment.report);
-        }
+        let moment = live.moment();
+        run(&mut all, &live.row(), moment.as_ref().map(|moment| &moment.report));
     }
-    all.text()
+    for (row, report) in service.runs.lately(Instant::now()) {
+        run(&mut all, &row, Some(&report));
+    }
+    all
 }
 
-fn run(all: &mut Families, row: &RunRow, report: &squall::report::Report) {
+fn run(all: &mut Families, row: &RunRow, report: Option<&Report>) {
+    let of = |more: &[(&'static str, &str)]| -> Labels {
+        let run = [("run", row.id.as_str())];
+        run.iter().chain(more).map(|(name, value)| (*name, (*value).to_owned())).collect()
+    };
+    let labels = of(&[("name", &row.name), ("kind", row.kind.word()), ("state", row.state.word())]);
+    all.gauge("squall_run_state", "1 for the state that a run is in, or ended in", &labels, 1.0);
+    all.gauge("squall_run_elapsed_seconds", "Since the run started", &of(&[]), row.elapsed_s);
+    let Some(report) = report else { return };
     for port in &report.ports {
-        let labels = [("port", port.name.as_str()), ("run", &row.id)];
-        let mut count = |name, help, value: u64| all.add(name, "counter", help, &labels, value as f64);
-        count("squall_port_tx_packets_total", "Frames that the port took for good.", port.tx.packets);
-        count("squall_port_tx_octets_total", "Octets of them, with FCS.", port.tx.octets);
-        count("squall_port_tx_errors_total", "Frames that the port refused.", port.tx.errors);
-        count("squall_port_rx_packets_total", "Frames received.", port.rx.packets);
-        count("squall_port_rx_octets_total", "Octets of them, with FCS.", port.rx.octets);
+        let interface = squall::interface_of(&port.address).unwrap_or_default();
+        let here = [("port", port.name.as_str()), ("interface", interface.as_str())];
+        let labels = of(&here);
+        let mut count = |name, help, value| all.count(name, help, &labels, value);
+        count("squall_port_tx_packets", "Frames that the port took for good", port.tx.packets);
+        count("squall_port_tx_bytes", "Octets of the frames sent, with FCS", port.tx.octets);
+        count("squall_port_tx_errors", "Frames that the port refused", port.tx.errors);
+        count("squall_port_rx_packets", "Frames received", port.rx.packets);
+        count("squall_port_rx_bytes", "Octets of the frames received, with FCS", port.rx.octets);
         for (reasons, name, help) in [
-            (&port.tx.not_sent, "squall_port_not_sent_packets_total", "Frames that were due and not sent, by reason."),
-            (&port.rx.drops, "squall_port_rx_dropped_packets_total", "Frames lost on receiving, by reason."),
+            (&port.tx.not_sent, "squall_port_not_sent_packets", "Frames that were due and not sent, by reason"),
+            (&port.rx.drops, "squall_port_rx_dropped_packets", "Frames lost on receiving, by reason"),
         ] {
             for (reason, value) in reasons {
-                let labels = [("port", port.name.as_str()), ("run", &row.id), ("reason", reason)];
-                all.add(name, "counter", help, &labels, *value as f64);
+                all.count(name, help, &of(&[here[0], here[1], ("reason", reason)]), *value);
             }
         }
     }
     for stream in report.streams.iter().take(STREAMS) {
-        let labels = [("stream", stream.name.as_str()), ("run", &row.id)];
-        all.add(
-            "squall_stream_tx_packets_total",
-            "counter",
-            "Frames sent of a stream.",
-            &labels,
-            stream.tx_packets as f64,
-        );
+        let labels = of(&[("stream", &stream.name)]);
+        all.count("squall_stream_tx_packets", "Frames sent of a stream", &labels, stream.tx_packets);
         let Some(rx) = &stream.rx else { continue };
-        let counts = [
-            ("squall_stream_rx_packets_total", "Frames received of a stream.", rx.packets),
-            ("squall_stream_duplicate_packets_total", "Frames that came again.", rx.duplicates),
-            ("squall_stream_reordered_packets_total", "Frames that came late (RFC 4737).", rx.reordered),
-        ];
-        for (name, help, value) in counts {
-            all.add(name, "counter", help, &labels, value as f64);
-        }
+        let mut count = |name, help, value| all.count(name, help, &labels, value);
+        count("squall_stream_rx_packets", "Frames received of a stream", rx.packets);
+        count("squall_stream_duplicate_packets", "Frames that came again (RFC 5560)", rx.duplicates);
+        count("squall_stream_reordered_packets", "Frames that came late (RFC 4737)", rx.reordered);
         // It may shrink: what is on its way counts as lost until it comes.
-        all.add("squall_stream_lost_packets_total", "gauge", "Gaps in the sequence so far.", &labels, rx.lost as f64);
-        let Some(latency) = &rx.latency_ns else { continue };
-        for (quantile, ns) in [
-            ("0.5", latency.p50),
-            ("0.9", latency.p90),
-            ("0.99", latency.p99),
-            ("0.999", latency.p999),
-            ("1", latency.max),
-        ] {
-            let labels = [("stream", stream.name.as_str()), ("run", &row.id), ("quantile", quantile)];
-            all.add(
-                "squall_stream_latency_seconds",
-                "gauge",
-                "One-way delay since the start (RFC 7679).",
-                &labels,
-                ns as f64 / 1e9,
-            );
+        all.gauge("squall_stream_lost_packets", "Gaps in the sequence so far", &labels, rx.lost as f64);
+        if let Some(latency) = &rx.latency_ns {
+            let help = "One-way delay since the start (RFC 7679)";
+            all.add("squall_stream_latency_seconds", help, MetricType::Histogram, &labels, seconds(latency));
         }
     }
+}
+
+/// One microsecond to ten seconds, three a decade: as small as delays in a machine are, and as large as those over the world.
+const BOUNDS_NS: [u64; 22] = [
+    1_000,
+    2_500,
+    5_000,
+    10_000,
+    25_000,
+    50_000,
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    2_500_000,
+    5_000_000,
+    10_000_000,
+    25_000_000,
+    50_000_000,
+    100_000_000,
+    250_000_000,
+    500_000_000,
+    1_000_000_000,
+    2_500_000_000,
+    5_000_000_000,
+    10_000_000_000,
+];
+
+/// A bin of which a part is above a bound is above it: as exact as the bins are narrow.
+fn seconds(of: &Distribution) -> Value {
+    let mut buckets: Vec<(f64, u64)> = BOUNDS_NS.iter().map(|&ns| (ns as f64 / 1e9, 0)).collect();
+    buckets.push((f64::INFINITY, 0));
+    for &(_, upper, count) in &of.bins {
+        let at = BOUNDS_NS.partition_point(|&bound| bound < upper.saturating_sub(1));
+        buckets[at].1 += count;
+    }
+    let count = of.bins.iter().map(|(.., count)| count).sum();
+    Value::Histogram(of.mean * count as f64 / 1e9, count, buckets)
+}
+
+/// What Prometheus' own libraries tell of every process.
+fn process(all: &mut Families, started: SystemTime) {
+    // As the kernel tells times to processes, on all machines that Squall runs on.
+    const TICKS: f64 = 100.0;
+    let none = Labels::new();
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // Behind the name, which may have anything in it: field 3 and those after it (proc(5)).
+    let fields: Vec<&str> = stat.rsplit_once(')').map_or(Vec::new(), |(_, rest)| rest.split_whitespace().collect());
+    let field = |number: usize| fields.get(number - 3).and_then(|text| text.parse::<f64>().ok());
+    if let (Some(user), Some(system)) = (field(14), field(15)) {
+        let (name, help) = ("process_cpu_seconds", "User and system CPU time");
+        all.add(name, help, MetricType::Counter, &none, Value::Number((user + system) / TICKS));
+    }
+    if let Some(threads) = field(20) {
+        all.gauge("process_threads", "Threads", &none, threads);
+    }
+    if let Some(octets) = field(23) {
+        all.gauge("process_virtual_memory_bytes", "Virtual memory", &none, octets);
+    }
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let resident = |line: &str| line.strip_prefix("VmRSS:")?.split_whitespace().next()?.parse::<f64>().ok();
+    if let Some(kib) = status.lines().find_map(resident) {
+        all.gauge("process_resident_memory_bytes", "Resident memory", &none, kib * 1024.0);
+    }
+    if let Ok(open) = std::fs::read_dir("/proc/self/fd") {
+        // But the one that this reads.
+        all.gauge("process_open_fds", "Open file descriptors", &none, open.count().saturating_sub(1) as f64);
+    }
+    if let Some(most) = rustix::process::getrlimit(rustix::process::Resource::Nofile).current {
+        all.gauge("process_max_fds", "File descriptors that may be open", &none, most as f64);
+    }
+    let since = started.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    all.gauge("process_start_time_seconds", "When it started, since 1970", &none, since.as_secs_f64());
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn encoded(all: Families) -> String {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(all));
+        let mut text = String::new();
+        text::encode(&mut text, &registry).expect("a string takes all");
+        text
+    }
+
     #[test]
-    fn labels_cannot_break_out_of_their_line() {
+    fn both_formats_have_the_same_samples_and_labels_cannot_break_out_of_their_line() {
         let mut all = Families::default();
-        all.add("a", "gauge", "A.", &[("stream", "x\"} 1\nb 2\\")], 0.5);
-        all.add("a", "gauge", "A.", &[], 1.0);
-        assert_eq!(all.text(), "# HELP a A.\n# TYPE a gauge\na{stream=\"x\\\"} 1\\nb 2\\\\\"} 0.5\na 1\n");
+        all.count("a", "A", &vec![("stream", "x\"} 1\nb 2\\".to_owned())], 5);
+        all.gauge("b", "B", &Labels::new(), 0.5);
+        all.add("c", "C", MetricType::Info, &vec![("version", "7".to_owned())], Value::Info);
+        let open = encoded(all);
+        assert!(open.contains("# TYPE a counter\na_total{stream=\"x\\\"} 1\\nb 2\\\\\"} 5\n"), "{open}");
+        assert!(open.ends_with("# EOF\n"));
+        assert_eq!(
+            plain(&open),
+            "# HELP a_total A\n# TYPE a_total counter\na_total{stream=\"x\\\"} 1\\nb 2\\\\\"} 5\n\
+             # HELP b B\n# TYPE b gauge\nb 0.5\n# HELP c_info C\n# TYPE c_info gauge\nc_info{version=\"7\"} 1\n"
+        );
+    }
+
+    #[test]
+    fn a_distribution_is_a_histogram_of_seconds() {
+        let of = Distribution {
+            count: 6,
+            mean: 2_000.0,
+            bins: vec![(900, 1_001, 1), (1_001, 1_010, 2), (20_000_000_000, 20_000_000_100, 3)],
+            ..Distribution::default()
+        };
+        let Value::Histogram(sum, count, buckets) = seconds(&of) else { panic!("no histogram") };
+        assert_eq!((count, buckets[0], buckets[1]), (6, (1e-6, 1), (2.5e-6, 2)));
+        assert!((sum - 12e-6).abs() < 1e-12);
+        assert_eq!(buckets.last(), Some(&(f64::INFINITY, 3)));
+        assert!(BOUNDS_NS.is_sorted());
     }
 }

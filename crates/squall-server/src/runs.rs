@@ -1,8 +1,7 @@
 //! Runs that go on: from a session that may begin to what came of it in the history.
 
 use std::{
-    collections::BTreeMap,
-    io::Write,
+    collections::{BTreeMap, VecDeque},
     path::PathBuf,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
@@ -23,15 +22,24 @@ use squall::{
 
 use crate::{
     Refusal,
+    author::{Author, note},
     connection::Connection,
     error::Detail,
-    history,
+    history::{self, Packed},
     leases::{Held, Keep, Lease},
+    metrics,
     service::Service,
 };
 
 /// Between two moments of a run.
 const EVERY: Duration = Duration::from_millis(500);
+/// Between two reports of a run that are stored while it goes on: what a daemon that is killed loses. Twice that is
+/// promised, as a busy machine takes its time.
+const CHECKPOINT: Duration = Duration::from_secs(5);
+/// The first of these, after the start.
+const FIRST_CHECKPOINT: Duration = Duration::from_secs(1);
+/// Leases that are over, of which it is known why.
+const LEASES_ENDED: usize = 1000;
 /// Runs at once.
 const MOST: usize = 64;
 
@@ -97,7 +105,11 @@ pub enum State {
     Paused,
     Stopping,
     Done,
+    /// It sent nothing that it was to send, or could not go on.
     Failed,
+    /// It ended before its time, and not by its owner's word: its ports were taken away, its lease expired, the daemon
+    /// ended or was killed. Its report has what it had done by then.
+    Interrupted,
 }
 
 impl Kind {
@@ -132,11 +144,12 @@ impl State {
             Self::Stopping => "stopping",
             Self::Done => "done",
             Self::Failed => "failed",
+            Self::Interrupted => "interrupted",
         }
     }
 
     pub fn is_over(self) -> bool {
-        matches!(self, Self::Done | Self::Failed)
+        matches!(self, Self::Done | Self::Failed | Self::Interrupted)
     }
 }
 
@@ -170,22 +183,57 @@ pub struct Live {
     /// It made its lease itself, and takes it along.
     own_lease: bool,
     /// It is to stop because of this, which is told at the end.
-    because: Mutex<Option<String>>,
+    because: Mutex<Option<Because>>,
     finished: AtomicBool,
     /// The history has what came of it: nobody may write there any more what it was before.
     written: Mutex<bool>,
+    /// When its report so far is stored next.
+    checkpoint: Mutex<Instant>,
+    /// It only receives.
+    listens: bool,
     /// Of a run that only reads files: what had come at the last moments.
     quiet: Mutex<(u64, u32)>,
+}
+
+/// Why a run ends before its time.
+#[derive(Clone)]
+pub enum Because {
+    /// Whoever holds its ports wants it so.
+    Asked(&'static str),
+    /// Somebody else, or nobody.
+    Interrupted(String),
 }
 
 #[derive(Default)]
 pub struct Runs {
     live: Mutex<BTreeMap<String, Arc<Live>>>,
-    /// The day, and the last number on it.
-    last: Mutex<(String, u64)>,
+    last: Mutex<Numbers>,
+    /// Reports of those that have ended lately, the latest last, without their series.
+    lately: Mutex<VecDeque<(Instant, RunRow, Arc<Report>)>>,
     /// Counts changes of runs and leases, so that who watches looks again.
     changed: tokio::sync::watch::Sender<u64>,
     pub started: std::sync::atomic::AtomicU64,
+}
+
+/// The day, the last number on it, and the number up to which none is given again.
+#[derive(Default)]
+struct Numbers {
+    day: String,
+    last: u64,
+    reserved: u64,
+}
+
+impl Because {
+    pub fn interrupted(why: impl Into<String>) -> Self {
+        Self::Interrupted(why.into())
+    }
+
+    fn text(&self) -> &str {
+        match self {
+            Self::Asked(why) => why,
+            Self::Interrupted(why) => why,
+        }
+    }
 }
 
 impl Live {
@@ -204,6 +252,17 @@ impl Live {
 
     pub fn moment(&self) -> Option<Arc<Moment>> {
         self.driven()?.latest()
+    }
+
+    /// The report so far, with the series, which moments have not.
+    pub fn so_far(&self, moment: &Moment) -> Report {
+        let mut report = moment.report.clone();
+        if let Ok(driven) = self.driving()
+            && let Ok(series) = driven.with(|run| Ok(run.series().to_vec()))
+        {
+            report.series = series;
+        }
+        report
     }
 
     pub fn is_over(&self) -> bool {
@@ -242,7 +301,7 @@ impl Live {
     }
 
     /// Nothing more is sent; `because` is told with what came of it.
-    pub fn stop(&self, because: Option<&str>) {
+    pub fn stop(&self, because: Option<&Because>) {
         let mut row = lock(&self.row);
         if row.state.is_over() {
             return;
@@ -250,7 +309,7 @@ impl Live {
         row.state = State::Stopping;
         drop(row);
         if let Some(because) = because {
-            lock(&self.because).get_or_insert_with(|| because.to_owned());
+            lock(&self.because).get_or_insert_with(|| because.clone());
         }
         if let Some(driven) = self.driven() {
             driven.stop();
@@ -321,6 +380,22 @@ impl Runs {
         self.of_lease(lease).into_iter().filter(|live| !live.is_over()).collect()
     }
 
+    /// What came of those that have ended lately.
+    pub fn lately(&self, now: Instant) -> Vec<(RunRow, Arc<Report>)> {
+        let mut lately = lock(&self.lately);
+        lately.retain(|(ended, ..)| now.duration_since(*ended) < metrics::STAY);
+        lately.iter().map(|(_, row, report)| (row.clone(), report.clone())).collect()
+    }
+
+    fn ended(&self, row: &RunRow, report: &Report) {
+        let mut lately = lock(&self.lately);
+        while lately.len() >= metrics::STAYING {
+            lately.pop_front();
+        }
+        let report = Report { series: Vec::new(), ..report.clone() };
+        lately.push_back((Instant::now(), row.clone(), Arc::new(report)));
+    }
+
     pub fn changes(&self) -> tokio::sync::watch::Receiver<u64> {
         self.changed.subscribe()
     }
@@ -331,13 +406,26 @@ impl Runs {
 
     fn next_id(&self, service: &Service, now: SystemTime) -> Result<String, Refusal> {
         let day: String = humantime::format_rfc3339_seconds(now).to_string()[..10].replace('-', "");
-        let mut last = lock(&self.last);
-        if last.0 != day {
-            let number = service.history.last_number(&format!("r-{day}-"));
-            *last = (day, number.map_err(|error| Refusal::internal(format!("the history: {error}")))?);
+        let mut numbers = lock(&self.last);
+        if numbers.day != day {
+            let last = service.history.last_number(&day);
+            let last = last.map_err(|error| Refusal::internal(format!("the history: {error}")))?;
+            *numbers = Numbers { day, last, reserved: last };
         }
-        last.1 += 1;
-        Ok(format!("r-{}-{:04}", last.0, last.1))
+        numbers.last += 1;
+        if numbers.last > numbers.reserved {
+            // On a full disk it is tried again with the next.
+            numbers.reserved = service.history.reserve(&numbers.day, numbers.last).unwrap_or(numbers.reserved);
+        }
+        Ok(format!("r-{}-{:04}", numbers.day, numbers.last))
+    }
+
+    /// No number comes any more.
+    fn end_numbers(&self, service: &Service) {
+        let numbers = lock(&self.last);
+        if !numbers.day.is_empty() {
+            service.history.reserved(&numbers.day, numbers.last);
+        }
     }
 }
 
@@ -398,6 +486,8 @@ impl Service {
             because: Mutex::default(),
             finished: AtomicBool::new(false),
             written: Mutex::default(),
+            checkpoint: Mutex::new(Instant::now() + FIRST_CHECKPOINT),
+            listens: Kind::of(&session) == Kind::Capture,
             quiet: Mutex::default(),
             row: Mutex::new(row.clone()),
         });
@@ -407,6 +497,14 @@ impl Service {
         }
         lock(&self.runs.live).insert(id.clone(), live.clone());
         self.runs.started.fetch_add(1, Ordering::Relaxed);
+        note(format!("run {id} of {} on {}", row.owner, addresses(&row.ports)));
+        tracing::info!(
+            run = id,
+            kind = row.kind.word(),
+            owner = row.owner,
+            ports = addresses(&row.ports),
+            "run starts"
+        );
         self.runs.touch();
         let begun = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.drive(&live, session)));
         match begun {
@@ -472,6 +570,22 @@ impl Service {
         Ok(!*written)
     }
 
+    /// Stores reports of runs that go on, if it is time. Takes as long as packing and writing them does.
+    pub fn checkpoint(&self) {
+        for live in self.runs.all() {
+            let is_due = *lock(&live.checkpoint) <= Instant::now();
+            let Some(moment) = live.moment().filter(|_| is_due) else { continue };
+            let report = Packed::of(&self.files.told(live.so_far(&moment)));
+            let written = lock(&live.written);
+            if !*written {
+                // A disk that is full is told when the run ends.
+                _ = self.history.update(&live.row(), report);
+            }
+            drop(written);
+            *lock(&live.checkpoint) = Instant::now() + CHECKPOINT;
+        }
+    }
+
     fn finish_driven(&self, live: &Arc<Live>, driven: &Driven) {
         match driven.outcome() {
             Some(Ok(report)) => self.finish(live, Ok(&report)),
@@ -491,7 +605,8 @@ impl Service {
             let mut row = lock(&live.row).clone();
             row.elapsed_s = live.since.elapsed().as_secs_f64();
             row.ended = Some(humantime::format_rfc3339_millis(SystemTime::now()).to_string());
-            row.error = lock(&live.because).clone();
+            let because = lock(&live.because).clone();
+            row.error = because.as_ref().map(|because| because.text().to_owned());
             match outcome {
                 Ok(report) => {
                     let mut reasons: Vec<_> = report.verdict.reasons.iter().map(|reason| reason.text.clone()).collect();
@@ -500,7 +615,15 @@ impl Service {
                     reasons.extend(failed);
                     row.verdict = Some(RunVerdict { valid: report.verdict.valid, reasons });
                     row.elapsed_s = report.duration_s;
-                    row.state = State::Done;
+                    let sent = report.ports.iter().any(|port| port.tx.packets > 0);
+                    row.state = match because {
+                        Some(Because::Interrupted(_)) => State::Interrupted,
+                        _ if !live.listens && !sent => {
+                            row.error.get_or_insert_with(|| "nothing was sent".into());
+                            State::Failed
+                        }
+                        _ => State::Done,
+                    };
                 }
                 Err(error) => {
                     row.error = Some(self.files.without_root(&error.to_string()));
@@ -509,17 +632,23 @@ impl Service {
             }
             row
         };
-        let report = outcome.ok().map(|report| self.files.told(report.clone()));
-        if let Err(error) = self.history.update(&row, report.as_ref()) {
-            // Standard error may be a file on the same disk: eprintln would panic then.
-            _ = writeln!(std::io::stderr(), "squall: run {} is not in the history yet: {error}", row.id);
+        let report = outcome.ok().and_then(|report| Packed::of(&self.files.told(report.clone())));
+        if let Err(error) = self.history.update(&row, report) {
+            tracing::error!(run = row.id, %error, "what came of the run is not in the history yet");
         }
         *written = true;
         drop(written);
+        if let Ok(report) = outcome {
+            self.runs.ended(&row, report);
+        }
+        let (state, error) = (row.state.word(), row.error.as_deref());
+        tracing::info!(run = row.id, state, error, "run ended");
         if let Some(lease) = &row.lease {
             self.give_back(live, lease);
         }
         lock(&self.runs.live).remove(&row.id);
+        // Streams, counters, and frames.
+        self.memory.used(None);
         self.runs.touch();
     }
 
@@ -528,7 +657,10 @@ impl Service {
         let own = if live.own_lease { lock(&self.leases).release(id) } else { None };
         match own {
             // Others may have been started on it.
-            Some(lease) => self.stop_on(&lease, "the run that had leased its ports has ended"),
+            Some(lease) => {
+                let because = Because::interrupted("the run that had leased its ports has ended");
+                self.stop_on(&lease, &because);
+            }
             None if self.runs.on_lease(id).is_empty() => lock(&self.leases).ended(id),
             None => {}
         }
@@ -558,7 +690,10 @@ impl Service {
     fn covers(self: &Arc<Self>, id: &str, ports: &[(String, Option<String>)]) -> Result<Lease, Refusal> {
         self.expire();
         let mut leases = lock(&self.leases);
-        let Some(lease) = leases.renew(self.now(), id).cloned() else { return Err(no_lease(id)) };
+        let Some(lease) = leases.renew(self.now(), id).cloned() else {
+            drop(leases);
+            return Err(self.no_lease(id));
+        };
         let has = |what: &String| lease.ports.iter().any(|(_, held)| held.as_ref() == Some(what));
         match ports.iter().find(|(_, what)| what.as_ref().is_some_and(|what| !has(what))) {
             Some((address, _)) => Err(Refusal::conflict(
@@ -573,7 +708,11 @@ impl Service {
     pub fn expire(self: &Arc<Self>) {
         let over = lock(&self.leases).expire(self.now());
         for lease in &over {
-            self.end_lease(lease, "its lease has expired: nothing was heard of its client");
+            let because = Because::interrupted("its lease has expired: nothing was heard of its client");
+            let ports: Vec<_> = lease.ports.iter().map(|(address, _)| address.as_str()).collect();
+            let detail = format!("{} of {}: {}", lease.id, lease.owner, ports.join(", "));
+            self.audit(&Author::daemon(), "lease expired", None, detail);
+            self.end_lease(lease, &because);
         }
         if !over.is_empty() {
             self.runs.touch();
@@ -581,16 +720,22 @@ impl Service {
     }
 
     /// Stops what runs on the ports of a lease that is over.
-    pub fn end_lease(self: &Arc<Self>, lease: &Lease, because: &str) {
+    pub fn end_lease(self: &Arc<Self>, lease: &Lease, because: &Because) {
+        let mut ended = lock(&self.ended);
+        if ended.len() == LEASES_ENDED {
+            ended.pop_front();
+        }
+        ended.push_back((lease.id.clone(), because.text().to_owned()));
+        drop(ended);
         // Its session has to know that its ports are gone, or it would go on from what it believes.
         if let Some(session) = otg_session(&lease.owner) {
-            let (service, session) = (self.clone(), session.to_owned());
-            std::thread::spawn(move || service.otg.expire(&session));
+            let (service, session, why) = (self.clone(), session.to_owned(), because.text().to_owned());
+            std::thread::spawn(move || service.otg.expire(&session, &why));
         }
         self.stop_on(lease, because);
     }
 
-    fn stop_on(&self, lease: &Lease, because: &str) {
+    fn stop_on(&self, lease: &Lease, because: &Because) {
         let runs = self.runs.on_lease(&lease.id);
         runs.iter().for_each(|live| live.stop(Some(because)));
         if runs.is_empty() {
@@ -612,7 +757,7 @@ impl Service {
         self.history.catch_up();
         let runs = self.runs.all();
         for live in &runs {
-            live.stop(Some("the daemon ended"));
+            live.stop(Some(&Because::interrupted("the daemon ended")));
         }
         let patience = Instant::now() + Duration::from_millis(1500);
         while !lock(&self.runs.live).is_empty() && Instant::now() < patience {
@@ -624,11 +769,18 @@ impl Service {
                 Err(&Error::Environment("the daemon ended, and did not wait for what is received".into())),
             );
         }
+        self.runs.end_numbers(self);
     }
 }
 
-pub fn no_lease(id: &str) -> Refusal {
-    Refusal::not_found(format!("there is no lease {id:?}: it was released, or has expired\n  try a new one"))
+impl Service {
+    /// A lease that is over, and why: who held it hears who took it away.
+    pub fn no_lease(&self, id: &str) -> Refusal {
+        let ended = lock(&self.ended);
+        let known = ended.iter().rev().find(|(known, _)| known == id).map(|(_, why)| why.as_str());
+        let why = known.unwrap_or("it was released, or has expired");
+        Refusal::not_found(format!("there is no lease {id:?}: {why}\n  try a new one"))
+    }
 }
 
 fn in_use(held: &[Held]) -> Refusal {
@@ -713,7 +865,7 @@ impl OtgStart {
         if ports.is_empty() {
             let lease = self.lease.take().and_then(|id| lock(&service.leases).release(&id));
             if let Some(lease) = lease {
-                service.stop_on(&lease, "its ports were given back");
+                service.stop_on(&lease, &Because::Asked("its ports were given back"));
             }
             return Ok(());
         }

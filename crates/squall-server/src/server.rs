@@ -1,6 +1,11 @@
 //! The daemon from its start to its end: listeners, connections, signals.
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    io,
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant, SystemTime},
+};
 
 use axum::{
     Extension, Router,
@@ -27,12 +32,13 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::{
     Bound, Refusal, Settings, api,
+    author::Author,
     connection::{Connection, Watched},
     guard, gui, otg,
-    runs::OtgHost,
+    runs::{OtgHost, lock},
     service::Service,
     threads::giving_way,
-    tls,
+    tls::Certificate,
 };
 
 /// Connections at once, if so many files may be open; more are closed as they come.
@@ -41,6 +47,8 @@ const CONNECTIONS: usize = 1024;
 const BODY: usize = 64 << 20;
 /// Octets of a request's header.
 const HEADER: usize = 64 << 10;
+/// Between two looks at the certificate.
+const CERTIFICATE: Duration = Duration::from_secs(3600);
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
 /// Lets the process open as many files as it may; how many these are. What services and shells start with (1,024) is less.
@@ -85,7 +93,11 @@ pub async fn serve_until(
     ready: impl FnOnce(&Bound),
     end: impl Future<Output = ()>,
 ) -> Result<(), Error> {
-    let tls = if settings.plain { None } else { Some(tls::config(&prepared(&settings)?)?) };
+    let certificate = match settings.plain {
+        true => None,
+        false => Some(Certificate::open(&prepared(&settings)?, SystemTime::now())?),
+    };
+    let tls = certificate.as_ref().map(Certificate::config).transpose()?;
     let service = Arc::new(Service::open(settings)?);
     service.otg.hosted_by(Box::new(OtgHost(Arc::downgrade(&service))));
     let settings = &service.settings;
@@ -104,6 +116,8 @@ pub async fn serve_until(
     if let Some((grpc, _)) = grpc {
         listeners.spawn(accept(grpc, app_of_grpc(&service), None, places, service.clone()));
     }
+    tracing::info!(%at, grpc = ?grpc_at, version = env!("CARGO_PKG_VERSION"), "serving");
+    service.audit(&Author::daemon(), "start", None, format!("version {} at {at}", env!("CARGO_PKG_VERSION")));
     ready(&Bound {
         https: at,
         grpc: grpc_at,
@@ -114,9 +128,14 @@ pub async fn serve_until(
     let expiring = {
         let service = service.clone();
         async move {
+            let mut storing = tokio::task::spawn_blocking(|| {});
             loop {
                 sleep(Duration::from_millis(200)).await;
                 service.expire();
+                if storing.is_finished() {
+                    let (service, certificate) = (service.clone(), certificate.clone());
+                    storing = tokio::task::spawn_blocking(move || keep_up(&service, certificate.as_deref()));
+                }
             }
         }
     };
@@ -127,7 +146,32 @@ pub async fn serve_until(
     listeners.shutdown().await;
     service.ending.send_replace(true);
     service.end().await;
+    service.audit(&Author::daemon(), "end", None, "");
+    tracing::info!("ended");
     Ok(())
+}
+
+/// What is to be done now and then: reports of runs that go on are stored, memory that nobody uses is given back, the
+/// certificate is made anew.
+fn keep_up(service: &Service, certificate: Option<&Certificate>) {
+    service.checkpoint();
+    // Those whose time is over go, also when nobody asks.
+    drop(service.runs.lately(Instant::now()));
+    service.memory.give_back();
+    if let Some(certificate) = certificate {
+        let mut next = lock(&service.certificate_due);
+        if *next <= Instant::now() {
+            *next = Instant::now() + CERTIFICATE;
+            match certificate.renew(SystemTime::now()) {
+                Ok(true) => tracing::info!("new connections are shown another certificate"),
+                Ok(false) => {}
+                Err(error) => tracing::error!(%error, "the certificate cannot be renewed"),
+            }
+            if let Some(end) = certificate.ends_soon(SystemTime::now()) {
+                tracing::warn!("the certificate {end}");
+            }
+        }
+    }
 }
 
 /// The data folder, before anything is written there.

@@ -1,6 +1,7 @@
 //! What all requests share.
 
 use std::{
+    collections::VecDeque,
     fs::{self, File, TryLockError},
     net::SocketAddr,
     os::unix::fs::PermissionsExt,
@@ -12,8 +13,8 @@ use squall::Error;
 use tokio::sync::{Semaphore, watch::Sender};
 
 use crate::{
-    Settings, auth::Auth, design, files::Files, history::History, leases::Leases, log::RequestLog, otg, ports::Ports,
-    runs::Runs, threads::Acting, watch,
+    Settings, audit::Refused, auth::Auth, design, files::Files, history::History, leases::Leases, log::RequestLog,
+    memory::Memory, otg, ports::Ports, runs::Runs, threads::Acting, watch,
 };
 
 pub struct Service {
@@ -39,6 +40,13 @@ pub struct Service {
     pub ending: Sender<bool>,
     /// Of those who watch.
     pub watchers: Arc<Semaphore>,
+    /// Who was refused lately.
+    pub refused: Refused,
+    /// Why leases are over, the latest last: told to whoever held them.
+    pub ended: Mutex<VecDeque<(String, String)>>,
+    pub memory: Memory,
+    /// When it is looked whether the certificate ends.
+    pub certificate_due: Mutex<Instant>,
     /// Held, so that no other daemon has the same folder.
     _lock: File,
 }
@@ -85,6 +93,10 @@ impl Service {
             bound: OnceLock::new(),
             ending: Sender::new(false),
             watchers: watch::places(),
+            refused: Refused::default(),
+            ended: Mutex::default(),
+            memory: Memory::default(),
+            certificate_due: Mutex::new(Instant::now()),
             settings,
             _lock: lock,
         })

@@ -10,7 +10,7 @@ use std::{
 
 use tokio::sync::oneshot;
 
-use crate::{error::Refusal, service::Service};
+use crate::{author::author, error::Refusal, service::Service};
 
 /// How much those that serve give way: with the CPUs full of traffic they have a tenth of one each, which answers still.
 const WAY: i32 = 10;
@@ -42,8 +42,9 @@ impl Acting {
     /// Does `work` on a thread where it may take its time, and start others that make traffic; `None`: it panicked.
     pub async fn act<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         let (tell, told) = oneshot::channel();
+        let author = author();
         let job = move || {
-            if let Ok(done) = catch_unwind(AssertUnwindSafe(work)) {
+            if let Ok(done) = catch_unwind(AssertUnwindSafe(|| author.with(work))) {
                 // Who has gone away misses what was done.
                 _ = tell.send(done);
             }
@@ -72,7 +73,13 @@ pub async fn acting<T: Send + 'static>(
 pub async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
 ) -> Result<T, Refusal> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| Err(Refusal::defect()))
+    looking(work).await.unwrap_or_else(|| Err(Refusal::defect()))
+}
+
+/// As [`blocking`]; `None`: it panicked.
+pub async fn looking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let author = author();
+    tokio::task::spawn_blocking(move || author.with(work)).await.ok()
 }
 
 /// What a thread does first to give way to those that make traffic, which give way as much as the one that calls this.

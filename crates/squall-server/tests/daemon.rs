@@ -282,6 +282,57 @@ fn pages_of_others_and_names_that_were_made_to_point_here_are_refused() {
 }
 
 #[test]
+fn who_is_refused_over_http2_may_say_what_it_has_to_say_first() {
+    use http_body_util::{BodyExt, Full, StreamBody};
+    use std::sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    };
+    let daemon = Daemon::of("http2");
+    let at = daemon.bound.https;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    runtime.expect("a runtime").block_on(async {
+        let socket = tokio::net::TcpStream::connect(at).await.expect("it listens");
+        let executor = hyper_util::rt::TokioExecutor::new();
+        let io = hyper_util::rt::TokioIo::new(socket);
+        let (client, connection) = hyper::client::conn::http2::handshake(executor, io).await.expect("HTTP/2");
+        tokio::spawn(connection);
+        let ask = |path: &'static str, kind: &'static str, octets: usize| {
+            let mut client = client.clone();
+            async move {
+                let left = Arc::new(AtomicUsize::new(octets));
+                let rest = left.clone();
+                // Piece by piece, as a file is read.
+                let pieces = tokio_stream::iter((0..octets.div_ceil(10_000)).map(move |_| {
+                    let length = rest.load(Ordering::Relaxed).min(10_000);
+                    rest.fetch_sub(length, Ordering::Relaxed);
+                    Ok::<_, std::convert::Infallible>(http_body::Frame::data(bytes::Bytes::from(vec![b' '; length])))
+                }));
+                let request = hyper::Request::post(format!("http://{at}{path}")).header("content-type", kind);
+                let request = request.body(StreamBody::new(pieces)).expect("a request");
+                let reply = client.send_request(request).await.expect("a reply, and no error of the stream");
+                let status = reply.status().as_u16();
+                let body: Full<bytes::Bytes> = reply.into_body().collect().await.expect("all of it").to_bytes().into();
+                drop(body);
+                (status, left.load(Ordering::Relaxed))
+            }
+        };
+        for (path, kind, octets, expected) in [
+            ("/squall/v1/leases", "text/plain", 600_000, 415),
+            ("/squall/v1/nowhere", "application/json", 600_000, 404),
+            ("/squall/v1/info", "application/json", 3_000_000, 405),
+            ("/squall/v1/login", "application/json", 600_000, 413),
+        ] {
+            for _ in 0..5 {
+                assert_eq!(ask(path, kind, octets).await, (expected, 0), "{path}");
+            }
+        }
+        let (status, left) = ask("/squall/v1/leases", "text/plain", 200_000_000).await;
+        assert!(status == 413 && left > 100_000_000, "{status}, {left} octets left");
+    });
+}
+
+#[test]
 fn a_port_has_one_holder_until_it_is_given_back_taken_away_or_forgotten() {
     let daemon = Daemon::of("leases");
     let lease = |owner: &str, port: &str, ttl: f64| {
@@ -297,12 +348,18 @@ fn a_port_has_one_holder_until_it_is_given_back_taken_away_or_forgotten() {
     assert_eq!((status, &refused["error"]["code"]), (409, &json!("port_in_use")));
     // Alice's own run is on her lease; the force of another stops it.
     let run = daemon.run("x", json!({ "lease": of_alice["id"] }));
-    let (status, _) = daemon.json("POST", "/squall/v1/leases/release", json!({ "ports": ["loop:x"] }));
+    let (status, _) = daemon.json("POST", "/squall/v1/leases/release", json!({ "ports": ["loop:x"], "owner": "dave" }));
     assert_eq!(status, 200);
-    let ended = daemon.until(&format!("/squall/v1/runs/{run}"), |run| run["state"] == "done");
-    assert_eq!(ended["error"], "its ports were taken away");
+    let ended = daemon.until(&format!("/squall/v1/runs/{run}"), |run| run["state"] == "interrupted");
+    let why = ended["error"].as_str().expect("why");
+    assert!(why.starts_with("its ports were taken away by dave at 127.0.0.1:"), "{why}");
     let id = of_alice["id"].as_str().unwrap();
-    assert_eq!(daemon.json("POST", &format!("/squall/v1/leases/{id}/renew"), Value::Null).0, 404);
+    let (status, told) = daemon.json("POST", &format!("/squall/v1/leases/{id}/renew"), Value::Null);
+    assert_eq!(
+        (status, told["error"]["message"].as_str().is_some_and(|text| text.contains(why))),
+        (404, true),
+        "{told}"
+    );
     let (status, of_bob) = lease("bob", "loop:x", 1.0);
     assert_eq!(status, 201, "{of_bob}");
     // Bob is gone without a word.
@@ -314,11 +371,64 @@ fn a_port_has_one_holder_until_it_is_given_back_taken_away_or_forgotten() {
 }
 
 #[test]
+fn who_did_what_is_known_also_when_the_daemon_comes_again() {
+    let mut daemon = Daemon::start(Settings { token: Token::Always, ..settings(&folder("audit")) });
+    let token = format!("Bearer {}", daemon.bound.new_token.clone().expect("it was made now"));
+    let ask = |daemon: &Daemon, method: &str, path: &str, body: Value| {
+        let headers = [("authorization", token.as_str()), ("content-type", "application/json")];
+        let octets = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+        let (status, _, reply) = daemon.ask(method, path, &headers, &octets);
+        (status, serde_json::from_slice::<Value>(&reply).unwrap_or(Value::Null))
+    };
+    let config = json!({ "ports": [{ "name": "p", "location": "loop:audit" }] });
+    assert_eq!(ask(&daemon, "POST", "/config", config.clone()).0, 200);
+    let run = json!({ "profile": PROFILE.replace("NAME", "audited"), "owner": "alice" });
+    let (_, run) = ask(&daemon, "POST", "/squall/v1/runs", run);
+    let run = run["run"]["id"].as_str().expect("a run").to_owned();
+    let force = json!({ "ports": ["loop:audit", "loop:audited"], "owner": "bob" });
+    assert_eq!(ask(&daemon, "POST", "/squall/v1/leases/release", force).0, 200);
+    // The session of Open Traffic Generator that had a port hears of it, once.
+    let (status, warned) = ask(&daemon, "POST", "/config", config.clone());
+    let warnings = warned["warnings"][0].as_str().unwrap_or_default().to_owned();
+    assert!(status == 200 && warnings.contains("taken away by bob at 127.0.0.1:"), "{warned}");
+    assert_eq!(ask(&daemon, "POST", "/config", config).1["warnings"], json!([]));
+    for _ in 0..5 {
+        assert_eq!(daemon.ask("GET", "/squall/v1/runs", &[("authorization", "Bearer x")], b"").0, 401);
+    }
+    let audit = |daemon: &Daemon| ask(daemon, "GET", "/squall/v1/audit", Value::Null).1["entries"].clone();
+    let before = audit(&daemon);
+    let rows = before.as_array().expect("entries").clone();
+    let find = |action: &str| {
+        let mut found = rows.iter().filter(|row| row["action"] == action);
+        (found.next().unwrap_or_else(|| panic!("no {action} in {rows:?}")).clone(), found.count())
+    };
+    let (started, _) = find("POST /squall/v1/runs");
+    assert_eq!((&started["who"], &started["status"]), (&json!("token"), &json!(201)));
+    assert!(started["detail"].as_str().is_some_and(|detail| detail.contains(&run) && detail.contains("alice")));
+    assert!(started["source"].as_str().is_some_and(|source| source.starts_with("127.0.0.1:")), "{started}");
+    let (forced, _) = find("POST /squall/v1/leases/release");
+    let detail = forced["detail"].as_str().expect("what it did");
+    assert!(detail.contains("bob at 127.0.0.1") && detail.contains("of alice away: loop:audited"), "{detail}");
+    assert!(detail.contains("of otg away: loop:audit"), "{detail}");
+    let (refused, others) = find("GET /squall/v1/runs");
+    assert_eq!((&refused["status"], others), (&json!(401), 0), "one for many");
+    find("POST /config");
+    find("start");
+    daemon.stop();
+    let again = Daemon::start(Settings { token: Token::Always, ..settings(&daemon.data) });
+    let after = audit(&again).as_array().expect("entries").clone();
+    assert!(after.ends_with(&rows) && after.iter().any(|row| row["action"] == "end"), "{after:?}");
+    let oldest = rows.last().expect("some")["n"].clone();
+    let path = format!("/squall/v1/audit?before={}", oldest.as_i64().expect("a number") + 1);
+    assert_eq!(ask(&again, "GET", &path, Value::Null).1["entries"], json!([rows.last()]));
+}
+
+#[test]
 fn traffic_of_a_client_that_is_gone_stops_with_its_lease() {
     let daemon = Daemon::of("gone");
     let run = daemon.run("gone", json!({ "ttl_s": 1.0 }));
     // A list names no run, and keeps none.
-    let over = |list: &Value| list["runs"][0]["state"] == "done";
+    let over = |list: &Value| list["runs"][0]["state"] == "interrupted";
     let list = daemon.until("/squall/v1/runs", over);
     assert_eq!(list["runs"][0]["id"], json!(run));
     assert!(list["runs"][0]["error"].as_str().unwrap().contains("lease has expired"), "{list}");
@@ -479,12 +589,21 @@ fn a_rate_is_changed_by_a_part_of_what_it_is() {
     let (status, row) = post(json!({ "by": 3 }));
     assert_eq!((status, &row["mult"]), (200, &json!(6.0)));
     asked(3300.0);
+    // A percentage is of what the profile says (where `web` has 550 by now), not of what a link could carry.
+    let (status, row) = post(json!({ "mult": "50%" }));
+    assert_eq!((status, &row["mult"]), (200, &json!(0.5)), "{row}");
+    asked(275.0);
+    assert_eq!(post(json!({ "mult": " 600 %" })).1["mult"], json!(6.0));
+    asked(3300.0);
     for (wrong, status) in [
         (json!({ "stream": "wed", "by": 2 }), 404),
         (json!({ "stream": "web", "by": 0 }), 400),
         (json!({ "stream": "web", "by": "50%" }), 400),
         (json!({ "stream": "web", "by": 2, "rate": "1 pps" }), 400),
         (json!({ "by": 2, "mult": 2 }), 400),
+        (json!({ "mult": "0%" }), 400),
+        (json!({ "mult": "%" }), 400),
+        (json!({ "mult": "1 Mpps%" }), 400),
     ] {
         assert_eq!(post(wrong.clone()).0, status, "{wrong}");
     }
@@ -495,10 +614,21 @@ fn a_rate_is_changed_by_a_part_of_what_it_is() {
 }
 
 #[test]
-fn an_end_stops_traffic_and_writes_history_and_a_kill_leaves_failed_runs() {
+fn an_end_stops_traffic_and_writes_history_and_a_kill_leaves_reports_that_are_seconds_old() {
     let mut daemon = Daemon::of("end");
     let run = daemon.run("end", json!({}));
-    daemon.until(&format!("/squall/v1/runs/{run}/stats"), |stats| !stats["sample"].is_null());
+    let is_stored = || {
+        let history = rusqlite::Connection::open(daemon.data.join("history.sqlite")).expect("a database");
+        let stored = history.query_row("SELECT report IS NOT NULL FROM runs WHERE id = ?1", [&run], |row| row.get(0));
+        stored.unwrap_or(false)
+    };
+    let patience = Instant::now() + Duration::from_secs(20);
+    while !is_stored() {
+        assert!(Instant::now() < patience, "no report is stored while the run goes on");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    // One that has just begun has no report yet.
+    let young = daemon.run("young", json!({}));
     // What a daemon that is killed now would leave.
     let killed = folder("killed");
     fs::create_dir_all(&killed).expect("a folder");
@@ -514,10 +644,19 @@ fn an_end_stops_traffic_and_writes_history_and_a_kill_leaves_failed_runs() {
     let again = Daemon::start(settings(&daemon.data));
     let row = again.get(&format!("/squall/v1/runs/{run}"));
     assert!(row["error"].as_str().is_some_and(|error| error.starts_with("the daemon ended")), "{row}");
+    assert_eq!(row["state"], "interrupted");
     assert_ne!(row["ended"], Value::Null);
     let after_kill = Daemon::start(settings(&killed));
     let row = after_kill.get(&format!("/squall/v1/runs/{run}"));
-    assert_eq!((&row["state"], &row["error"]), (&json!("failed"), &json!("the daemon ended")));
+    assert_eq!((&row["state"], &row["verdict"]["valid"]), (&json!("interrupted"), &json!(false)));
+    assert!(row["error"].as_str().is_some_and(|error| error.contains("killed")), "{row}");
+    assert!(row["elapsed_s"].as_f64() > Some(0.5) && row["ended"].is_string(), "{row}");
+    let report = after_kill.get(&format!("/squall/v1/runs/{run}/report"));
+    assert!(report["streams"][0]["tx_packets"].as_u64() > Some(100), "{report}");
+    let row = after_kill.get(&format!("/squall/v1/runs/{young}"));
+    assert_eq!((&row["state"], &row["verdict"]), (&json!("interrupted"), &Value::Null));
+    assert_eq!(after_kill.json("GET", &format!("/squall/v1/runs/{young}/report"), Value::Null).0, 404);
+    assert_eq!(after_kill.get("/squall/v1/runs?state=interrupted")["runs"].as_array().map(Vec::len), Some(2));
     assert!(!killed.join("unfinished/half").exists());
 }
 
@@ -575,31 +714,123 @@ fn a_socket_that_watches_a_run_keeps_its_lease() {
     }
     assert_eq!(daemon.get("/squall/v1/runs")["runs"][0]["state"], "running");
     drop(socket);
-    daemon.until("/squall/v1/runs", |list| list["runs"][0]["state"] == "done");
+    daemon.until("/squall/v1/runs", |list| list["runs"][0]["state"] == "interrupted");
+}
+
+#[test]
+fn a_run_that_sent_nothing_is_not_done() {
+    let daemon = Daemon::of("nothing");
+    let profile = PROFILE.replace("NAME", "nothing").replace("latency = true", "start_delay = \"1h\"");
+    let asked = json!({ "profile": profile, "options": { "duration_s": 0.2, "linger_s": 0.0 } });
+    let (status, reply) = daemon.json("POST", "/squall/v1/runs", asked);
+    assert_eq!(status, 201, "{reply}");
+    let path = format!("/squall/v1/runs/{}", reply["run"]["id"].as_str().unwrap());
+    let row = daemon.until(&path, |run| !run["ended"].is_null());
+    assert_eq!((&row["state"], &row["error"]), (&json!("failed"), &json!("nothing was sent")));
+    assert_eq!(daemon.get(&format!("{path}/report"))["ports"][0]["tx"]["packets"], 0);
+}
+
+#[test]
+fn the_name_of_a_run_does_not_come_again() {
+    let mut daemon = Daemon::of("names");
+    let mut known = Vec::new();
+    let mut begin = |daemon: &Daemon| {
+        let run = daemon.run("names", json!({ "options": { "packets": 2, "linger_s": 0.0 } }));
+        daemon.until(&format!("/squall/v1/runs/{run}"), |run| !run["ended"].is_null());
+        assert!(!known.contains(&run), "{run} comes again");
+        known.push(run.clone());
+        run
+    };
+    let (first, second) = (begin(&daemon), begin(&daemon));
+    for run in [&first, &second] {
+        assert_eq!(daemon.json("DELETE", &format!("/squall/v1/runs/{run}"), Value::Null).0, 204);
+    }
+    // As if it was killed: what it wrote is there, and what it does at its end is not done.
+    let killed = folder("names-killed");
+    fs::create_dir_all(&killed).expect("a folder");
+    for name in ["history.sqlite", "history.sqlite-wal"] {
+        fs::copy(daemon.data.join(name), killed.join(name)).expect("a database in WAL mode");
+    }
+    begin(&Daemon::start(settings(&killed)));
+    daemon.stop();
+    let third = begin(&Daemon::start(settings(&daemon.data)));
+    // An orderly end leaves no gap.
+    let number = |run: &str| run.rsplit('-').next().and_then(|number| number.parse::<u64>().ok()).expect("a number");
+    assert!(number(&third) == number(&second) + 1 || third[..10] != second[..10], "{known:?}");
 }
 
 #[test]
 fn prometheus_reads_what_runs_count() {
     let daemon = Daemon::of("metrics");
     let run = daemon.run("metrics", json!({}));
-    daemon.until(&format!("/squall/v1/runs/{run}/stats"), |stats| !stats["sample"].is_null());
-    let (status, _, text) = daemon.ask("GET", "/metrics", &[], b"");
-    let text = String::from_utf8(text).expect("UTF-8");
-    assert_eq!(status, 200);
+    let latency = |stats: &Value| !stats["report"]["streams"][0]["rx"]["latency_ns"].is_null();
+    daemon.until(&format!("/squall/v1/runs/{run}/stats"), latency);
+    let text = || {
+        let (status, headers, text) = daemon.ask("GET", "/metrics", &[], b"");
+        assert_eq!((status, header(&headers, "content-type").map(|kind| &kind[..10])), (200, Some("text/plain")));
+        String::from_utf8(text).expect("UTF-8")
+    };
+    let now = text();
     for line in [
-        format!("squall_port_tx_packets_total{{port=\"A\",run=\"{run}\"}} "),
-        format!("squall_stream_lost_packets_total{{stream=\"web\",run=\"{run}\"}} "),
-        format!("squall_stream_latency_seconds{{stream=\"web\",run=\"{run}\",quantile=\"0.99\"}} "),
+        format!("squall_port_tx_packets_total{{run=\"{run}\",port=\"A\",interface=\"\"}} "),
+        format!("squall_stream_lost_packets{{run=\"{run}\",stream=\"web\"}} "),
+        format!("squall_stream_latency_seconds_bucket{{le=\"+Inf\",run=\"{run}\",stream=\"web\"}} "),
         "squall_requests_total{status=\"201\"} 1\n".into(),
-        "# TYPE squall_port_rx_packets_total counter\n".into(),
+        "# TYPE squall_port_rx_bytes_total counter\n".into(),
+        "squall_build_info{version=\"".into(),
+        "\nprocess_resident_memory_bytes ".into(),
+        "\nprocess_cpu_seconds_total ".into(),
     ] {
-        assert!(text.contains(&line), "{line}\n{text}");
+        assert!(now.contains(&line), "{line}\n{now}");
     }
-    let mut families: Vec<_> = text.lines().filter(|line| line.starts_with("# TYPE")).collect();
-    let all = families.len();
-    families.sort_unstable();
-    families.dedup();
-    assert_eq!(families.len(), all, "each family is told of once");
+    well_formed(&now);
+    // The last figures stay for who scrapes each minute.
+    daemon.json("POST", &format!("/squall/v1/runs/{run}/stop"), Value::Null);
+    daemon.until(&format!("/squall/v1/runs/{run}"), |run| !run["ended"].is_null());
+    let sent = daemon.get(&format!("/squall/v1/runs/{run}/report"))["streams"][0]["tx_packets"].clone();
+    let after = text();
+    well_formed(&after);
+    let last = format!("squall_stream_tx_packets_total{{run=\"{run}\",stream=\"web\"}} {sent}\n");
+    assert!(after.contains(&last) && after.contains("state=\"done\"} 1"), "{last}\n{after}");
+    let (_, headers, open) = daemon.ask("GET", "/metrics", &[("accept", "application/openmetrics-text")], b"");
+    assert!(header(&headers, "content-type").is_some_and(|kind| kind.starts_with("application/openmetrics-text")));
+    assert!(open.ends_with(b"# EOF\n"));
+}
+
+/// What `promtool check metrics` asks of the text, where there is one, and some of its rules in any case.
+fn well_formed(text: &str) {
+    let mut kinds = std::collections::BTreeMap::new();
+    let mut told = std::collections::BTreeSet::new();
+    let mut samples = std::collections::BTreeSet::new();
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            let (name, help) = rest.split_once(' ').expect("a name and a text");
+            assert!(!help.is_empty() && told.insert(name.to_owned()), "{name} is told of once");
+        } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').expect("a name and a kind");
+            assert!(told.contains(name), "no HELP of {name}");
+            assert_eq!(name.ends_with("_total"), kind == "counter", "{name} is a {kind}");
+            assert!(!["_octets", "_ms", "_ns", "_packets_seconds"].iter().any(|end| name.contains(end)), "{name}");
+            assert!(kinds.insert(name.to_owned(), kind.to_owned()).is_none(), "{name} has two kinds");
+        } else {
+            let (sample, value) = line.rsplit_once(' ').expect("a sample and its value");
+            assert!(value.parse::<f64>().is_ok(), "{line}");
+            assert!(samples.insert(sample.to_owned()), "{sample} is there twice");
+            let name = sample.split('{').next().unwrap_or_default();
+            let family = ["_bucket", "_sum", "_count"].iter().find_map(|end| {
+                name.strip_suffix(end).filter(|family| kinds.get(*family).is_some_and(|kind| kind == "histogram"))
+            });
+            assert!(kinds.contains_key(family.unwrap_or(name)), "{name} is of no family");
+            assert!(family.is_some() || !sample.contains("le=\"") && !sample.contains("quantile=\""), "{sample}");
+        }
+    }
+    use std::process::{Command, Stdio};
+    let tool = Command::new("promtool").args(["check", "metrics"]).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let Ok(mut tool) = tool else { return eprintln!("SKIPPED: promtool (of Debian's prometheus) is not here") };
+    tool.stdin.take().expect("piped").write_all(text.as_bytes()).expect("it reads");
+    let said = tool.wait_with_output().expect("it ends");
+    let words = String::from_utf8_lossy(&said.stderr);
+    assert!(said.status.success() && words.is_empty(), "{words}");
 }
 
 #[test]

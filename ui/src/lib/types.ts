@@ -50,7 +50,7 @@ export interface Lease {
   expires_s: number | null;
 }
 
-export type RunState = "starting" | "running" | "paused" | "stopping" | "done" | "failed";
+export type RunState = "starting" | "running" | "paused" | "stopping" | "done" | "failed" | "interrupted";
 
 export interface Verdict {
   valid: boolean;

@@ -17,12 +17,13 @@ use std::sync::Arc;
 
 use axum::Router;
 
-use crate::{design, metrics, service::Service, watch};
+use crate::{audit, design, metrics, service::Service, watch};
 
 /// All operations: what is routed is what is documented.
 pub fn routes() -> Routes {
     Routes::new()
         .and(info::routes())
+        .and(audit::routes())
         .and(ports::routes())
         .and(runs::routes())
         .and(files::routes())

@@ -13,9 +13,10 @@ use serde::{Deserialize, Serialize};
 use super::{Body, Named, Operation, Optional, Routes};
 use crate::{
     Refusal,
+    author::{author, note},
     leases::{Keep, Lease},
     ports::{PortLease, PortRow},
-    runs::{lock, no_lease, otg_session},
+    runs::{Because, lock, otg_session},
     service::Service,
     threads::blocking,
 };
@@ -35,7 +36,7 @@ pub fn routes() -> Routes {
             "/squall/v1/leases/release",
             release,
             says("Takes ports away from whoever holds them, and stops the runs there")
-                .takes::<Ports>()
+                .takes::<Release>()
                 .gives::<LeaseList>(),
         )
         .get("/squall/v1/leases/{id}", one, says("A lease").gives::<LeaseRow>())
@@ -92,8 +93,10 @@ struct NewLease {
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Ports {
+struct Release {
     ports: Vec<String>,
+    /// Who is told to whoever held them: a name, a test.
+    owner: Option<String>,
 }
 
 /// # Errors
@@ -197,8 +200,11 @@ async fn lease(
             let admitted = service.ports.admit(&address, &service.files)?;
             Ok((address, admitted.resource))
         };
-        let ports = new.ports.into_iter().map(admit).collect::<Result<_, Refusal>>()?;
+        let ports = new.ports.into_iter().map(admit).collect::<Result<Vec<_>, Refusal>>()?;
+        let addresses: Vec<_> = ports.iter().map(|(address, _)| address.as_str()).collect();
+        let addresses = addresses.join(", ");
         let lease = service.lease(&owner, ports, ttl, Keep::Renewed)?;
+        note(format!("lease {} of {owner}: {addresses}", lease.id));
         Ok((StatusCode::CREATED, Json(service.row(&lease))))
     })
     .await
@@ -206,7 +212,7 @@ async fn lease(
 
 fn find(service: &Arc<Service>, id: &str) -> Result<Lease, Refusal> {
     service.expire();
-    lock(&service.leases).get(id).cloned().ok_or_else(|| no_lease(id))
+    lock(&service.leases).get(id).cloned().ok_or_else(|| service.no_lease(id))
 }
 
 async fn one(State(service): State<Arc<Service>>, Named(id): Named<String>) -> Result<Json<LeaseRow>, Refusal> {
@@ -220,21 +226,26 @@ async fn renew(
     Optional(_): Optional<serde_json::Value>,
 ) -> Result<Json<LeaseRow>, Refusal> {
     service.expire();
-    let lease = lock(&service.leases).renew(service.now(), &id).cloned().ok_or_else(|| no_lease(&id))?;
+    let lease = lock(&service.leases).renew(service.now(), &id).cloned().ok_or_else(|| service.no_lease(&id))?;
     Ok(Json(service.row(&lease)))
 }
 
 async fn give_back(State(service): State<Arc<Service>>, Named(id): Named<String>) -> Result<StatusCode, Refusal> {
     let lease = lock(&service.leases).release(&id);
     match lease {
-        Some(lease) => service.end_lease(&lease, "its lease was given back"),
+        Some(lease) => service.end_lease(&lease, &Because::Asked("its lease was given back")),
         None => _ = find(&service, &id)?,
     }
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// Waits for the ports to be free, a few seconds at most.
-async fn release(State(service): State<Arc<Service>>, Body(of): Body<Ports>) -> Result<Json<LeaseList>, Refusal> {
+async fn release(State(service): State<Arc<Service>>, Body(of): Body<Release>) -> Result<Json<LeaseList>, Refusal> {
+    let by = of.owner.map(|name| owner(Some(name))).transpose()?;
+    let author = author();
+    // The name is theirs to choose; the address is not.
+    let by = by.map_or_else(|| author.to_string(), |name| format!("{name} at {}", author.source));
+    let because = Because::interrupted(format!("its ports were taken away by {by}"));
     let resources: Vec<_> = {
         let admit = |address: &String| Ok(service.ports.admit(address, &service.files)?.resource);
         of.ports.iter().map(admit).collect::<Result<Vec<_>, Refusal>>()?.into_iter().flatten().collect()
@@ -247,7 +258,9 @@ async fn release(State(service): State<Arc<Service>>, Body(of): Body<Ports>) -> 
             id.and_then(|id| leases.release(&id))
         };
         if let Some(lease) = lease {
-            service.end_lease(&lease, "its ports were taken away");
+            let ports: Vec<_> = lease.ports.iter().map(|(address, _)| address.as_str()).collect();
+            note(format!("{by} took lease {} of {} away: {}", lease.id, lease.owner, ports.join(", ")));
+            service.end_lease(&lease, &because);
             taken.push(service.row(&lease));
         }
     }

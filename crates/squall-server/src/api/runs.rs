@@ -344,7 +344,7 @@ struct Step {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct NewRate {
-    /// "50%", 2, "1 Mpps": of what the profile says.
+    /// 0.5 or "50%" of what the profile says; "1 Mpps": the streams of each port together.
     mult: Option<NumberOrText>,
     stream: Option<String>,
     /// "1 Mpps".
@@ -384,6 +384,20 @@ impl NumberOrText {
 
     fn multiplier(&self, what: &str) -> Result<Multiplier, Refusal> {
         self.text().parse().map_err(|error| bad(format!("{what} = {:?}: {error}", self.text())))
+    }
+}
+
+impl NumberOrText {
+    /// Of a run that goes on: a percentage is of what it was, not of what its ports could carry.
+    fn of_profile(&self, what: &str) -> Result<Multiplier, Refusal> {
+        let text = self.text();
+        let Some(percent) = text.trim().strip_suffix('%') else { return self.multiplier(what) };
+        match percent.trim().parse() {
+            Ok(Multiplier::Factor { num, den }) if den <= u64::MAX / 100 => {
+                Ok(Multiplier::Factor { num, den: den * 100 })
+            }
+            _ => Err(bad(format!("{what} = {text:?}: expected a percentage above 0, such as \"50%\""))),
+        }
     }
 }
 
@@ -671,7 +685,7 @@ async fn list(State(service): State<Arc<Service>>, Asked(query): Asked<Query>) -
     blocking(move || {
         let live: Vec<_> = service.runs.all().iter().map(|live| live.row()).collect();
         let only_live = query.state.as_deref() == Some("live");
-        let over = |state: &str| matches!(state, "done" | "failed");
+        let over = |state: &str| matches!(state, "done" | "failed" | "interrupted");
         // Of those that go on the history knows how they began only.
         let wants = Wants {
             state: query.state.clone().filter(|state| over(state)),
@@ -775,7 +789,7 @@ async fn stats(State(service): State<Arc<Service>>, Named(id): Named<String>) ->
                 run: live.row(),
                 t_s: moment.as_ref().map(|moment| moment.sample.t_s),
                 sample: moment.as_ref().map(|moment| moment.sample.clone()),
-                report: moment.as_ref().map(|moment| service.files.told(so_far(&live, moment))),
+                report: moment.as_ref().map(|moment| service.files.told(live.so_far(moment))),
             }));
         }
         let run = known(&id, service.history.run(&id)?)?;
@@ -797,23 +811,12 @@ fn report_of(service: &Service, id: &str) -> Result<String, Refusal> {
         service.heard_of(&live);
         let moment = live.moment();
         let moment = moment.ok_or_else(|| Refusal::not_found("there is no report yet\n  try again in a moment"))?;
-        let report = service.files.told(so_far(&live, &moment));
+        let report = service.files.told(live.so_far(&moment));
         return serde_json::to_string(&report).map_err(|error| Refusal::internal(error.to_string()));
     }
     known(id, service.history.run(id)?)?;
     let text = service.history.report(id)?.map(|text| service.files.without_root(&text));
     text.ok_or_else(|| Refusal::not_found(format!("run {id} has no report: it failed")))
-}
-
-/// With the series, which moments have not.
-fn so_far(live: &Live, moment: &squall::driving::Moment) -> Report {
-    let mut report = moment.report.clone();
-    if let Ok(driven) = live.driving()
-        && let Ok(series) = driven.with(|run| Ok(run.series().to_vec()))
-    {
-        report.series = series;
-    }
-    report
 }
 
 async fn report(State(service): State<Arc<Service>>, Named(id): Named<String>) -> Result<Response, Refusal> {
@@ -984,7 +987,7 @@ impl NewRate {
         let mut amounts = amounts.into_iter().flatten();
         let (amount, second) = (amounts.next(), amounts.next());
         let what = match (self.mult, self.stream, self.rate, self.by, amount) {
-            (Some(by), None, None, None, None) if self.template.is_none() => What::Mult(by.multiplier("mult")?),
+            (Some(by), None, None, None, None) if self.template.is_none() => What::Mult(by.of_profile("mult")?),
             (None, stream, None, Some(by), None) if self.template.is_none() => match by.multiplier("by")? {
                 Multiplier::Factor { num, den } => What::Scale(stream, (num, den)),
                 Multiplier::Total(rate) => {

@@ -13,7 +13,7 @@ use axum::{
 use squall::otg::Refusal;
 
 use super::{Answer, Form, LARGEST, OPERATIONS, Operation, json, refusal};
-use crate::service::Service;
+use crate::{coding::takes_gzip, service::Service};
 
 /// The paths of OTG.
 pub fn routes() -> Router<Arc<Service>> {
@@ -69,16 +69,6 @@ async fn answer(service: &Service, operation: &'static Operation, name: &str, re
                 .into_response()
         }
     }
-}
-
-/// RFC 9110, 12.5.3: it is named, and not with a weight of zero. That of "*" is not taken: a client that means gzip says so.
-fn takes_gzip(headers: &HeaderMap) -> bool {
-    let codings = headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
-    codings.flat_map(|value| value.split(',')).any(|coding| {
-        let (name, weight) = coding.split_once(';').unwrap_or((coding, "q=1"));
-        let weight = weight.trim().strip_prefix("q=").and_then(|weight| weight.parse::<f32>().ok());
-        name.trim().eq_ignore_ascii_case("gzip") && weight.is_some_and(|weight| weight > 0.0)
-    })
 }
 
 async fn octets(headers: &HeaderMap, body: Body) -> Result<bytes::Bytes, Refusal> {

@@ -9,20 +9,24 @@ mod schema;
 
 use std::{
     collections::HashMap,
-    io::Write as _,
     sync::{Arc, Mutex, OnceLock, Weak},
 };
 
 use axum::{Router, http::Extensions};
 use bytes::Bytes;
-use flate2::{Compression, write::GzEncoder};
+use flate2::Compression;
 use serde_json::Value;
 use squall::{
     driving::Start,
     otg::{Controller, InProcess, Refusal},
 };
 
-use crate::{runs::lock, service::Service, threads::Acting};
+use crate::{
+    coding::gzipped,
+    runs::lock,
+    service::Service,
+    threads::{Acting, looking},
+};
 
 /// What a request may have in octets, unpacked: several times what 4,096 flows with long headers need.
 const LARGEST: usize = 64 << 20;
@@ -223,10 +227,10 @@ impl Sessions {
     }
 
     /// Nobody holds the session's ports any more: its traffic and captures stop, its config stays. Blocks.
-    pub fn expire(&self, name: &str) {
+    pub fn expire(&self, name: &str, why: &str) {
         let session = lock(&self.open).get(name).cloned();
         if let Some(session) = session {
-            lock(&session.controller).stop_all();
+            lock(&session.controller).lose_ports(why);
         }
     }
 
@@ -247,7 +251,7 @@ impl Sessions {
         // Reading ten megabytes takes its time, and so does opening ports.
         let work = move || session.perform(operation, form, &request);
         let done = match operation.looks() {
-            true => tokio::task::spawn_blocking(work).await.ok(),
+            true => looking(work).await,
             false => self.acting.act(work).await,
         };
         done.unwrap_or_else(|| {
@@ -302,7 +306,7 @@ impl Session {
             Form::Json | Form::Gzip => {
                 let text = schema::to_json(&gives, &value);
                 let gzip = form == Form::Gzip && text.len() >= WORTH;
-                let octets = if gzip { compressed(text.as_bytes()) } else { text.into() };
+                let octets = if gzip { gzipped(text.as_bytes(), Compression::fast()) } else { text.into() };
                 Answer { octets: octets.into(), gzip }
             }
             Form::Protobuf => {
@@ -316,11 +320,6 @@ impl Session {
         }
         Ok(answer)
     }
-}
-
-fn compressed(text: &[u8]) -> Vec<u8> {
-    let mut packed = GzEncoder::new(Vec::with_capacity(text.len() / 8), Compression::fast());
-    packed.write_all(text).and_then(|()| packed.finish()).expect("a vector takes all")
 }
 
 /// What the client did wrong.

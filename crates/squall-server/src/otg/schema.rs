@@ -4,6 +4,8 @@
 //! every number as a number. What a client wrote in another of the ways that protobuf's JSON allows (`txRx`, `"12"`,
 //! `null`) is brought into this form, so that what reads it needs to know one. Knows nothing of what fields mean.
 
+mod budget;
+
 use std::{fmt::Write as _, sync::LazyLock};
 
 use prost_reflect::{
@@ -13,6 +15,14 @@ use serde_json::{Map, Number, Value};
 
 /// How many mistakes are told at once.
 const TOLD: usize = 20;
+
+/// Objects in one list: there are no more flows than streams have numbers, and no more of anything else.
+const LONGEST: usize = 65_536;
+
+/// What a request may have in values, of which an object or a list counts for [`OBJECT`]: so many flows have a dozen or two
+/// objects each. A request of two octets an object would be one of gigabytes when it is read.
+const HEAVIEST: usize = 8_000_000;
+const OBJECT: usize = 4;
 
 /// From PyPI's snappi 1.62.0: see otg.md.
 static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
@@ -36,6 +46,7 @@ pub fn message(name: &str) -> MessageDescriptor {
 /// # Errors
 /// What is no JSON, with line and column; else all that does not fit, each with its path: "flows\[3\].rate.pps: ...".
 pub fn from_json(of: &MessageDescriptor, octets: &[u8]) -> Result<Value, Vec<String>> {
+    budget::of_json(octets)?;
     match serde_json::from_slice(octets) {
         Ok(value) => checked(of, value),
         Err(error) => {
@@ -49,6 +60,7 @@ pub fn from_json(of: &MessageDescriptor, octets: &[u8]) -> Result<Value, Vec<Str
 /// # Errors
 /// As [`from_json`].
 pub fn from_protobuf(of: &MessageDescriptor, octets: &[u8]) -> Result<Value, Vec<String>> {
+    budget::of_protobuf(of, octets)?;
     let message = DynamicMessage::decode(of.clone(), octets)
         .map_err(|error| vec![format!("the request is not a protobuf message of type {}: {error}", of.full_name())])?;
     let options = SerializeOptions::new().stringify_64_bit_integers(false).use_proto_field_name(true);
@@ -413,6 +425,36 @@ mod tests {
         let many = json!({"flows": vec![json!({"nmae": 1}); 50]});
         let many = config(many).expect_err("fifty times");
         assert_eq!((many.len(), many[TOLD].as_str()), (TOLD + 1, "and 30 more"));
+    }
+
+    #[test]
+    fn what_is_too_much_is_refused_before_anything_is_made_of_it() {
+        let of = message("Config");
+        let flows = |count: usize| format!("{{\"flows\": [{}{{}}]}}", "{},".repeat(count - 1));
+        let since = std::time::Instant::now();
+        for (what, json) in [
+            ("flows: more than 65536", flows(100_000)),
+            ("flows: more than 65536", format!("{{\"flows\": [{{\"packet\": {}]}}", flows(65_537))),
+            ("more values than", format!("{{\"x\": [{}1]}}", "1,".repeat(9_000_000))),
+            ("more values than", format!("[{}0]", format!("[{}1],", "[],".repeat(60_000)).repeat(60))),
+        ] {
+            let wrong = from_json(&of, json.as_bytes()).expect_err(what);
+            assert!(wrong.len() == 1 && wrong[0].contains(what), "{what}: {wrong:?}");
+        }
+        let protobuf = |one: &[u8], count: usize| from_protobuf(&of, &one.repeat(count)).expect_err("too much");
+        // Field 1 is `ports`.
+        let flows = of.get_field_by_name("flows").expect("flows").number() as u8;
+        assert!(protobuf(&[flows << 3 | 2, 0], 65_537)[0].starts_with("flows: more than 65536"));
+        assert!(protobuf(&[0x0a, 0], 20_000_000)[0].starts_with("ports: more than 65536"));
+        assert!(protobuf(&[flows << 3 | 2, 4, 0x0a, 0, 0x0a, 0], 9_000_000)[0].contains("more than"));
+        // Each of them takes minutes and gigabytes otherwise.
+        assert!(since.elapsed() < std::time::Duration::from_secs(60), "{:?}", since.elapsed());
+        assert!(from_json(&of, flows_of(4096).as_bytes()).is_ok());
+    }
+
+    fn flows_of(count: usize) -> String {
+        let flow = json!({"name": "f", "packet": [{"choice": "ethernet"}, {"choice": "ipv4"}], "size": {"fixed": 64}});
+        json!({ "flows": vec![flow; count] }).to_string()
     }
 
     #[test]

@@ -1,0 +1,98 @@
+//! The daemon's log on standard error: lines with time and level, or as systemd's journal reads them.
+
+use std::{
+    io::{self, IsTerminal, Write},
+    os::unix::fs::MetadataExt,
+};
+
+use tracing_subscriber::{
+    Layer,
+    filter::{LevelFilter, Targets},
+    fmt::MakeWriter,
+    layer::SubscriberExt,
+    util::SubscriberInitExt,
+};
+
+/// From now on; once a process.
+pub fn start(level: LevelFilter) {
+    let journal = is_journal(std::env::var("JOURNAL_STREAM").ok().as_deref());
+    // Of the libraries below only what is wrong: HTTP tells each frame.
+    let ours = Targets::new().with_target("squall", level).with_default(level.min(LevelFilter::WARN));
+    let lines = tracing_subscriber::fmt::layer()
+        .with_writer(Lines { journal })
+        .with_ansi(!journal && io::stderr().is_terminal())
+        // Standard error may be a file on a full disk: what cannot be written there is no reason to end.
+        .log_internal_errors(false);
+    // The journal has both already.
+    let lines = match journal {
+        true => lines.without_time().with_level(false).boxed(),
+        false => lines.boxed(),
+    };
+    _ = tracing_subscriber::registry().with(lines.with_filter(ours)).try_init();
+}
+
+/// Whether standard error leads to the journal: `stream` (`JOURNAL_STREAM`) has the device and the inode of what does.
+fn is_journal(stream: Option<&str>) -> bool {
+    let about = std::fs::metadata("/proc/self/fd/2");
+    let here = about.map(|about| format!("{}:{}", about.dev(), about.ino()));
+    here.is_ok_and(|here| stream == Some(here.as_str()))
+}
+
+/// Standard error, line by line.
+struct Lines {
+    journal: bool,
+}
+
+/// One event.
+struct Line {
+    /// As sd-daemon(3) has it.
+    priority: &'static str,
+}
+
+impl MakeWriter<'_> for Lines {
+    type Writer = Line;
+
+    fn make_writer(&self) -> Line {
+        Line { priority: "" }
+    }
+
+    fn make_writer_for(&self, about: &tracing::Metadata<'_>) -> Line {
+        Line { priority: if self.journal { priority(*about.level()) } else { "" } }
+    }
+}
+
+fn priority(level: tracing::Level) -> &'static str {
+    match level {
+        tracing::Level::ERROR => "<3>",
+        tracing::Level::WARN => "<4>",
+        tracing::Level::INFO => "<6>",
+        tracing::Level::DEBUG | tracing::Level::TRACE => "<7>",
+    }
+}
+
+impl Write for Line {
+    /// An event comes as a whole, and goes as one: several threads log.
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        let line = [self.priority.as_bytes(), event].concat();
+        io::stderr().lock().write_all(&line)?;
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_journal_is_known_by_what_standard_error_is() {
+        let about = std::fs::metadata("/proc/self/fd/2").expect("there is one");
+        assert!(is_journal(Some(&format!("{}:{}", about.dev(), about.ino()))));
+        for other in [None, Some(""), Some("1:2"), Some("journal")] {
+            assert!(!is_journal(other), "{other:?}");
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Who did what, from where and when: each request that changes something, and what the daemon does by itself. It is kept
+//! in the history, and told to the log at once.
+
+use std::{
+    collections::HashMap,
+    net::IpAddr,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant, SystemTime},
+};
+
+use axum::{
+    Json,
+    extract::State,
+    http::{Method, StatusCode},
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Refusal,
+    api::{Asked, Operation, Routes},
+    author::Author,
+    runs::lock,
+    service::Service,
+    threads::blocking,
+};
+
+/// Between two refusals of an address that are kept: who tries tokens does not push out what others did.
+const BETWEEN: Duration = Duration::from_secs(10);
+/// Addresses whose refusals are counted.
+const ADDRESSES: usize = 1024;
+
+/// Something that was done, or refused.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct AuditRow {
+    /// From 1; numbers do not come again.
+    pub n: i64,
+    /// RFC 3339.
+    pub t: String,
+    /// Who asked: what they showed, or `daemon` for what it did by itself.
+    pub who: String,
+    /// Address and port they asked from.
+    pub source: String,
+    /// `POST /squall/v1/runs`, `lease expired`.
+    pub action: String,
+    /// Status of the reply; `null` for what was no request.
+    pub status: Option<u16>,
+    /// What it did: runs, leases, ports, files.
+    pub detail: String,
+}
+
+pub fn routes() -> Routes {
+    let says = Operation::new("daemon", "Who did what, from where and when, the newest first");
+    Routes::new().get("/squall/v1/audit", list, says.query::<Query>().gives::<AuditList>())
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Query {
+    /// 1 to 1000 [default: 100].
+    limit: Option<usize>,
+    /// Older than this number.
+    before: Option<i64>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct AuditList {
+    entries: Vec<AuditRow>,
+}
+
+async fn list(State(service): State<Arc<Service>>, Asked(query): Asked<Query>) -> Result<Json<AuditList>, Refusal> {
+    blocking(move || {
+        let limit = query.limit.unwrap_or(100).clamp(1, 1000);
+        Ok(Json(AuditList { entries: service.history.audit(limit, query.before)? }))
+    })
+    .await
+}
+
+/// Refusals of addresses: when the last was kept, and how many were not since.
+#[derive(Default)]
+pub struct Refused(Mutex<HashMap<IpAddr, (Instant, u64)>>);
+
+impl Refused {
+    /// How many before this one were not kept; `None`: nor is this.
+    fn another(&self, from: IpAddr, now: Instant) -> Option<u64> {
+        let mut known = lock(&self.0);
+        if known.len() >= ADDRESSES && !known.contains_key(&from) {
+            known.retain(|_, (last, _)| now.duration_since(*last) < BETWEEN);
+        }
+        if known.len() >= ADDRESSES && !known.contains_key(&from) {
+            return None;
+        }
+        match known.get_mut(&from) {
+            Some((last, missed)) if now.duration_since(*last) < BETWEEN => {
+                *missed += 1;
+                None
+            }
+            _ => Some(known.insert(from, (now, 0)).map_or(0, |(_, missed)| missed)),
+        }
+    }
+}
+
+/// Whether a request of that method and path only looks.
+fn looks(method: &Method, path: &str) -> bool {
+    const LOOKS: [&str; 6] = ["packets/", "profiles/", "plan", "attacks/", "import", "logout"];
+    if matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS) {
+        return true;
+    }
+    if let Some(native) = path.strip_prefix("/squall/v1/") {
+        return LOOKS.iter().any(|looks| native.starts_with(looks)) || native.ends_with("/renew");
+    }
+    match path.strip_prefix("/otg.Openapi/") {
+        Some(call) => call.trim_start_matches("stream").starts_with("Get"),
+        None => path.contains("/monitor/"),
+    }
+}
+
+impl Service {
+    /// A request was answered.
+    pub fn audit_request(&self, author: &Author, from: IpAddr, method: &Method, path: &str, status: StatusCode) {
+        let path: String = path.chars().take(200).collect();
+        let mut detail = author.notes();
+        if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+            let Some(missed) = self.refused.another(from, Instant::now()) else { return };
+            if missed > 0 {
+                detail = format!("and {missed} refusals of this address before it");
+            }
+            tracing::warn!(source = author.source, path, status = status.as_u16(), "refused");
+        } else if looks(method, &path) {
+            return;
+        }
+        self.audit(author, format!("{method} {path}"), Some(status.as_u16()), detail);
+    }
+
+    pub fn audit(&self, author: &Author, action: impl Into<String>, status: Option<u16>, detail: impl Into<String>) {
+        let row = AuditRow {
+            n: 0,
+            t: humantime::format_rfc3339_millis(SystemTime::now()).to_string(),
+            who: author.who.clone(),
+            source: author.source.clone(),
+            action: action.into(),
+            status,
+            detail: detail.into(),
+        };
+        tracing::info!(target: "squall::audit", who = row.who, source = row.source, action = row.action, status, detail = row.detail);
+        self.history.add_audit(row);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_changes_something_is_told_from_what_looks() {
+        for (method, path, expected) in [
+            ("POST", "/squall/v1/runs", false),
+            ("POST", "/squall/v1/leases/release", false),
+            ("POST", "/squall/v1/leases/l-1/renew", true),
+            ("DELETE", "/squall/v1/files/x", false),
+            ("GET", "/squall/v1/runs", true),
+            ("POST", "/squall/v1/profiles/check", true),
+            ("POST", "/config", false),
+            ("POST", "/otg/alice/control/state", false),
+            ("POST", "/otg/alice/monitor/metrics", true),
+            ("POST", "/otg.Openapi/SetConfig", false),
+            ("POST", "/otg.Openapi/streamSetConfig", false),
+            ("POST", "/otg.Openapi/GetMetrics", true),
+            ("POST", "/otg.Openapi/streamGetMetrics", true),
+        ] {
+            assert_eq!(looks(&method.parse().expect("a method"), path), expected, "{method} {path}");
+        }
+    }
+
+    #[test]
+    fn who_tries_tokens_leaves_an_entry_each_ten_seconds() {
+        let refused = Refused::default();
+        let (eve, bob) = (IpAddr::from([192, 0, 2, 66]), IpAddr::from([192, 0, 2, 7]));
+        let began = Instant::now();
+        let at = |seconds: u64| began + Duration::from_secs(seconds);
+        let kept: Vec<_> = (0..25).map(|second| refused.another(eve, at(second))).collect();
+        assert_eq!(kept.iter().flatten().collect::<Vec<_>>(), [&0, &9, &9]);
+        assert_eq!(refused.another(bob, at(24)), Some(0));
+        for n in 0..5000u32 {
+            refused.another(IpAddr::from(n.to_be_bytes()), at(24));
+        }
+        assert!(lock(&refused.0).len() <= ADDRESSES);
+        assert_eq!(refused.another(IpAddr::from([198, 51, 100, 1]), at(60)), Some(0), "those of before are forgotten");
+    }
+}
