@@ -20,6 +20,8 @@ use crate::report::{
 /// Schedule that may leave in a window beyond the clock: this or two gaps, and this part of the window.
 const EXCESS_S: f64 = 0.001;
 const EXCESS: f64 = 0.01;
+/// Frames, or flows, beyond what was due in a window that are no burst however slow the source is.
+const FEW: u64 = 2;
 /// Part of what was due that may be missing.
 const DEFICIT: f64 = 0.001;
 /// Part of a run by which it may end behind its schedule ...
@@ -123,7 +125,8 @@ fn judge_source(source: &SourceRecord, duration: f64, verdict: &mut Verdict) {
         let text = format!("it ended {:.1} ms behind its schedule", source.lag_s * 1e3);
         say(limit, with_starved(text, limit, source), "");
     }
-    if let Some(excess) = source.excess.filter(|excess| excess.beyond_s > excess.allowed_s) {
+    let beyond = |excess: &Excess| excess.beyond_s > excess.allowed_s && excess.surplus_packets > FEW;
+    if let Some(excess) = source.excess.filter(beyond) {
         say(ReasonCode::Burst, with_starved(burst(&excess, &source.unit), ReasonCode::Burst, source), BURST_HINT);
     }
     if source.unread_s > behind(duration) {
