@@ -2,62 +2,122 @@
 
 use squall_rules::Asn1;
 
-/// Elements that are looked at: Suricata's `asn1-max-frames`.
+use crate::Dialect;
+
+/// Elements one behind the other, and elements inside each other: Suricata's `asn1-max-frames`.
 const ELEMENTS: usize = 256;
 
 /// Whether one of the things that `asked` names is wrong with `octets`.
-pub(crate) fn is_wrong(asked: &Asn1, octets: &[u8]) -> bool {
-    // What is still to be read: where it begins, where it ends.
-    let mut waiting = vec![(0, octets.len())];
-    let mut elements = 0;
-    while let Some((mut at, end)) = waiting.pop() {
-        while at < end && elements < ELEMENTS {
-            elements += 1;
-            let Some(element) = element(&octets[at..end]) else { break };
-            let content = at + element.header;
-            let there = end - content;
-            if asked.oversize_length.is_some_and(|most| element.length > u64::from(most)) {
-                return true;
+///
+/// Suricata reads elements whole: one whose octets are not all there is none, nor is one whose content its type does not
+/// allow, and nothing behind it is read. Snort believes the lengths.
+pub(crate) fn is_wrong(asked: &Asn1, octets: &[u8], dialect: Dialect) -> bool {
+    let (mut rest, mut wrong) = (octets, false);
+    for _ in 0..ELEMENTS {
+        match element(asked, rest, ELEMENTS, dialect) {
+            Some((length, found)) => {
+                wrong |= found;
+                rest = &rest[length..];
             }
-            let length = usize::try_from(element.length).unwrap_or(usize::MAX).min(there);
-            let octets_of = &octets[content..content + length];
-            if element.is_universal && !element.is_constructed {
-                // A bit string whose unused bits are more than it has.
-                if asked.bitstring_overflow
-                    && element.tag == 3
-                    && let [unused, bits @ ..] = octets_of
-                    && usize::from(*unused) > bits.len() * 8
-                {
-                    return true;
-                }
-                // A real number in decimal with more digits than a double's text has room for.
-                if asked.double_overflow
-                    && element.tag == 9
-                    && octets_of.first().is_some_and(|first| first & 0xc0 == 0)
-                    && octets_of.len() > 256
-                {
-                    return true;
-                }
-            }
-            if element.is_constructed {
-                waiting.push((content, content + length));
-            }
-            at = content + length;
+            None => return wrong,
+        }
+        if rest.is_empty() {
+            return wrong;
         }
     }
-    false
+    // More than it looks at: then it has looked at nothing.
+    wrong && dialect == Dialect::Snort
 }
 
-struct Element {
+/// How many octets the first element takes, and whether something is wrong with it or one inside; `None`: there is none.
+fn element(asked: &Asn1, octets: &[u8], depth: usize, dialect: Dialect) -> Option<(usize, bool)> {
+    let depth = depth.checked_sub(1)?;
+    let header = header(octets)?;
+    let behind = &octets[header.length..];
+    let Some(said) = header.content else {
+        // An end that is marked: the elements up to two zeros. Only what is inside can be wrong.
+        let (mut at, mut wrong) = (0, false);
+        while !behind.get(at..)?.starts_with(&[0, 0]) {
+            let (length, found) = element(asked, &behind[at..], depth, dialect)?;
+            at += length;
+            wrong |= found;
+        }
+        return header.is_constructed.then_some((header.length + at + 2, wrong));
+    };
+    let length = usize::try_from(said).unwrap_or(usize::MAX);
+    if length > behind.len() && dialect == Dialect::Suricata {
+        return None;
+    }
+    let content = &behind[..length.min(behind.len())];
+    let mut wrong = asked.oversize_length.is_some_and(|most| said > u64::from(most));
+    if header.is_universal {
+        wrong |= match (header.tag, header.is_constructed) {
+            (SEQUENCE | SET, true) => {
+                let (mut rest, mut wrong) = (content, false);
+                while !rest.is_empty() {
+                    match element(asked, rest, depth, dialect) {
+                        Some((length, found)) => {
+                            wrong |= found;
+                            rest = &rest[length..];
+                        }
+                        None if dialect == Dialect::Snort => break,
+                        None => return None,
+                    }
+                }
+                wrong
+            }
+            (tag, false) if dialect == Dialect::Suricata && !is_allowed(tag, content) => return None,
+            // More unused bits than octets have, counting the one that says so.
+            (BIT_STRING, false) => {
+                asked.bitstring_overflow
+                    && content.first().is_some_and(|&unused| u64::from(unused) > said.saturating_mul(8))
+            }
+            // A real number in decimal with more digits than a double's text has room for.
+            (REAL, false) => {
+                asked.double_overflow && said > 256 && content.first().is_some_and(|first| first & 0xc0 == 0)
+            }
+            (BIT_STRING, true) if dialect == Dialect::Suricata => return None,
+            _ => false,
+        };
+    }
+    Some((header.length + content.len(), wrong))
+}
+
+const BIT_STRING: u32 = 3;
+const REAL: u32 = 9;
+const SEQUENCE: u32 = 16;
+const SET: u32 = 17;
+
+/// Whether a primitive element of a universal type may hold it, as far as its reader minds (X.690 §8).
+fn is_allowed(tag: u32, content: &[u8]) -> bool {
+    let all = |allowed: fn(&u8) -> bool| content.iter().all(allowed);
+    match tag {
+        1 => content.len() == 1,
+        BIT_STRING => !content.is_empty(),
+        SEQUENCE | SET => false,
+        12 => std::str::from_utf8(content).is_ok(),
+        18 => all(|octet| octet.is_ascii_digit() || *octet == b' '),
+        19 => all(|octet| octet.is_ascii_alphanumeric() || b" '()+,-./:=?".contains(octet)),
+        // Times: digits, and where they are.
+        23 | 24 => content.len() >= 11 && all(|octet| octet.is_ascii_digit() || b"Z+-.".contains(octet)),
+        26 => all(|octet| (0x20..0x7f).contains(octet)),
+        7 | 20 | 22 | 25 | 27 => content.is_ascii(),
+        30 => content.len().is_multiple_of(2),
+        _ => true,
+    }
+}
+
+struct Header {
     is_universal: bool,
     is_constructed: bool,
     tag: u32,
     /// Octets of tag and length.
-    header: usize,
-    length: u64,
+    length: usize,
+    /// Octets of what follows, as it says; `None`: its end is marked.
+    content: Option<u64>,
 }
 
-fn element(octets: &[u8]) -> Option<Element> {
+fn header(octets: &[u8]) -> Option<Header> {
     let (&first, mut rest) = octets.split_first()?;
     let mut tag = u32::from(first & 0x1f);
     if tag == 0x1f {
@@ -72,22 +132,21 @@ fn element(octets: &[u8]) -> Option<Element> {
         }
     }
     let (&length, mut rest) = rest.split_first()?;
-    let length = match length {
-        0..=0x7f => u64::from(length),
-        // Without an end that is known: up to the end.
-        0x80 => rest.len() as u64,
+    let content = match length {
+        0..=0x7f => Some(u64::from(length)),
+        0x80 => None,
         _ => {
             let (octets, more) = rest.split_at_checked(usize::from(length & 0x7f))?;
             rest = more;
-            octets.iter().fold(0u64, |value, &octet| value.saturating_mul(256).saturating_add(octet.into()))
+            Some(octets.iter().fold(0u64, |value, &octet| value.saturating_mul(256).saturating_add(octet.into())))
         }
     };
-    Some(Element {
+    Some(Header {
         is_universal: first & 0xc0 == 0,
         is_constructed: first & 0x20 != 0,
         tag,
-        header: octets.len() - rest.len(),
-        length,
+        length: octets.len() - rest.len(),
+        content,
     })
 }
 
@@ -95,17 +154,41 @@ fn element(octets: &[u8]) -> Option<Element> {
 mod tests {
     use super::*;
 
+    fn oversize(most: u32) -> Asn1 {
+        Asn1 { oversize_length: Some(most), ..Asn1::default() }
+    }
+
     #[test]
     fn a_length_beyond_what_is_asked_is_wrong_wherever_it_is_nested() {
-        let asked = Asn1 { oversize_length: Some(1000), ..Asn1::default() };
-        assert!(is_wrong(&asked, b"\x30\x07\x02\x01\x05\x04\x82\x10\x00"));
-        assert!(!is_wrong(&asked, b"\x30\x06\x02\x01\x05\x04\x01\x00"));
+        let octets = b"\x30\x08\x02\x01\x05\x04\x03abc\x02\x01\x00";
+        assert!(is_wrong(&oversize(2), &octets[..10], Dialect::Suricata));
+        assert!(!is_wrong(&oversize(8), &octets[..10], Dialect::Suricata));
+        // In what is no sequence nothing is looked for.
+        assert!(!is_wrong(&oversize(5), b"\xa0\x05\x04\x03abc", Dialect::Suricata));
+    }
+
+    #[test]
+    fn an_element_that_is_not_all_there_is_none_but_for_snort() {
+        let octets = b"\x30\x07\x02\x01\x05\x04\x82\x10\x00";
+        assert!(!is_wrong(&oversize(1000), octets, Dialect::Suricata));
+        assert!(is_wrong(&oversize(1000), octets, Dialect::Snort));
     }
 
     #[test]
     fn a_bit_string_has_no_more_unused_bits_than_bits() {
         let asked = Asn1 { bitstring_overflow: true, ..Asn1::default() };
-        assert!(is_wrong(&asked, b"\x03\x02\x09\xff"));
-        assert!(!is_wrong(&asked, b"\x03\x02\x07\xff"));
+        let wrong = |octets: &[u8]| is_wrong(&asked, octets, Dialect::Suricata);
+        assert!(wrong(b"\x03\x01\xff") && wrong(b"\x30\x03\x03\x01\xff") && wrong(b"\x02\x01\x00\x03\x02\x11\xff"));
+        assert!(!wrong(b"\x03\x02\x10\xff") && !wrong(b"\x03\x00") && !wrong(b"\x23\x03\x03\x01\xff"));
+        // What cannot be read ends it.
+        assert!(!wrong(b"\x01\x02\x00\x00\x03\x01\xff"));
+    }
+
+    #[test]
+    fn a_real_number_of_many_digits_is_wrong() {
+        let asked = Asn1 { double_overflow: true, ..Asn1::default() };
+        let real = |digits: usize| [&[9, 0x82, 1, digits as u8][..], &vec![3; 256 + digits]].concat();
+        assert!(is_wrong(&asked, &real(1), Dialect::Suricata));
+        assert!(!is_wrong(&asked, &real(0), Dialect::Suricata));
     }
 }

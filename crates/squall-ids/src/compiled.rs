@@ -3,13 +3,13 @@
 use std::sync::OnceLock;
 
 use squall_rules::{
-    Action, Application, ApplicationTest, BitVerb, Bits, Buffer, Direction, End, IntVerb, Numbers, Operation,
+    Action, Application, ApplicationTest, BitVerb, Bits, Buffer, Direction, End, IntVerb, Number, Numbers, Operation,
     PacketTest, Protocol, Rule, RuleSet, Sourced, Step, Transform,
 };
 
-use crate::Refused;
 use crate::inspect::{self, Ready};
 use crate::packet::{ICMP, ICMP6, Packet, SCTP, TCP, UDP};
+use crate::{Dialect, Refused};
 
 /// Rules of which [`crate::Engine`]s are made. A rule is made ready when it is first asked for, and stays so.
 pub struct Compiled<'a> {
@@ -47,9 +47,11 @@ pub(crate) struct Prepared<'a> {
     pub rule: &'a Rule,
     /// Rules are looked at in this order: Suricata's.
     pub order: Order,
-    /// Without a buffer: on single packets, on the stream. Both: the stream first.
-    pub on_packets: bool,
-    pub on_stream: bool,
+    /// Without a buffer: on single packets, on the stream. Both: the stream first. Suricata's way; see [`Prepared::places`].
+    on_packets: bool,
+    on_stream: bool,
+    /// Nothing in it asks for single packets or for the stream.
+    anywhere: bool,
     pub payload: Vec<Ready<'a>>,
     /// Of headers of packets.
     pub headers: Vec<Look<'a>>,
@@ -111,7 +113,8 @@ impl<'a> Prepared<'a> {
                 _ => (),
             }
         }
-        payload.sort_by_key(|step| step.option);
+        // BER is looked at when all else has matched.
+        payload.sort_by_key(|step| (matches!(step.operation, Operation::Asn1(_)), step.option));
         let (mut headers, mut looks) = (vec![], vec![]);
         let mut application = match rule.header.protocol {
             Protocol::Application(application) => Some(application),
@@ -177,6 +180,9 @@ impl<'a> Prepared<'a> {
             || !headers.is_empty()
             || rule.packet.iter().any(|test| needs_packet(&test.is));
         let stream_only = rule.header.protocol == Protocol::TcpReassembled || rule.flow.stream == Some(true);
+        let anywhere = of_tcp && !packet_only && !stream_only && !payload.is_empty();
+        // Suricata reads the packet's own payload for it.
+        let packet_only = packet_only || payload.iter().any(|step| matches!(step.operation, Operation::Asn1(_)));
         let (on_packets, on_stream) = match (packet_only, stream_only) {
             _ if payload.is_empty() || !of_tcp => (true, false),
             (true, false) => (true, false),
@@ -207,6 +213,7 @@ impl<'a> Prepared<'a> {
             order: Order::of(index, rule),
             on_packets,
             on_stream,
+            anywhere,
             payload: ready_payload,
             headers,
             looks,
@@ -221,6 +228,14 @@ impl<'a> Prepared<'a> {
             addresses_only,
             silent: rule.silent,
         })
+    }
+
+    /// Whether what it asks of no buffer is looked for on single packets, and on the stream.
+    pub fn places(&self, dialect: Dialect) -> (bool, bool) {
+        match dialect {
+            Dialect::Snort if self.anywhere => (true, true),
+            _ => (self.on_packets, self.on_stream),
+        }
     }
 
     /// Whether it is looked for in transactions, not in packets.
@@ -264,6 +279,31 @@ impl<'a> Prepared<'a> {
     pub fn is_spoken(&self, spoken: Option<Application>) -> bool {
         self.application.is_none_or(|asked| spoken.is_some_and(|spoken| speaks(spoken, asked)))
     }
+}
+
+/// Why Suricata 8 never raises a rule. Seen of 8.0.6, with traffic in which all that the rules ask for was there.
+pub(crate) fn never_by_suricata(rule: &Rule) -> Option<&'static str> {
+    let of_payload = |inspection: &squall_rules::Inspection| inspection.buffer == Buffer::Payload;
+    for test in &rule.application {
+        match &test.is {
+            // The state is that of the last message of what was just read, behind which a server's greeting never is.
+            ApplicationTest::SslState { any_of, negated: false }
+                if any_of.iter().all(|state| state == "server_hello") =>
+            {
+                return Some("Suricata 8 never sees the state server_hello where it looks at ssl_state");
+            }
+            ApplicationTest::FtpBounce if rule.inspections.iter().any(of_payload) => {
+                return Some("Suricata 8 never matches ftpbounce together with contents of the payload");
+            }
+            _ => {}
+        }
+    }
+    let before = |step: &Step| match &step.operation {
+        Operation::Content(content) => matches!(content.offset, Some(Number::Is(offset)) if offset < 0),
+        _ => false,
+    };
+    let refused = rule.inspections.iter().flat_map(|inspection| &inspection.steps).any(before);
+    refused.then_some("Suricata 8 does not load a content whose offset is negative")
 }
 
 /// Whether who speaks `spoken` speaks what a rule calls `asked`.

@@ -143,7 +143,7 @@ impl Engine<'_> {
             return None;
         }
         // What has ended has no packet: only its stream, its transactions and its bits are left.
-        if seen.last && !rule.payload.is_empty() && !rule.on_stream {
+        if seen.last && !rule.payload.is_empty() && !rule.places(self.settings.dialect).1 {
             return None;
         }
         if !rule.is_spoken(flow.and_then(|flow| flow.application.application()))
@@ -151,28 +151,30 @@ impl Engine<'_> {
         {
             return None;
         }
+        let about = About { dialect: self.settings.dialect, ..About::default() };
+        let (on_packets, on_stream) = rule.places(self.settings.dialect);
         let mut variables = vec![0; rule.rule.variables.len()];
         for look in &rule.headers {
             let octets = header(look.buffer, packet)?;
-            if !inspect::matches(&look.steps, &octets, &mut variables, About::default()) {
+            if !inspect::matches(&look.steps, &octets, &mut variables, about) {
                 return None;
             }
         }
         if rule.payload.is_empty() {
             return Some(false);
         }
-        if packet.protocol == TCP && rule.on_stream {
+        if packet.protocol == TCP && on_stream {
             if let (Some(window), Some(session), Some(from)) =
                 (seen.stream, flow.and_then(|flow| flow.session.as_ref()), seen.from)
                 && session.streams[from as usize]
                     .runs(window.from, window.to)
                     .iter()
-                    .any(|(_, octets)| inspect::matches(&rule.payload, octets, &mut variables, About::default()))
+                    .any(|(_, octets)| inspect::matches(&rule.payload, octets, &mut variables, about))
             {
                 return Some(true);
             }
             // What is in the stream is looked at there.
-            if seen.in_stream && !rule.on_packets {
+            if seen.in_stream && !on_packets {
                 return None;
             }
         }
@@ -180,9 +182,8 @@ impl Engine<'_> {
             return None;
         }
         // An empty payload has nothing to look into.
-        (!packet.payload.is_empty()
-            && inspect::matches(&rule.payload, &packet.payload, &mut variables, About::default()))
-        .then_some(false)
+        (!packet.payload.is_empty() && inspect::matches(&rule.payload, &packet.payload, &mut variables, about))
+            .then_some(false)
     }
 
     /// All that a rule asks beside its buffers.
@@ -284,8 +285,9 @@ impl Engine<'_> {
                         continue;
                     }
                 }
+                let about = About { little_endian: is_little_endian(transaction), dialect: self.settings.dialect };
                 let matched =
-                    transaction_matches(rule, transaction, from, stream.as_deref(), packet, seen, &mut partly);
+                    transaction_matches(rule, transaction, from, stream.as_deref(), packet, seen, about, &mut partly);
                 if matched {
                     partly.done = true;
                     found.push(Match { place, transaction: index, of_flow: true });
@@ -345,7 +347,16 @@ impl Engine<'_> {
     }
 }
 
+/// Numbers of its DCE/RPC are of that byte order.
+fn is_little_endian(transaction: &Transaction) -> bool {
+    transaction
+        .facts
+        .iter()
+        .any(|fact| matches!(fact.is, FactIs::Number { what: "dcerpc.little_endian", value } if value != 0))
+}
+
 /// Whether all that a rule looks into has matched by now; what has matched is kept in `partly`.
+#[expect(clippy::too_many_arguments, reason = "all that is known of one transaction")]
 fn transaction_matches(
     rule: &Prepared<'_>,
     transaction: &Transaction,
@@ -353,13 +364,9 @@ fn transaction_matches(
     stream: Option<&[u8]>,
     packet: &Packet,
     seen: Seen,
+    about: About,
     partly: &mut Partly,
 ) -> bool {
-    let little_endian = transaction
-        .facts
-        .iter()
-        .any(|fact| matches!(fact.is, FactIs::Number { what: "dcerpc.little_endian", value } if value != 0));
-    let about = About { little_endian };
     for (index, look) in rule.looks.iter().enumerate() {
         let bit = 1u64 << index.min(63);
         if partly.looks & bit != 0 {

@@ -1,6 +1,6 @@
 //! Fragments of IP to whole packets.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::net::IpAddr;
 
 use squall_units::Nanos;
@@ -27,6 +27,7 @@ type Key = (IpAddr, IpAddr, u8, u32);
 
 #[derive(Default)]
 pub(crate) struct Fragments {
+    policy: Policy,
     waiting: HashMap<Key, Waiting>,
 }
 
@@ -34,16 +35,45 @@ struct Waiting {
     since: Nanos,
     /// Of the first fragment.
     header: Vec<u8>,
-    /// By their offset; none covers octets of another.
-    parts: BTreeMap<usize, Vec<u8>>,
-    /// Known once the last fragment was there.
-    length: Option<usize>,
+    /// By their offset; of those with one the earlier first.
+    parts: Vec<Part>,
+    /// Where the fragment begins behind which none is to come, once it was taken.
+    last: Option<usize>,
+}
+
+/// A fragment, as it is kept.
+struct Part {
+    offset: usize,
+    octets: Vec<u8>,
+    /// So many of its first octets are another's.
+    trimmed: usize,
+}
+
+impl Part {
+    fn end(&self) -> usize {
+        self.offset + self.octets.len()
+    }
+}
+
+/// Whose octets count where fragments overlap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Policy {
+    /// Suricata's policy of BSD, its default: what began earlier, or at the same octet, stays. A last fragment that has nothing
+    /// of its own is dropped with the news that it was the last, and the packet waits for ever.
+    #[default]
+    Bsd,
+    /// Snort's default: what began earlier stays. That a fragment is the last is known whatever becomes of its octets.
+    Linux,
 }
 
 impl Fragments {
+    pub fn new(policy: Policy) -> Self {
+        Fragments { policy, waiting: HashMap::new() }
+    }
+
     /// The header and the octets of the packet that `fragment` completes.
     pub fn add(&mut self, at: Nanos, fragment: Fragment<'_>) -> Option<(Vec<u8>, Vec<u8>)> {
-        let end = fragment.offset.checked_add(fragment.octets.len()).filter(|&end| end <= 65_535)?;
+        fragment.offset.checked_add(fragment.octets.len()).filter(|&end| end <= 65_535)?;
         let key = (fragment.source, fragment.destination, fragment.protocol, fragment.id);
         if self.waiting.len() >= PACKETS && !self.waiting.contains_key(&key) {
             self.forget(at);
@@ -55,10 +85,7 @@ impl Fragments {
         if fragment.offset == 0 {
             waiting.header = fragment.header.to_vec();
         }
-        if !fragment.more {
-            waiting.length = Some(end);
-        }
-        waiting.insert(fragment.offset, fragment.octets);
+        waiting.insert(&fragment, self.policy);
         let whole = waiting.whole()?;
         let header = std::mem::take(&mut waiting.header);
         self.waiting.remove(&key);
@@ -78,50 +105,60 @@ impl Fragments {
 
 impl Waiting {
     fn new(since: Nanos) -> Self {
-        Waiting { since, header: vec![], parts: BTreeMap::new(), length: None }
+        Waiting { since, header: vec![], parts: vec![], last: None }
     }
 
-    /// What came first stays, but where the new fragment begins before an old one: Suricata's policy of BSD, its default.
-    fn insert(&mut self, offset: usize, octets: &[u8]) {
-        let end = offset + octets.len();
-        let overlapping: Vec<usize> =
-            self.parts.range(..end).filter(|(at, part)| *at + part.len() > offset).map(|(at, _)| *at).collect();
-        let (mut from, mut cut) = (offset, vec![]);
-        for at in overlapping {
-            let part = self.parts[&at].len();
-            if at <= offset {
-                from = from.max(at + part);
-            } else if at + part > end {
-                // Its beginning is overwritten.
-                if let Some(old) = self.parts.remove(&at) {
-                    cut.push((end, old[end - at..].to_vec()));
-                }
-            } else {
-                self.parts.remove(&at);
-            }
+    fn insert(&mut self, fragment: &Fragment<'_>, policy: Policy) {
+        let (offset, end) = (fragment.offset, fragment.offset + fragment.octets.len());
+        let stays = |part: &Part| match policy {
+            Policy::Bsd => part.offset <= offset,
+            Policy::Linux => part.offset < offset,
+        };
+        if policy == Policy::Linux && !fragment.more {
+            self.last = Some(offset);
         }
-        self.parts.extend(cut);
-        if from < end {
-            self.parts.insert(from, octets[from - offset..].to_vec());
+        // The first that ends behind its beginning decides; those before are not looked at.
+        let mut trimmed = 0;
+        if let Some(at) = self.parts.iter().position(|part| offset < part.end()) {
+            let part = &self.parts[at];
+            if stays(part) {
+                if part.end() >= end {
+                    return;
+                }
+                trimmed = part.end() - offset;
+            } else if end > part.offset + part.trimmed {
+                let part = &mut self.parts[at];
+                part.trimmed = part.trimmed.max(end - part.offset);
+            }
+            if let Some(next) = self.parts.get_mut(at + 1).filter(|next| end > next.offset) {
+                next.trimmed = end - next.offset;
+            }
+            self.parts.retain(|part| part.trimmed < part.octets.len());
+        }
+        let offset = offset + trimmed;
+        if offset == end {
+            return;
+        }
+        let at = self.parts.partition_point(|part| part.offset <= offset);
+        self.parts.insert(at, Part { offset, octets: fragment.octets[trimmed..].to_vec(), trimmed: 0 });
+        if !fragment.more {
+            self.last = Some(offset);
         }
     }
 
     fn whole(&self) -> Option<Vec<u8>> {
-        let length = self.length?;
-        if self.header.is_empty() {
-            return None;
-        }
-        let mut whole = Vec::with_capacity(length);
-        for (&at, part) in &self.parts {
-            if at != whole.len() {
+        let last = self.last.filter(|_| !self.header.is_empty())?;
+        let mut whole = vec![];
+        for part in self.parts.iter().take_while(|part| part.offset <= last) {
+            if part.offset > whole.len() {
                 return None;
             }
-            whole.extend_from_slice(part);
+            // What is no one's yet, and what is in its place.
+            let from = part.offset + part.trimmed;
+            whole.resize(whole.len().max(part.end()), 0);
+            whole[from..part.end()].copy_from_slice(&part.octets[part.trimmed..]);
         }
-        (whole.len() >= length).then(|| {
-            whole.truncate(length);
-            whole
-        })
+        Some(whole)
     }
 }
 
@@ -159,5 +196,25 @@ mod tests {
         fragments.add(Nanos(0), fragment(0, b"aaaaaaaaaaaaaaaa", true));
         let (_, whole) = fragments.add(Nanos(0), fragment(8, b"cccccccccccc", false)).unwrap();
         assert_eq!(whole, b"aaaaaaaaaaaaaaaacccc");
+    }
+
+    #[test]
+    fn a_last_fragment_without_octets_of_its_own_never_ends_a_packet_but_for_snort() {
+        for (policy, ends) in [(Policy::Bsd, false), (Policy::Linux, true)] {
+            let mut fragments = Fragments::new(policy);
+            fragments.add(Nanos(0), fragment(0, b"aaaaaaaabbbbbbbb", true));
+            let whole = fragments.add(Nanos(0), fragment(8, b"bbbbbbbb", false));
+            assert_eq!(whole.is_some(), ends, "{policy:?}");
+        }
+    }
+
+    #[test]
+    fn fragments_that_overlap_or_come_twice_are_put_together() {
+        let mut fragments = Fragments::default();
+        fragments.add(Nanos(0), fragment(0, b"0123456789abcdef", true));
+        fragments.add(Nanos(0), fragment(0, b"0123456789abcdef", true));
+        fragments.add(Nanos(0), fragment(8, b"89abcdefghijklmn", true));
+        let (_, whole) = fragments.add(Nanos(0), fragment(16, b"ghijklmnop", false)).unwrap();
+        assert_eq!(whole, b"0123456789abcdefghijklmnop");
     }
 }

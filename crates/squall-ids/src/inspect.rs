@@ -8,7 +8,7 @@ use squall_rules::{
     Number, Operation, Reading, Step,
 };
 
-use crate::expression;
+use crate::{Dialect, expression};
 
 /// Steps that one look at a buffer may take: Suricata's `inspection-recursion-limit`.
 const STEPS: u32 = 3000;
@@ -70,6 +70,7 @@ fn is_relative(operation: &Operation) -> bool {
 pub(crate) struct About {
     /// `dce`: numbers are of this byte order.
     pub little_endian: bool,
+    pub dialect: Dialect,
 }
 
 /// Whether `octets` match all of `steps`. `variables` has a place for each of the rule's; what is extracted stays there.
@@ -149,7 +150,7 @@ impl Look<'_> {
                 else {
                     return NoMatch;
                 };
-                crate::ber::is_wrong(asn1, octets)
+                crate::ber::is_wrong(asn1, octets, self.about.dialect)
             }
             Operation::Dataset { is_set, values } => {
                 if values.iter().any(|value| value == self.octets) != *is_set {
@@ -190,12 +191,13 @@ impl Look<'_> {
                 from = from.max(bound(offset));
             }
         } else {
-            from = bound(number(self, &content.offset).unwrap_or(0));
-            // In the model depth counts from the offset.
+            let offset = bound(number(self, &content.offset).unwrap_or(0));
+            // In the model depth counts from the offset, also from one before the buffer's beginning, as Snort 3 allows it.
             to = match number(self, &content.depth) {
-                Some(depth) => bound(depth) + from,
+                Some(depth) => bound(depth) + offset,
                 None => len,
             };
+            from = offset.max(0);
         }
         to = to.min(len);
         let mut again: Option<usize> = None;
@@ -290,9 +292,13 @@ impl Look<'_> {
         (at.checked_add(count)? <= self.octets.len()).then_some(at)
     }
 
-    /// The number in `count` octets at `at`, and how many of them it took; `None` where there is none.
+    /// The number in `count` octets at `at`, and how many of them it took; `None` where there is none. No octets are 0; no
+    /// digits, all that follow, as strtoull reads a text whose length nobody says.
     fn read(&self, reading: Reading, at: usize, count: usize) -> Option<(u64, usize)> {
-        let octets = self.octets.get(at..at + count)?;
+        let octets = match (reading.digits, count) {
+            (Some(_), 0) => self.octets.get(at..)?,
+            _ => self.octets.get(at..at + count)?,
+        };
         let (value, length) = match reading.digits {
             Some(base) => digits(octets, base.into())?,
             None if count > 8 => return None,
@@ -339,12 +345,7 @@ impl Look<'_> {
             return false;
         }
         let Some(at) = self.place(jump.reading, self.number(jump.offset), count) else { return false };
-        let (value, length) = if count == 0 {
-            (0, 0)
-        } else {
-            let Some(read) = self.read(jump.reading, at, count) else { return false };
-            read
-        };
+        let Some((value, length)) = self.read(jump.reading, at, count) else { return false };
         let mut value = value.wrapping_mul(jump.multiplier.max(1).into());
         if jump.align && !value.is_multiple_of(4) {
             value = value.wrapping_add(4 - value % 4);

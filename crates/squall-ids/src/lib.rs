@@ -51,7 +51,7 @@ use crate::bits::HostBits;
 use crate::compiled::Prepared;
 use crate::detect::{Seen, Window};
 use crate::flow::{Candidates, Flow, Flows, Spoken};
-use crate::fragments::Fragments;
+use crate::fragments::{Fragments, Policy};
 use crate::packet::{Packet, UDP};
 use crate::prefilter::Prefilter;
 use crate::protocols::{Expected, First, Transport, Verdict};
@@ -62,10 +62,48 @@ const BEGUN: usize = 16 * 1024;
 /// Connections that were announced and did not come, at most.
 const EXPECTED: usize = 4096;
 
+/// Which engine is followed where they are known to differ. That of Suricata was held against what it says; Snort's is made
+/// after what Snort documents.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Dialect {
+    /// Suricata 8 with its usual configuration.
+    #[default]
+    Suricata,
+    /// Snort 2.9 and 3: contents without a buffer are looked for in packets as well as in the stream, overlapping fragments are
+    /// Linux's, lengths of BER are believed, few alerts of one packet are told.
+    Snort,
+}
+
+impl Dialect {
+    /// Alerts of one packet that are told: Suricata's `packet-alert-max`, Snort's `event_queue: log`.
+    fn alerts_per_packet(self) -> usize {
+        match self {
+            Dialect::Suricata => 15,
+            Dialect::Snort => 3,
+        }
+    }
+
+    fn fragments(self) -> Policy {
+        match self {
+            Dialect::Suricata => Policy::Bsd,
+            Dialect::Snort => Policy::Linux,
+        }
+    }
+
+    /// Why the engine never raises this rule, whatever it sees, where that is known.
+    pub fn never(self, rule: &squall_rules::Rule) -> Option<&'static str> {
+        match self {
+            Dialect::Suricata => compiled::never_by_suricata(rule),
+            Dialect::Snort => None,
+        }
+    }
+}
+
 /// What may differ between engines.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Alerts of one packet at most (Suricata's `packet-alert-max`).
+    pub dialect: Dialect,
+    /// Alerts of one packet at most.
     pub alerts_per_packet: usize,
     /// Octets of an HTTP body that are looked at.
     pub body_limit: usize,
@@ -73,9 +111,16 @@ pub struct Settings {
     pub checksums: bool,
 }
 
+impl Settings {
+    /// Those that are usual with an engine.
+    pub fn of(dialect: Dialect) -> Self {
+        Settings { dialect, alerts_per_packet: dialect.alerts_per_packet(), body_limit: 100 * 1024, checksums: true }
+    }
+}
+
 impl Default for Settings {
     fn default() -> Self {
-        Settings { alerts_per_packet: 15, body_limit: 100 * 1024, checksums: true }
+        Settings::of(Dialect::Suricata)
     }
 }
 
@@ -120,11 +165,13 @@ pub struct Engine<'a> {
 }
 
 impl<'a> Engine<'a> {
-    /// For the rules `which` of `rules` (indexes); all that they need to be seen first is up to the caller.
+    /// For the rules `which` of `rules` (indexes); all that they need to be seen first is up to the caller. Rules that the
+    /// engine never raises are not looked for.
     pub fn new(rules: &'a Compiled<'_>, which: &[usize], settings: Settings) -> (Self, Vec<Refused>) {
         let (mut ready, mut refused) = (vec![], vec![]);
         for &index in which {
             match rules.rule(index) {
+                Ok(rule) if settings.dialect.never(rule.rule).is_some() => (),
                 Ok(rule) => ready.push(rule),
                 Err(why) => refused.push(why),
             }
@@ -134,8 +181,8 @@ impl<'a> Engine<'a> {
             headers: by_header(&ready),
             prefilter: Prefilter::of(&ready),
             rules: ready,
+            fragments: Fragments::new(settings.dialect.fragments()),
             settings,
-            fragments: Fragments::default(),
             flows: Flows::default(),
             hosts: HostBits::default(),
             expected: HashMap::new(),

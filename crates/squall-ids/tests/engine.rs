@@ -1,7 +1,7 @@
 //! Rules on frames, as an engine's user sees them.
 
 use proptest::prelude::*;
-use squall_ids::{Alert, Compiled, Engine, Settings};
+use squall_ids::{Alert, Compiled, Dialect, Engine, Settings};
 use squall_rules::{RuleSet, Variables};
 use squall_units::Nanos;
 use squall_wire::tcp_flags::{ACK, FIN, PSH, SYN};
@@ -273,6 +273,66 @@ fn a_rule_that_cannot_be_looked_for_is_refused_and_the_others_are_not() {
     let (_, refused) = Engine::new(&compiled, &[0, 1, 7], Settings::default());
     assert_eq!(refused.iter().map(|refused| refused.rule).collect::<Vec<_>>(), [1, 7]);
     assert!(refused[0].text.contains("(?<x"), "{}", refused[0].text);
+}
+
+fn dialect(rules: &str, frames: &[Vec<u8>], dialect: Dialect) -> Vec<u32> {
+    let set = set(rules);
+    let compiled = Compiled::new(&set);
+    let which: Vec<usize> = (0..set.rules.len()).collect();
+    let settings = Settings { checksums: false, ..Settings::of(dialect) };
+    let (mut engine, _) = Engine::new(&compiled, &which, settings);
+    for (index, frame) in frames.iter().enumerate() {
+        engine.frame(Nanos(index as u64 * 1_000_000), frame);
+    }
+    engine.finish();
+    engine.alerts().iter().map(|alert| set.rules[alert.rule].sid).collect()
+}
+
+#[test]
+fn snort_looks_at_packets_and_at_the_stream_and_tells_of_three_rules_a_packet() {
+    // What was acknowledged late is another chunk of the stream: the content stands at its beginning only in its packet.
+    let rule = r#"alert tcp any any -> any 7000 (msg:"m"; flow:to_server,established; content:"needle"; content:!"hay"; sid:1;)"#;
+    let frames = Talk::open(7000).say(0, &[b"hay", b"needle"]).close();
+    assert!(dialect(rule, &frames, Dialect::Suricata).is_empty());
+    assert_eq!(dialect(rule, &frames, Dialect::Snort), [1]);
+    let many: String =
+        (1..=5).map(|sid| format!("alert udp any any -> any 9 (msg:\"m\"; content:\"x\"; sid:{sid};)\n")).collect();
+    let frames = [ip(CLIENT, SERVER, 17, 0, &udp((40_000, 9), b"x"))];
+    assert_eq!(dialect(&many, &frames, Dialect::Suricata).len(), 5);
+    assert_eq!(dialect(&many, &frames, Dialect::Snort).len(), 3);
+}
+
+#[test]
+fn what_suricata_never_raises_is_not_raised() {
+    for rule in [
+        r#"alert tcp any 443 -> any any (msg:"m"; flow:to_client,established; ssl_state:server_hello; sid:1;)"#,
+        r#"alert tcp any any -> any 21 (msg:"m"; flow:to_server,established; content:"PORT"; ftpbounce; sid:2;)"#,
+        r#"alert tcp any any -> any 7000 (msg:"m"; content:"s3t",offset -1; sid:3;)"#,
+    ] {
+        let set = set(rule);
+        assert!(Dialect::Suricata.never(&set.rules[0]).is_some(), "{rule}");
+        assert!(Dialect::Snort.never(&set.rules[0]).is_none(), "{rule}");
+    }
+    let before = r#"alert tcp any any -> any 7000 (msg:"m"; content:"s3t",offset -1; sid:3;)"#;
+    let frames = Talk::open(7000).say(0, &[b"s3t"]).close();
+    assert!(dialect(before, &frames, Dialect::Suricata).is_empty());
+    // In its packet, and again in the stream.
+    assert_eq!(dialect(before, &frames, Dialect::Snort), [3, 3]);
+    for rule in [
+        r#"alert tcp any any -> any 443 (msg:"m"; flow:to_server,established; ssl_state:client_hello; sid:1;)"#,
+        r#"alert ftp any any -> any any (msg:"m"; flow:to_server,established; ftpbounce; sid:2;)"#,
+    ] {
+        assert!(Dialect::Suricata.never(&set(rule).rules[0]).is_none(), "{rule}");
+    }
+}
+
+#[test]
+fn ber_is_looked_at_in_the_packet_that_carries_it() {
+    let rule = r#"alert tcp any any -> any 88 (msg:"m"; flow:to_server,established; content:"j"; depth:1; asn1:bitstring_overflow,relative_offset 0; sid:1;)"#;
+    let whole = Talk::open(88).say(0, &[b"j\x03\x01\xff"]).close();
+    let cut = Talk::open(88).say(0, &[b"j\x03", b"\x01\xff"]).close();
+    assert_eq!((sids(rule, &whole), sids(rule, &cut)), (vec![1], vec![]));
+    assert_eq!(dialect(rule, &cut, Dialect::Snort), [1]);
 }
 
 #[test]

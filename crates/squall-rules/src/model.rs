@@ -382,7 +382,7 @@ pub struct Reading {
 /// `byte_test:`
 #[derive(Clone, Debug, PartialEq)]
 pub struct ByteTest {
-    /// Octets: 1 to 8, to 23 with digits.
+    /// Octets: 1 to 8, to 23 with digits. 0: the number 0; with digits, all digits that there are.
     pub count: Number,
     pub negated: bool,
     pub operator: Comparison,

@@ -96,7 +96,41 @@ fn byte_test_reads_numbers_of_either_order_and_digits() {
     let masked = Reading { bitmask: Some(0xf0), ..reading };
     assert!(run(vec![test(1, Comparison::Equal, 7, 0, masked)], b"\x7f"));
     let dce = Reading { dce: true, ..reading };
-    assert!(run_with(vec![test(2, Comparison::Equal, 1, 0, dce)], b"\x01\x00", About { little_endian: true }));
+    assert!(run_with(
+        vec![test(2, Comparison::Equal, 1, 0, dce)],
+        b"\x01\x00",
+        About { little_endian: true, ..About::default() }
+    ));
+}
+
+#[test]
+fn a_number_of_no_octets_is_0_and_one_of_no_digits_is_all_that_follow() {
+    let reading = Reading::default();
+    assert!(run(vec![test(0, Comparison::Equal, 0, 1, reading)], b"\x07\x08"));
+    assert!(!run(vec![test(0, Comparison::Greater, 0, 0, reading)], b"\x07\x08"));
+    let digits = Reading { digits: Some(10), ..reading };
+    assert!(run(vec![test(0, Comparison::Equal, 123_456, 1, digits)], b"x123456y"));
+    assert!(!run(vec![test(0, Comparison::Greater, 0, 0, digits)], b"x123456y"));
+    let jump = ByteJump {
+        count: Number::Is(0),
+        offset: Number::Is(0),
+        reading: digits,
+        multiplier: 1,
+        align: false,
+        from: JumpFrom::Here,
+        post_offset: Number::Is(0),
+    };
+    let behind = vec![Operation::ByteJump(jump), c(Content { distance: at(0), within: at(1), ..content(b"d") })];
+    assert!(run(behind, b"03abcde"));
+}
+
+#[test]
+fn an_offset_before_the_beginning_begins_there_and_its_depth_counts_from_it() {
+    let placed = |offset, depth| vec![c(Content { offset: at(offset), depth, ..content(b"s3t") })];
+    assert!(run(placed(-1, None), b"s3t") && !run(placed(-1, None), b"s3"));
+    assert!(run(placed(-1, at(4)), b"s3t") && !run(placed(-2, at(4)), b"s3t"));
+    let not = Content { negated: true, offset: at(-1), ..content(b"s3t") };
+    assert!(!run(vec![c(not.clone())], b"s3t") && run(vec![c(not)], b"abc"));
 }
 
 #[test]

@@ -22,7 +22,8 @@ pub(crate) fn byte_test(building: &mut Building, value: &str) -> Parsed {
         Some(part) if !part.is_empty() => Ok(part),
         _ => bad(format!("{what} is missing: expected count, operator, value, offset")),
     };
-    let count = building.number(next("the count of octets")?, 1, MOST_OCTETS)?;
+    // 0 is what engines take: no octets, or as many digits as there are.
+    let count = building.number(next("the count of octets")?, 0, MOST_OCTETS)?;
     let operator = next("the operator")?;
     let (operator, negated) = match operator.strip_prefix('!') {
         Some("") => ("=", true),
