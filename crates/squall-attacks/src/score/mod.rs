@@ -61,6 +61,10 @@ struct Totals {
 }
 
 /// What was counted; all of it is of conversations, unless it says alerts.
+///
+/// Conversations: `attacks + owing_none + near_misses + benign`, and those of scenarios, are all that have a label. Alerts:
+/// `alerts_own + alerts_unowed + near_miss_alerts + benign_alerts + alerts_also + collateral`, and those of scenarios and outside,
+/// are all that were read.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Counts {
     /// Attacks that owe an alert of a rule.
@@ -71,6 +75,11 @@ pub struct Counts {
     pub missed: u64,
     /// Of those that were hit, with fewer alerts than are owed.
     pub short: u64,
+    /// Conversations of attacks that owe no alert: those before the one that alerts, what a run cut short, what is sent so that
+    /// the rule is not seen.
+    pub owing_none: u64,
+    /// Alerts of their rules in attacks of which no conversation owes one.
+    pub alerts_unowed: u64,
     /// Alerts that attacks owe.
     pub alerts_owed: u64,
     /// Alerts of their own rules in attacks.
@@ -331,7 +340,8 @@ impl Scorer {
                 continue;
             }
             if let Some(&to) = owing.get(&label.attack) {
-                let Seen { own, first, .. } = std::mem::take(&mut self.seen[i]);
+                // What other rules said of it stays with it.
+                let (own, first) = (std::mem::take(&mut self.seen[i].own), self.seen[i].first.take());
                 let seen = &mut self.seen[to];
                 seen.own = seen.own.saturating_add(own);
                 seen.first = [seen.first, first].into_iter().flatten().min();
@@ -508,7 +518,10 @@ impl Tally {
         let any = u64::from(seen.own > 0);
         match label.kind {
             // An attack that owes nothing, of a rule that is silent: only what else it raises counts.
-            Kind::Attack if label.alerts == 0 => {}
+            Kind::Attack if label.alerts == 0 => {
+                c.owing_none += 1;
+                c.alerts_unowed = c.alerts_unowed.saturating_add(seen.own);
+            }
             Kind::Attack => {
                 let owed = u64::from(label.alerts);
                 c.attacks += 1;

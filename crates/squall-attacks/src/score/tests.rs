@@ -238,6 +238,8 @@ fn a_score_is_counted_by_hand() {
         hit: 2,
         missed: 1,
         short: 1,
+        owing_none: 0,
+        alerts_unowed: 0,
         alerts_owed: 4,
         alerts_own: 4,
         duplicates: 2,
@@ -318,7 +320,13 @@ fn an_alert_in_any_conversation_of_an_attack_is_the_attacks() {
     scorer.alert(&eve(1000, "198.18.0.1", 2, 2.25));
     let score = scorer.finish();
     assert_eq!((score.counts.attacks, score.counts.hit, score.counts.missed), (1, 1, 0));
-    assert_eq!(score.counts.alerts_own, 1);
+    assert_eq!((score.counts.alerts_own, score.counts.owing_none), (1, 2));
+
+    // Of an attack that nobody is to see, all alerts are more than is owed.
+    let mut scorer = Scorer::new(vec![of(1, 0), of(2, 0)], Settings::default());
+    scorer.alert(&eve(1000, "198.18.0.1", 2, 2.25));
+    let counts = scorer.finish().counts;
+    assert_eq!((counts.attacks, counts.owing_none, counts.alerts_own, counts.alerts_unowed), (0, 2, 0, 1));
 }
 
 #[test]
@@ -337,6 +345,36 @@ fn protocols_without_ports_are_found_by_their_addresses() {
 }
 
 proptest! {
+    #[test]
+    fn each_conversation_and_each_alert_is_counted_once(
+        labels in prop::collection::vec((0..3u8, 0..3u32, 1..4u8, 0..3u32, any::<bool>()), 1..12),
+        alerts in prop::collection::vec((0..4u32, 1..5u8, 0..40u32, 1..4u64, any::<bool>()), 0..40),
+    ) {
+        let labels: Vec<Label> = labels
+            .into_iter()
+            .enumerate()
+            .map(|(i, (kind, sid, host, owed, also))| {
+                let kind = [Kind::Attack, Kind::NearMiss, Kind::Benign][usize::from(kind)];
+                let one = label(i as u64 / 2, kind, sid, &format!("192.168.0.{host}"), 1000, 2 * i as u64);
+                let owed = if kind == Kind::Attack { owed } else { 0 };
+                Label { alerts: owed, also: if also { vec![3] } else { vec![] }, ..one }
+            })
+            .collect();
+        let all = labels.len() as u64;
+        let mut scorer = Scorer::new(labels, Settings::default());
+        for (sid, host, at, count, timed) in alerts {
+            let one = eve(sid, &format!("192.168.0.{host}"), 1000, f64::from(at));
+            scorer.alert(&Alert { count, at: one.at.filter(|_| timed), ..one });
+        }
+        let score = scorer.finish();
+        let (c, of_scenarios) = (&score.counts, |of: fn(&OfScenario) -> u64| score.scenarios.iter().map(of).sum::<u64>());
+        prop_assert_eq!(c.attacks + c.owing_none + c.near_misses + c.benign + of_scenarios(|s| s.conversations), all);
+        let parts = c.alerts_own + c.alerts_unowed + c.near_miss_alerts + c.benign_alerts + c.alerts_also + c.collateral;
+        prop_assert_eq!(parts + of_scenarios(|s| s.alerts) + score.outside, score.alerts);
+        prop_assert_eq!(c.hit + c.missed, c.attacks);
+        prop_assert_eq!(score.rules.iter().map(|rule| rule.counts.alerts_own).sum::<u64>(), c.alerts_own);
+    }
+
     #[test]
     fn whatever_is_read_ends_and_each_line_is_one_thing(
         first in prop::sample::select(vec![

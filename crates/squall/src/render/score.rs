@@ -4,7 +4,7 @@ use super::{
     human,
     page::{Axis, Group, Page, Plot, Unit, escape, table, tiles},
 };
-use crate::scoring::{Latency, OfRule, Scored};
+use crate::scoring::{Latency, OfRule, Score, Scored};
 
 /// An alert so long before the attack's last frame has another clock: few attacks take as long.
 const CLOCKS_DIFFER_NS: i64 = 10_000_000_000;
@@ -27,11 +27,10 @@ pub fn score_text(scored: &Scored) -> String {
         pair("Benign", format!("{} conversations: {} alerted", counts.benign, counts.benign_alerted));
     }
     pair("False positive rate", of(rates.false_positive));
-    let more = format!(
-        "{} of other rules, {} again, {} outside of all conversations",
-        counts.collateral, counts.duplicates, score.outside
-    );
-    pair("Alerts", format!("{}: {} of their rules, {more}", score.alerts, counts.alerts_own));
+    if counts.owing_none > 0 {
+        pair("Owing none", format!("{} conversations of attacks", counts.owing_none));
+    }
+    pair("Alerts", format!("{}: {}", score.alerts, parts_of(score)));
     if let Some(latency) = &score.latency_from_end {
         pair("Latency to alert", format!("{} (from the last frame)", latency_text(latency)));
         if latency.median_ns < -CLOCKS_DIFFER_NS {
@@ -63,6 +62,27 @@ pub fn score_text(scored: &Scored) -> String {
         format!("{} of {}", rule.counts.near_misses_alerted, rule.counts.near_misses)
     });
     text
+}
+
+/// What all alerts are, each once: the parts add up to all of them.
+fn parts_of(score: &Score) -> String {
+    let counts = &score.counts;
+    let scenarios = score.scenarios.iter().fold(0u64, |sum, of| sum.saturating_add(of.alerts));
+    let mut own = format!("{} of their rules", counts.alerts_own);
+    if counts.duplicates > 0 {
+        own += &format!(" ({} more than owed)", counts.duplicates);
+    }
+    let parts = [
+        (counts.alerts_unowed, "of their rules where none is owed"),
+        (counts.alerts_also, "of rules played before"),
+        (counts.near_miss_alerts, "in near misses"),
+        (counts.benign_alerts, "in benign conversations"),
+        (scenarios, "in scenarios"),
+        (counts.collateral, "of other rules"),
+        (score.outside, "outside of all conversations"),
+    ];
+    let parts = parts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!(", {n} {what}"));
+    own + &parts.collect::<String>()
 }
 
 fn list(text: &mut String, heading: &str, rules: &[&OfRule], told: impl Fn(&OfRule) -> String) {
