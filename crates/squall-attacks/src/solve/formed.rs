@@ -110,8 +110,8 @@ impl Spoken {
     /// The message that begins so, complete; `None`: it is none.
     pub(super) fn close(self, from: End, octets: Octets) -> Option<Octets> {
         match self {
-            Spoken::Dns => names::close(octets, false),
-            Spoken::Nbns => names::close(octets, true),
+            Spoken::Dns => names::close(from, octets, false),
+            Spoken::Nbns => names::close(from, octets, true),
             Spoken::Tftp => binary::close_tftp(octets),
             Spoken::Dhcp => binary::close_dhcp(octets),
             Spoken::Isakmp => binary::close_isakmp(octets),

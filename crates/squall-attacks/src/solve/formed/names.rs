@@ -58,9 +58,20 @@ pub(super) fn nbns() -> Vec<Form> {
 }
 
 /// The message with all that its counts promise.
-pub(super) fn close(octets: Octets, netbios: bool) -> Option<Octets> {
+pub(super) fn close(from: End, octets: Octets, netbios: bool) -> Option<Octets> {
     let mut closer = Closer::new(octets);
-    closer.take(&[0x5a, 0x17, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
+    let flags = match (netbios, from) {
+        (false, End::Client) => [1, 0],
+        (false, End::Server) => [0x81, 0x80],
+        // Whoever has the name answers, whichever end that is: an answer is what has answers, and a name is registered in a
+        // further record (RFC 1002 §4.2.2, §4.2.13).
+        (true, _) => match (closer.word(6), closer.word(10)) {
+            (0, 0) => [1, 0x10],
+            (0, _) => [0x28, 0x10],
+            _ => [0x85, 0],
+        },
+    };
+    closer.take(&[&[0x5a, 0x17], &flags[..], &[0, 1, 0, 0, 0, 0, 0, 0]].concat());
     let counts = [4, 6, 8, 10].map(|at| closer.word(at));
     let records = counts[1..].iter().try_fold(0_u16, |sum, &count| sum.checked_add(count))?;
     if counts[0].checked_add(records)? > MOST_RECORDS {

@@ -30,6 +30,18 @@ fn a_question_of_dns_gets_the_rest_of_its_name_a_type_and_a_class() {
 }
 
 #[test]
+fn answers_of_name_services_say_that_they_are() {
+    let flags = |spoken: Spoken, from: End| -> Vec<u16> {
+        let closed = spoken.forms(from).into_iter().filter_map(|form| spoken.close(from, form.octets()));
+        closed.map(|octets| u16::from_be_bytes([octets.bytes()[2], octets.bytes()[3]])).collect()
+    };
+    assert!(flags(Spoken::Dns, Client).iter().all(|flags| flags & 0x8000 == 0));
+    let answers = flags(Spoken::Dns, Server);
+    assert!(answers.len() >= 5 && answers.iter().all(|&flags| flags == 0x8180), "{answers:x?}");
+    assert_eq!(flags(Spoken::Nbns, Client), [0x0110, 0x2810, 0x8500]);
+}
+
+#[test]
 fn a_text_of_dns_is_as_long_as_its_record_says() {
     let question = b"\x12\x34\x81\x80\0\x01\0\x01\0\0\0\0\x01a\0\0\x10\0\x01";
     let record = b"\xc0\x0c\0\x10\0\x01\0\0\0\0\x01\0\xff";
