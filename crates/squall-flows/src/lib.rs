@@ -30,7 +30,7 @@ pub use script::{Conversation, Script};
 pub use side::{FLOWS, FrameOutput, Role, Side, SideSettings};
 pub use squall_tcp::Near;
 pub use statistics::{
-    Exhausted, FailedConversation, Failure, Failures, FlowStatistics, LinkStatistics, NotBegun, Statistics,
+    Exhausted, FailedConversation, Failure, Failures, FlowStatistics, LinkStatistics, NotBegun, Served, Statistics,
     TemplateStatistics, TlsStatistics,
 };
 pub use steady::{Second, Tally};

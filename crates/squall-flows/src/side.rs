@@ -689,6 +689,7 @@ impl Side {
             strays: self.stack.strays().clone(),
             exhausted: self.clients.iter().flat_map(|c| c.pools.iter().map(|p| p.exhausted)).collect(),
             failed: recorder.failed().to_vec(),
+            served: recorder.served().clone(),
             elapsed: self.now.saturating_sub(self.settings.start),
             arrivals: self.clients.as_ref().map_or(Nanos::ZERO, |clients| {
                 let until = self.arrivals_until.unwrap_or(self.now.min(clients.arrivals.end()));

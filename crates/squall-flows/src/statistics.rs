@@ -21,6 +21,8 @@ pub struct Statistics {
     pub exhausted: Vec<Exhausted>,
     /// Conversations of a script that failed, at most [`MOST_FAILED`].
     pub failed: Vec<FailedConversation>,
+    /// Conversations of a script whose servers came to their end.
+    pub served: Served,
     /// Since its beginning.
     pub elapsed: Nanos,
     /// From its beginning until the last flow was due, or until now. Of clients.
@@ -43,6 +45,29 @@ pub struct FailedConversation {
     /// Told by its client.
     pub client: bool,
     pub failure: Failure,
+}
+
+/// Conversations by their numbers in the [`crate::Script`], a bit for each.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Served(Vec<u64>);
+
+impl Served {
+    pub fn has(&self, number: u32) -> bool {
+        self.0.get(number as usize / 64).is_some_and(|bits| bits >> (number % 64) & 1 == 1)
+    }
+
+    pub(crate) fn add(&mut self, number: u32) {
+        let at = number as usize / 64;
+        if at >= self.0.len() {
+            self.0.resize(at + 1, 0);
+        }
+        self.0[at] |= 1 << (number % 64);
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.0.resize(self.0.len().max(other.0.len()), 0);
+        self.0.iter_mut().zip(&other.0).for_each(|(mine, theirs)| *mine |= theirs);
+    }
 }
 
 /// So many failed conversations are kept: both ends of as many as a script may have.
@@ -423,6 +448,7 @@ impl Statistics {
         self.failed.extend_from_slice(&other.failed);
         self.failed.sort_unstable();
         self.failed.truncate(MOST_FAILED);
+        self.served.merge(&other.served);
         self.elapsed = self.elapsed.max(other.elapsed);
         self.arrivals = self.arrivals.max(other.arrivals);
         self.steady = self.steady.max(other.steady);

@@ -6,7 +6,9 @@ use squall_apps::{Apps, Observer, Program, ProgramError, ProgramId, ProtocolErro
 use squall_tcp::{Application, ClassId, Event, FlowId, Piece, Reason, Socket, Tuple};
 use squall_units::Nanos;
 
-use crate::{FailedConversation, Failure, FlowStatistics, TlsStatistics, script::Serving, statistics::MOST_FAILED};
+use crate::{
+    FailedConversation, Failure, FlowStatistics, Served, TlsStatistics, script::Serving, statistics::MOST_FAILED,
+};
 
 /// Applications, each flow's beginning beside them.
 pub(crate) struct Watched {
@@ -54,6 +56,7 @@ pub(crate) struct Recorder {
     programs: Vec<Of>,
     recorded: Vec<Recorded>,
     failed: Vec<FailedConversation>,
+    served: Served,
     /// Templates of clients' flows that are gone, to be told to those who begin others.
     ended: Vec<u32>,
     /// Of the last flow that is gone: whether its program came to its end.
@@ -194,6 +197,10 @@ impl Recorder {
         &self.failed
     }
 
+    pub fn served(&self) -> &Served {
+        &self.served
+    }
+
     fn own(&mut self, program: ProgramId, of: Of) {
         assert_eq!(self.programs.len(), usize::from(program.0), "programs are numbered as they come");
         self.programs.push(of);
@@ -239,6 +246,8 @@ impl Recorder {
                     let (took, since_due) = begun.until(now);
                     all.duration.record(took);
                     all.corrected.record(since_due);
+                } else if let Some(number) = self.programs[usize::from(program.0)].conversation {
+                    self.served.add(number);
                 }
             }
         }
