@@ -280,6 +280,8 @@ class Attack:
         ``{"HOME_NET": "10.0.0.0/8"}``
     sid, classtype, msg
         Only these rules: ``"1000-1999"``, a class or several, an expression.
+    engine : {"suricata", "snort"}
+        Whose alerts are promised, where engines are known to differ.
     template, options
         In place of rules: ``"syn-scan"``, with ``{"ports": "1-1024"}``.
     port, port2 : str, optional
@@ -316,6 +318,7 @@ class Attack:
     sid: str | int | Iterable[str | int] | None = None
     classtype: str | Iterable[str] | None = None
     msg: str | None = None
+    engine: Literal["suricata", "snort"] | None = None
     template: str | None = None
     options: Mapping[str, Any] | None = None
     port: str | None = None

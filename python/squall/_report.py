@@ -1161,11 +1161,14 @@ class RulePassage:
 
 @dataclass(frozen=True)
 class PassageReport:
-    """Conversations between two ports of ours with a device between. ``blocked``: by what their clients, or else their
-    servers, say."""
+    """Attacks between two ports of ours with a device between. ``blocked``: by what their clients, or else their servers, say,
+    ``not_received`` and ``partly_received``. ``as_frames``: those that left as prepared frames; ``altered``: those of them that
+    passed with other octets."""
 
     conversations: int
+    as_frames: int
     passed: int
+    altered: int
     blocked: dict[str, int]
     near_misses: int
     near_misses_passed: int
@@ -1187,6 +1190,8 @@ class AttackReport:
         By reason; each is in ``unsolved_rules``.
     attacks, near_misses : int
         Of the run.
+    unseen : int
+        Attacks whose rule the evaluator does not see as they are sent: no alert is owed for them.
     without_twin : int
         Rules for which no near miss was found.
     varied : int
@@ -1198,7 +1203,7 @@ class AttackReport:
     duration_s : float
         To the last frame, as planned.
     passage : PassageReport or None
-        Of a live run.
+        Of a run with two ports that receive.
     """
 
     name: str
@@ -1211,6 +1216,7 @@ class AttackReport:
     unsolved_rules: tuple[UnsolvedRule, ...]
     attacks: int
     near_misses: int
+    unseen: int
     without_twin: int
     varied: int
     left_out: dict[str, int]

@@ -205,7 +205,7 @@ latency = true
 
 
 def device():
-    """Between ba and bb: hands on what comes, but no request of HTTP's GET."""
+    """Between ba and bb: hands on what comes, but no request of HTTP's GET, and nothing of kookaburras."""
     sockets = {}
     for name in ["ba", "bb"]:
         sockets[name] = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
@@ -215,7 +215,7 @@ def device():
     while True:
         for ready in select.select(list(other), [], [])[0]:
             frame, address = ready.recvfrom(65536)
-            if address[2] != socket.PACKET_OUTGOING and b"GET /" not in frame:
+            if address[2] != socket.PACKET_OUTGOING and b"GET /" not in frame and b"kookaburra" not in frame:
                 other[ready].send(frame)
 
 
@@ -227,8 +227,9 @@ def blocked(folder):
     between = subprocess.Popen(inside(sys.executable, __file__, "device"), stdout=subprocess.PIPE, text=True)
     try:
         same("device", between.stdout.readline(), "ready\n")
-        argv = ["-i", "af_packet:va", "-I", "af_packet:vb", "--rate", 50, "--near-miss", "also"]
-        report = attack(folder, *argv, rules=EXAMPLES)
+        argv = ["-i", "af_packet:va", "-I", "af_packet:vb", "--rate", 50]
+        report = attack(folder, *argv, "--near-miss", "also", rules=EXAMPLES)
+        one_way(folder, argv)
     finally:
         between.kill()
         between.wait()
@@ -238,6 +239,23 @@ def blocked(folder):
     for rule in passage["rules"]:
         expected = (0, 1) if rule["sid"] in gets else (1, 0)
         same(f"blocked: {rule['sid']} {rule['msg']}", (rule["passed"], rule["blocked"]), expected)
+
+
+def one_way(folder, argv):
+    """Who sends datagrams or packets that nobody answers does not know what became of them: what arrives decides."""
+    rules = folder / "one-way.rules"
+    rules.write_text("""
+alert udp any any -> any 111 (msg:"dropped"; content:"kookaburra"; sid:1; rev:1;)
+alert udp any any -> any 112 (msg:"handed on"; content:"lyrebird"; sid:2; rev:1;)
+alert icmp any any -> any any (msg:"dropped"; itype:8; content:"kookaburra"; sid:3; rev:1;)
+alert icmp any any -> any any (msg:"handed on"; itype:8; content:"lyrebird"; sid:4; rev:1;)
+""")
+    for how in [[], ["--frames"]]:
+        report = attack(folder, *argv, *how, "--repeat", 3, rules=rules)
+        passage = report["attacks"][0]["passage"]
+        found = {rule["sid"]: (rule["passed"], rule["blocked"]) for rule in passage["rules"]}
+        same(f"one way {how}", found, {1: (0, 3), 2: (3, 0), 3: (0, 3), 4: (3, 0)})
+        same(f"one way {how}: why", passage["blocked"], {"not_received": 6})
 
 
 def well_formed(folder):

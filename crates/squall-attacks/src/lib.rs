@@ -29,5 +29,6 @@ pub use evade::Evasion;
 pub use exchange::{Exchange, Octets, Origin, Shape, Transport, Turn};
 pub use labels::Label;
 pub use solve::{Solution, Solver, Unsolved};
+pub use squall_ids::Dialect;
 pub use squall_rules::End;
 pub use twin::{NearMiss, near_miss};

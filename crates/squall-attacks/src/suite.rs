@@ -175,6 +175,56 @@ fn vary(solution: &mut Solution, solver: &Solver<'_>, variants: &[Variant]) -> b
     varied
 }
 
+/// Looks at frames as they are sent: what a solution comes to by evasions, tunnels, fragments and other addresses may be another
+/// thing than what was examined when it was found.
+pub struct Examiner<'a> {
+    compiled: squall_ids::Compiled<'a>,
+    dialect: squall_ids::Dialect,
+}
+
+impl<'a> Examiner<'a> {
+    pub fn new(rules: &'a RuleSet, dialect: squall_ids::Dialect) -> Self {
+        Examiner { compiled: squall_ids::Compiled::new(rules), dialect }
+    }
+
+    /// Makes `labels` promise what is seen in `frames`, which are those of `attack`, and no more.
+    ///
+    /// An attack whose rule is not seen owes no alert, and rules that are played before it are expected only as far as they are
+    /// seen. False: a near miss that is none, as it is sent.
+    pub fn correct(&self, attack: &Attack, frames: &[Frame], labels: &mut [Label]) -> bool {
+        let seen = self.seen(attack, frames);
+        let rules = &self.compiled.rules().rules;
+        if attack.kind == Kind::NearMiss {
+            return !seen.contains(&attack.rule);
+        }
+        for label in labels {
+            label.also.retain(|sid| seen.iter().any(|&rule| rules[rule].sid == *sid));
+            if !seen.contains(&attack.rule) && label.alerts > 0 {
+                label.alerts = 0;
+                label.note = NOT_SEEN.into();
+            }
+        }
+        true
+    }
+
+    /// Of the attack's rules, those that alert.
+    fn seen(&self, attack: &Attack, frames: &[Frame]) -> Vec<usize> {
+        let mut which = attack.setters.to_vec();
+        which.push(attack.rule);
+        which.sort_unstable();
+        which.dedup();
+        let (mut engine, _) = squall_ids::Engine::new(&self.compiled, &which, squall_ids::Settings::of(self.dialect));
+        for frame in frames {
+            engine.frame(Nanos(attack.begin.0.saturating_add(frame.at.0)), &frame.octets);
+        }
+        engine.finish();
+        engine.alerts().iter().map(|alert| alert.rule).collect()
+    }
+}
+
+/// What a label notes of an attack whose rule is not seen in its frames.
+pub const NOT_SEEN: &str = "not seen by the evaluator as it is sent";
+
 /// A rule's attack, or its twin, with addresses and a beginning.
 #[derive(Clone, Debug)]
 pub struct Attack {

@@ -69,10 +69,14 @@ pub struct Args {
     /// A suricata.yaml or snort.conf, whose variables count
     #[arg(long, value_name = "FILE", help_heading = "Which rules")]
     config: Option<PathBuf>,
+    /// Whose alerts are promised, where engines are known to differ: suricata, snort [default: suricata]
+    #[arg(long, value_name = "ENGINE", help_heading = "Which rules")]
+    engine: Option<String>,
     /// Lists the rules: solved, or why not; sends nothing
     #[arg(long, help_heading = "Which rules")]
     list: bool,
-    /// Tells how the rule was solved, and where each octet comes from; sends nothing
+    /// Tells how the rule was solved, and where each octet comes from, or the option that stands in the way and what came
+    /// nearest; sends nothing
     #[arg(long, value_name = "SID", help_heading = "Which rules")]
     explain: Option<u32>,
 
@@ -231,6 +235,7 @@ impl Args {
                 set("sid", texts(explained.as_ref().unwrap_or(&self.sid)));
                 set("classtype", texts(&self.classtype));
                 set("msg", self.msg.as_ref().map(|msg| json!(msg)));
+                set("engine", self.engine.as_ref().map(|engine| json!(engine)));
             }
         }
         set("port", Some(json!("A")));

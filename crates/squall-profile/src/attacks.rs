@@ -80,6 +80,15 @@ pub struct AttackRules {
     pub classtypes: Vec<Said>,
     /// An expression.
     pub msg: Option<Said>,
+    pub engine: IdsEngine,
+}
+
+/// Whose alerts attacks are made to raise, where engines are known to differ.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IdsEngine {
+    #[default]
+    Suricata,
+    Snort,
 }
 
 /// How often an attack begins.
@@ -120,6 +129,7 @@ impl Attack {
                 set("sid", texts(&rules.sids));
                 set("classtype", texts(&rules.classtypes));
                 set("msg", text(&rules.msg));
+                set("engine", (rules.engine == IdsEngine::Snort).then(|| json!("snort")));
             }
             AttackOf::Template { name, options } => {
                 set("template", Some(json!(name.text)));

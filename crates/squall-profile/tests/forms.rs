@@ -575,6 +575,7 @@ fn attack() -> impl Strategy<Value = Attack> {
         sids: vec![said("1-5"), said("7")],
         classtypes: vec![said("trojan-activity")],
         msg: Some(said("(?i)a \"b\"")),
+        engine: IdsEngine::Snort,
     }));
     let few = Just(AttackOf::Rules(AttackRules { files: vec![said("x.rules")], ..AttackRules::default() }));
     let template = Just(AttackOf::Template { name: said("syn-scan"), options: vec![("ports".into(), said("1-5"))] });

@@ -131,6 +131,7 @@ pub struct Run {
     last_load: crate::loading::LastLoad,
     capturing: Option<Capturing>,
     played: Option<Arc<Loaded>>,
+    heard: Option<attacking::Heard>,
     labels: Option<attacking::LabelFile>,
     /// Who stopped it, if somebody did.
     stopped_by: OnceLock<EndedBy>,
@@ -592,6 +593,9 @@ impl Opened {
         if let Some(capturing) = &capturing {
             self.take.iter_mut().enumerate().for_each(|(i, take)| take.sink = Some(capturing.sinks(i)));
         }
+        let (limits, ports) = (&self.limits, &self.ports);
+        let receives = |port: usize| limits[port].rx_queues > 0 && !matches!(ports[port].facts().kind, "null" | "pcap");
+        let heard = self.session.attacks.as_ref().and_then(|attacks| attacks.listen(&mut self.take, receives));
         let flows = self.session.flows.clone().map(|flows| FlowSettings {
             wall: (!self.virtual_time).then(crate::host::wall_offset),
             restarts: self.plan.only_receives(),
@@ -640,6 +644,7 @@ impl Opened {
             last_load: crate::loading::LastLoad::default(),
             capturing,
             played: self.played,
+            heard,
             labels: self.labels,
             stopped_by: OnceLock::new(),
             expected: Asked::default(),
@@ -952,8 +957,8 @@ impl Run {
         let accepted = accepted(&outcome.workers);
         let load = self.played.as_ref().map(|played| loaded(played, &plan, &outcome.workers));
         let attacked = self.session.attacks.as_ref().map(|attacks| {
-            let failed = crate::loading::failed(outcome.workers.iter().flat_map(|worker| &worker.flows));
-            (attacks, failed)
+            let (failed, served) = crate::loading::ended(outcome.workers.iter().flat_map(|worker| &worker.flows));
+            (attacks, failed, served)
         });
         let kept = kept(&outcome.workers);
         let totals = assemble::Totals::new(names, facts, outcome.workers);
@@ -974,8 +979,8 @@ impl Run {
                 .collect::<Vec<_>>();
             report.replay = Some(crate::replay::report(replay, replayed, &ports, duration.as_secs_f64()));
         }
-        if let Some((attacks, failed)) = attacked {
-            report.attacks = attacks.reports(self.played.as_deref(), &failed, duration);
+        if let Some((attacks, failed, served)) = attacked {
+            report.attacks = attacks.reports(self.played.as_deref(), (&failed, &served), self.heard.as_ref(), duration);
             if let Some(labels) = self.labels {
                 labels.write(&attacks.sent_until(duration), epoch)?;
             }

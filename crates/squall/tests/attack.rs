@@ -198,6 +198,81 @@ fn a_run_that_ends_early_owes_no_alerts_of_what_it_cut_short() {
     assert_eq!(owed, [("1", "1"), ("2", "0")]);
 }
 
+/// Attacks that go from one port to the other, past what `device` says of the second.
+fn through(folder: &Folder, name: &str, device: &str, rules: &str, more: &str) -> (Report, Vec<Row>) {
+    std::fs::write(folder.file("d.rules"), rules).unwrap();
+    let text = format!(
+        "[ports]\nA = \"loop:{name}-{pid},virtual\"\nB = \"loop:{name}-{pid},virtual{device}\"\n\
+         [[attack]]\nrules = {:?}\nport = \"A\"\nport2 = \"B\"\n{more}",
+        folder.file("d.rules"),
+        pid = std::process::id()
+    );
+    let labels = folder.file("labels.csv");
+    let profile = Profile::parse(&text, "test", Format::Toml).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    let session = Session { labels: Some(labels.clone()), ..Session::new(profile) };
+    (session.open().unwrap().start().unwrap().finish().unwrap(), rows(&labels))
+}
+
+const THROUGH: &str = r#"
+alert udp $EXTERNAL_NET any -> $HOME_NET 111 (msg:"T portmap"; content:"|00 01 86 A0|"; sid:1; rev:1;)
+alert tcp $EXTERNAL_NET any -> $HOME_NET 7000 (msg:"T word"; flow:established,to_server; content:"kookaburra"; sid:2; rev:1;)
+alert icmp $EXTERNAL_NET any -> $HOME_NET any (msg:"T echo"; itype:8; content:"squall"; sid:3; rev:1;)
+alert tcp $EXTERNAL_NET any -> $HOME_NET 7001 (msg:"T flags"; flags:SF; sid:4; rev:1;)
+"#;
+
+#[test]
+fn octets_that_arrive_decide_whether_an_attack_passed() {
+    let folder = Folder::new("through");
+    let passage = |name: &str, device: &str, more: &str| {
+        let (report, _) = through(&folder, name, device, THROUGH, more);
+        report.attacks[0].passage.clone().unwrap()
+    };
+    let open = passage("open", "", "live = false\nrepeat = 3\n");
+    assert_eq!((open.conversations, open.as_frames, open.passed, open.altered), (12, 12, 12, 0), "{open:?}");
+    assert!(open.blocked.is_empty() && open.rules.iter().all(|rule| (rule.attacks, rule.passed) == (3, 3)));
+    // Nothing comes through to the servers; what they say arrives.
+    let closed = passage("closed", ",drop=1", "live = false\nrepeat = 3\n");
+    assert_eq!((closed.conversations, closed.passed), (12, 0), "{closed:?}");
+    assert_eq!(closed.blocked.values().sum::<u64>(), 12, "{closed:?}");
+    assert!(closed.blocked["not_received"] >= 6, "{closed:?}");
+    assert!(closed.rules.iter().all(|rule| (rule.passed, rule.blocked) == (0, 3)), "{closed:?}");
+    // A bit of each frame is another.
+    let corrupt = passage("corrupt", ",corrupt=1", "live = false\nsid = 1\nrepeat = 9\n");
+    assert!(corrupt.passed < 9 || corrupt.altered > 0, "{corrupt:?}");
+    // What both ends speak, and beside it what is no conversation.
+    let live = passage("live", "", "sid = \"1-2\"\nrepeat = 2\n");
+    assert_eq!((live.conversations, live.as_frames, live.passed), (4, 0, 4), "{live:?}");
+}
+
+#[test]
+fn labels_promise_what_is_seen_of_the_frames_as_they_are_sent() {
+    let folder = Folder::new("promise");
+    std::fs::write(
+        folder.file("t.rules"),
+        r#"
+alert tcp $EXTERNAL_NET any -> $HOME_NET 7000 (msg:"T stream"; flow:established,to_server; content:"kookaburra"; sid:1;)
+alert tcp-pkt $EXTERNAL_NET any -> $HOME_NET 7000 (msg:"T packet"; flow:established,to_server; content:"kookaburra"; sid:2;)
+alert udp $EXTERNAL_NET any -> $HOME_NET 7000 (msg:"T datagram"; content:"kookaburra"; dsize:40; sid:3;)
+"#,
+    )
+    .unwrap();
+    let owed = |more: &str| -> (u64, Vec<(String, String)>) {
+        let (report, rows) = run(&folder, "p.pcap", more).unwrap();
+        for row in &rows {
+            assert_eq!(row["alerts"] == "0", row["note"].contains("not seen"), "{row:?}");
+        }
+        (report.attacks[0].unseen, rows.iter().map(|row| (row["sid"].clone(), row["alerts"].clone())).collect())
+    };
+    let all = |alerts: [&str; 3]| ["1", "2", "3"].map(String::from).into_iter().zip(alerts.map(String::from)).collect();
+    assert_eq!(owed(""), (0, all(["1", "1", "1"])));
+    // What is looked for in single packets is in none of them; a stream is put together.
+    assert_eq!(owed("evasion = \"segments=8\"\n"), (1, all(["1", "0", "1"])));
+    // 8 octets of a header, and 40: of the last fragment nothing is its own, and it is never known that it was the last.
+    assert_eq!(owed("evasion = \"fragments-overlap=40\"\nsid = 3\n").0, 1);
+    assert_eq!(owed("evasion = \"fragments=40\"\nsid = 3\n").0, 0);
+    assert_eq!(owed("evasion = \"fragments-overlap=40\"\nsid = 3\nengine = \"snort\"\n").0, 0);
+}
+
 #[test]
 fn templates_have_labels_of_no_rule() {
     let folder = Folder::new("template");

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use squall_rules::{Addresses, Application, End, Ends, Numbers, Protocol, Rule};
+use squall_rules::{Addresses, Application, End, Ends, Numbers, PacketTest, Protocol, Rule};
 
 use super::plan;
 use crate::wire::Endpoints;
@@ -34,6 +34,10 @@ pub fn endpoints_of(rules: &[&Rule], number: u64, hosts: &Hosts) -> Option<Endpo
             _ => {}
         }
     }
+    // Types and codes that `icmp` names are those of ICMPv4: of the same numbers ICMPv6 means something else, or nothing.
+    if rules.iter().any(|rule| asks_for_icmp4(rule)) && !clients.v4.is_empty() && !servers.v4.is_empty() {
+        family = Some(4);
+    }
     let v4 = !clients.v4.is_empty() && !servers.v4.is_empty();
     let v6 = !clients.v6.is_empty() && !servers.v6.is_empty();
     let (client, server) = match family {
@@ -53,6 +57,18 @@ pub fn endpoints_of(rules: &[&Rule], number: u64, hosts: &Hosts) -> Option<Endpo
         client_mac: [0x02, 0x51, 0x0a, tail[5], tail[6], tail[7]],
         server_mac: [0x02, 0x51, 0x0b, tail[5], tail[6], tail[7]],
     })
+}
+
+/// Whether it asks for what only messages of ICMPv4 are: ICMPv6 has errors below 128, and all else from there on (RFC 4443
+/// §2.1).
+fn asks_for_icmp4(rule: &Rule) -> bool {
+    let of_both = Numbers::range(128..=255);
+    rule.header.protocol == Protocol::Icmp
+        && rule.packet.iter().any(|test| match &test.is {
+            PacketTest::IcmpType(numbers) => numbers.intersection(&of_both).is_empty(),
+            PacketTest::IcmpCode(_) | PacketTest::IcmpId(_) | PacketTest::IcmpSequence(_) => true,
+            _ => false,
+        })
 }
 
 /// The header's ends as client and server.

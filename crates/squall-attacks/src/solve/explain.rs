@@ -3,9 +3,11 @@
 use std::fmt::{self, Display, Formatter};
 
 use serde::Serialize;
-use squall_rules::{End, RuleSet};
+use squall_ids::Dialect;
+use squall_rules::{End, Rule, RuleSet};
 
-use super::Solution;
+use super::bits::Before;
+use super::{Best, Settings, Solution, Solver, Unsolved};
 use crate::{Exchange, Origin};
 
 /// A solution, told.
@@ -19,6 +21,21 @@ pub struct Explanation {
     pub attempts: u32,
     /// Sids of the rules that are played before, in their order.
     pub setters: Vec<u32>,
+    pub flows: Vec<FlowTold>,
+}
+
+/// What became of a rule that was not solved, told.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Shortfall {
+    pub gid: u32,
+    pub sid: u32,
+    pub msg: String,
+    pub reason: String,
+    pub text: String,
+    /// The option without which it would match, or of which nothing was made, as it stands in the rule.
+    pub option: Option<String>,
+    /// What came nearest; nothing, where nothing was made.
+    pub strategy: Option<String>,
     pub flows: Vec<FlowTold>,
 }
 
@@ -67,6 +84,68 @@ pub fn explain(rules: &RuleSet, solution: &Solution) -> Explanation {
     }
 }
 
+/// Tells why there is no solution. Of what was made and does not match, the option is sought without which it would: each is
+/// left out in turn, and the rest examined.
+pub fn explain_unsolved(rules: &RuleSet, unsolved: &Unsolved, reason: String, dialect: Dialect) -> Shortfall {
+    let rule = &rules.rules[unsolved.rule];
+    let found = || culprit(rules, unsolved.rule, unsolved.best.as_deref()?, dialect);
+    let option = unsolved.option.or_else(found);
+    let best = unsolved.best.as_deref();
+    Shortfall {
+        gid: rule.gid,
+        sid: rule.sid,
+        msg: rule.msg.clone(),
+        reason,
+        text: unsolved.text.clone(),
+        option: option.and_then(|option| told(rule, option)).map(str::to_owned),
+        strategy: best.map(|best| best.strategy.clone()),
+        flows: best.map_or_else(Vec::new, |best| {
+            best.exchanges.iter().map(|exchange| flow(rules, unsolved.rule, exchange)).collect()
+        }),
+    }
+}
+
+/// The first option without which what was made matches.
+fn culprit(rules: &RuleSet, rule: usize, best: &Best, dialect: Dialect) -> Option<u16> {
+    let options = u16::try_from(rules.rules[rule].options.len()).ok()?;
+    (0..options).find(|&option| {
+        let mut less = rules.rules[rule].clone();
+        let before = format!("{less:?}");
+        leave_out(&mut less, option);
+        if format!("{less:?}") == before {
+            return false;
+        }
+        let mut set =
+            RuleSet { rules: best.setters.iter().map(|&i| rules.rules[i].clone()).collect(), ..RuleSet::default() };
+        set.rules.push(less);
+        let last = set.rules.len() - 1;
+        let solver = Solver::new(&set, Settings { dialect, ..Settings::default() });
+        let before = Before { host: (0..last).collect(), ..Before::default() };
+        solver.examine(last, &before, &best.exchanges) == Ok(true)
+    })
+}
+
+/// The rule without what one of its options asks for.
+fn leave_out(rule: &mut Rule, option: u16) {
+    rule.packet.retain(|test| test.option != option);
+    rule.application.retain(|test| test.option != option);
+    rule.bits.retain(|bits| bits.option != option);
+    rule.counts.retain(|count| count.option != option);
+    for inspection in &mut rule.inspections {
+        inspection.steps.retain(|step| step.option != option);
+        inspection.transforms.retain(|transform| transform.option != option);
+    }
+    rule.inspections.retain(|inspection| !inspection.steps.is_empty());
+    if rule.flow.option == Some(option) {
+        rule.flow = squall_rules::Flow::default();
+    }
+}
+
+/// An option as it stands in its rule.
+fn told(rule: &Rule, option: u16) -> Option<&str> {
+    rule.options.get(usize::from(option)).and_then(|range| rule.text.get(range.clone())).map(str::trim)
+}
+
 fn flow(rules: &RuleSet, rule: usize, exchange: &Exchange) -> FlowTold {
     FlowTold {
         transport: format!("{:?}", exchange.transport),
@@ -113,11 +192,7 @@ fn origin(rules: &RuleSet, rule: usize, origin: Origin) -> String {
     match origin {
         Origin::Free => "free".into(),
         Origin::Framing => "protocol".into(),
-        Origin::Option(option) => {
-            let rule = &rules.rules[rule];
-            let text = rule.options.get(usize::from(option)).and_then(|range| rule.text.get(range.clone()));
-            text.unwrap_or("an option").trim().to_string()
-        }
+        Origin::Option(option) => told(&rules.rules[rule], option).unwrap_or("an option").to_string(),
         Origin::Setter(setter) => match rules.rules.get(setter as usize) {
             Some(setter) => format!("rule {}, played before", setter.sid),
             None => "a rule that is played before".into(),
@@ -147,24 +222,35 @@ impl Display for Explanation {
             let sids: Vec<String> = self.setters.iter().map(u32::to_string).collect();
             writeln!(f, "  played before: {}", sids.join(", "))?;
         }
-        for (number, flow) in self.flows.iter().enumerate() {
-            writeln!(
-                f,
-                "  flow {}: {}, ports {} and {}",
-                number + 1,
-                flow.transport,
-                flow.client_port,
-                flow.server_port
-            )?;
-            for turn in &flow.turns {
-                let headers =
-                    if turn.headers.is_empty() { String::new() } else { format!(", {}", turn.headers.join(", ")) };
-                writeln!(f, "    {}: {} octets{headers}", turn.from, turn.octets)?;
-                for run in &turn.runs {
-                    writeln!(f, "      {:>5}  {}\n             from {}", run.at, run.octets, run.origin)?;
-                }
+        write_flows(&self.flows, f)
+    }
+}
+
+impl Display for Shortfall {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}:{}  {}", self.gid, self.sid, self.msg)?;
+        writeln!(f, "  not solved, {}: {}", self.reason, self.text)?;
+        if let Some(option) = &self.option {
+            writeln!(f, "  option: {option}")?;
+        }
+        if let Some(strategy) = &self.strategy {
+            writeln!(f, "  best attempt: {strategy}")?;
+        }
+        write_flows(&self.flows, f)
+    }
+}
+
+fn write_flows(flows: &[FlowTold], f: &mut Formatter<'_>) -> fmt::Result {
+    for (number, flow) in flows.iter().enumerate() {
+        writeln!(f, "  flow {}: {}, ports {} and {}", number + 1, flow.transport, flow.client_port, flow.server_port)?;
+        for turn in &flow.turns {
+            let headers =
+                if turn.headers.is_empty() { String::new() } else { format!(", {}", turn.headers.join(", ")) };
+            writeln!(f, "    {}: {} octets{headers}", turn.from, turn.octets)?;
+            for run in &turn.runs {
+                writeln!(f, "      {:>5}  {}\n             from {}", run.at, run.octets, run.origin)?;
             }
         }
-        Ok(())
     }
+    Ok(())
 }

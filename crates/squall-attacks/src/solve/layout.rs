@@ -440,11 +440,21 @@ impl<'a> Search<'_, 'a> {
             Operation::Asn1(asn1) => {
                 let base = if asn1.relative { state.cursor as i64 } else { 0 };
                 let at = usize::try_from(base.saturating_add(asn1.offset.into())).ok().filter(|&at| at < LONGEST)?;
-                let cells = element(asn1)
-                    .into_iter()
-                    .map(|octet| Cell { set: ByteSet::of(octet), wanted: None, origin: Origin::Option(option) })
-                    .collect::<Vec<_>>();
-                if state.narrow(at, cells.into_iter()) { self.place(index + 1, state) } else { None }
+                let there = state.cells.get(at).and_then(|cell| cell.set.single().or(cell.wanted));
+                for element in elements(asn1, there) {
+                    let mut next = state.clone();
+                    let cells = element.into_iter().map(|octet| Cell {
+                        set: ByteSet::of(octet),
+                        wanted: None,
+                        origin: Origin::Option(option),
+                    });
+                    if next.narrow(at, cells)
+                        && let Some(layout) = self.place(index + 1, next)
+                    {
+                        return Some(layout);
+                    }
+                }
+                None
             }
             Operation::Dataset { is_set: true, values } => {
                 for value in values.iter().take(8) {
@@ -1005,6 +1015,7 @@ impl<'a> Search<'_, 'a> {
 
     fn test(&mut self, index: usize, state: State<'a>, test: &ByteTest, option: u16) -> Option<Layout> {
         let count = usize::try_from(state.value(test.count)?).ok().filter(|&count| count <= MOST_DIGITS)?;
+        let count = octets_for(count, &test.reading);
         let at = Self::number_at(&state, test.offset, test.reading.relative)?;
         // Tests of one number that follow each other are met together.
         let mut tests: Vec<(Comparison, u64, bool)> = vec![];
@@ -1048,6 +1059,7 @@ impl<'a> Search<'_, 'a> {
 
     fn jump(&mut self, index: usize, state: State<'a>, jump: &ByteJump, option: u16) -> Option<Layout> {
         let count = usize::try_from(state.value(jump.count)?).ok().filter(|&count| count <= MOST_DIGITS)?;
+        let count = octets_for(count, &jump.reading);
         let at = Self::number_at(&state, jump.offset, jump.reading.relative)?;
         let post = state.value(jump.post_offset)?;
         let multiplier = u64::from(jump.multiplier.max(1));
@@ -1331,22 +1343,35 @@ fn as_lines(
     None
 }
 
-/// An element of BER (X.690 §8) that has the defect.
-fn element(asn1: &squall_rules::Asn1) -> Vec<u8> {
-    if let Some(length) = asn1.oversize_length {
-        let length = (length.min(60_000) + 1) as usize;
-        let mut element = vec![0x04, 0x82, (length >> 8) as u8, length as u8];
-        element.resize(4 + length, b'a');
-        return element;
+/// Elements of BER (X.690 §8) that have one of the defects asked for, each whole, the shortest first: some engines look only at
+/// what is in one packet. `there` is what stands at their beginning already.
+fn elements(asn1: &squall_rules::Asn1, there: Option<u8>) -> Vec<Vec<u8>> {
+    let mut elements = vec![];
+    if asn1.bitstring_overflow {
+        // More unused bits than there are.
+        elements.push(vec![0x03, 0x01, 0xff]);
     }
     if asn1.double_overflow {
         // A real number in digits (§8.5.8) of more than 256 octets.
         let mut element = vec![0x09, 0x82, 0x01, 0x04, 0x03];
         element.resize(4 + 0x104, b'1');
-        return element;
+        elements.push(element);
     }
-    // More unused bits than there are.
-    vec![0x03, 0x01, 0xff, b'a']
+    if let Some(length) = asn1.oversize_length {
+        let length = (length.min(60_000) + 1) as usize;
+        // A string of octets, or whatever has no type that everybody knows: into that nobody looks.
+        let tag = there.filter(|tag| tag & 0xc0 != 0 && tag & 0x1f != 0x1f).unwrap_or(0x04);
+        let mut element = vec![tag, 0x82, (length >> 8) as u8, length as u8];
+        element.resize(4 + length, b'a');
+        elements.push(element);
+    }
+    elements
+}
+
+/// Octets for a number; where a rule says none of digits, for as many as a number may have.
+fn octets_for(count: usize, reading: &squall_rules::Reading) -> usize {
+    const DIGITS: usize = 10;
+    if count == 0 && reading.digits.is_some() { DIGITS } else { count }
 }
 
 /// Octets that look plain; another attempt takes others.

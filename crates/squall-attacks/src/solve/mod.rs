@@ -24,6 +24,7 @@ mod plan;
 mod tests;
 pub(crate) mod transform;
 
+use squall_ids::Dialect;
 use squall_program::mix;
 use squall_rules::{Application, Bits, CountKind, Protocol, Rule, RuleSet};
 use squall_units::Nanos;
@@ -36,7 +37,7 @@ use crate::wire::{self, Endpoints};
 use crate::{Exchange, Octets, Origin, Transport, Turn};
 
 pub use self::ends::{Hosts, endpoints_of};
-pub use self::explain::{Explanation, explain};
+pub use self::explain::{Explanation, Shortfall, explain, explain_unsolved};
 
 /// Solves rules of one set, among which it finds who sets the bits that others ask for.
 pub struct Solver<'a> {
@@ -53,11 +54,13 @@ pub struct Settings {
     pub attempts: u32,
     /// Places that are tried of one rule at most: what bounds the time for it.
     pub steps: u64,
+    /// The engine whose alerts are wanted.
+    pub dialect: Dialect,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { seed: 0, attempts: 40, steps: 400_000 }
+        Settings { seed: 0, attempts: 40, steps: 400_000, dialect: Dialect::default() }
     }
 }
 
@@ -84,6 +87,30 @@ pub struct Unsolved {
     pub reason: Reason,
     /// Where, what was found, what to try.
     pub text: String,
+    /// The option that stands in the way: index in [`Rule::options`].
+    pub option: Option<u16>,
+    /// What came nearest, where anything was made at all.
+    pub best: Option<Box<Best>>,
+}
+
+/// What was made for a rule and is not what it asks for, by the examiner's word.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Best {
+    pub exchanges: Vec<Exchange>,
+    /// As of a [`Solution`].
+    pub setters: Vec<usize>,
+    pub strategy: String,
+}
+
+impl Unsolved {
+    fn new(rule: usize, reason: Reason, text: impl Into<String>) -> Self {
+        Unsolved { rule, reason, text: text.into(), option: None, best: None }
+    }
+
+    /// The solver itself has failed at the rule.
+    pub fn defect(rule: usize, text: String) -> Self {
+        Unsolved::new(rule, Reason::Defect, text)
+    }
 }
 
 /// The code that reports group by.
@@ -100,6 +127,8 @@ pub enum Reason {
     Expression,
     /// It alerts on nothing (`noalert`): only of use to others.
     Silent,
+    /// The engine whose alerts are wanted is known never to raise it.
+    EngineNever,
     /// Its addresses or ports leave no room.
     NoAddress,
     /// What was made does not match, by the examiner's word.
@@ -129,12 +158,15 @@ impl<'a> Solver<'a> {
     /// The `sample`th way to match the rule `rule` (index), from 0: others of the same rule differ in what is free.
     pub fn solve(&self, rule: usize, sample: u32) -> Result<Solution, Unsolved> {
         let of = &self.rules.rules[rule];
-        let unsolved = |reason, text: String| Err(Unsolved { rule, reason, text });
+        let unsolved = |reason, text: String| Err(Unsolved::new(rule, reason, text));
         if of.action == squall_rules::Action::Pass {
             return unsolved(Reason::Silent, "the rule lets pass what it matches, and says nothing".into());
         }
         if of.silent {
             return unsolved(Reason::Silent, "the rule says `noalert`: others may ask for what it sets".into());
+        }
+        if let Some(why) = self.settings.dialect.never(of) {
+            return unsolved(Reason::EngineNever, why.into());
         }
         let befores = match self.setters.before(self.rules, rule) {
             Ok(befores) => befores,
@@ -151,7 +183,7 @@ impl<'a> Solver<'a> {
         let ways = make::ways(of);
         let mut budget = self.settings.steps;
         let mut failed: Option<NotMade> = None;
-        let mut examined = false;
+        let mut best: Option<Box<Best>> = None;
         let mut fruitless = 0;
         for (number, way) in make::formed_ways(of, sample).into_iter().enumerate() {
             let seed = mix(
@@ -183,7 +215,12 @@ impl<'a> Solver<'a> {
                         setters.extend(&before.flow);
                         return Ok(Solution { rule, exchanges, setters, attempts: attempt + 1, strategy });
                     }
-                    Ok(false) => examined = true,
+                    // The first way is the likeliest.
+                    Ok(false) if best.is_none() => {
+                        let setters = before.host.iter().chain(&before.flow).copied().collect();
+                        best = Some(Box::new(Best { exchanges, setters, strategy }));
+                    }
+                    Ok(false) => {}
                     Err(unsolved) => return Err(unsolved),
                 },
                 Err(not_made) => {
@@ -191,23 +228,29 @@ impl<'a> Solver<'a> {
                     if failed.as_ref().is_none_or(|failed| failed.reason == Reason::UnsupportedBuffer) {
                         failed = Some(not_made);
                     }
-                    if !examined && fruitless >= 4 * ways.len().max(befores.len()) as u32 {
+                    if best.is_none() && fruitless >= 4 * ways.len().max(befores.len()) as u32 {
                         break;
                     }
                 }
             }
             if budget == 0 {
-                return unsolved(Reason::TooLong, format!("{} steps were not enough", self.settings.steps));
+                let text = format!("{} steps were not enough", self.settings.steps);
+                return Err(Unsolved { best, ..Unsolved::new(rule, Reason::TooLong, text) });
             }
         }
-        match failed {
-            Some(failed) if !examined => unsolved(failed.reason, failed.text),
-            _ if asks_for_a_defect(of) => unsolved(
-                Reason::UnsupportedOption,
-                "it asks for a defect of packets, streams or messages that is not made".into(),
-            ),
-            _ => unsolved(Reason::NotVerified, "what was made does not match, by the examiner's word".into()),
-        }
+        Err(match (failed, best) {
+            (Some(failed), None) => {
+                Unsolved { option: failed.option, ..Unsolved::new(rule, failed.reason, failed.text) }
+            }
+            (_, best) if asks_for_a_defect(of) => {
+                let text = "it asks for a defect of packets, streams or messages that is not made";
+                Unsolved { best, ..Unsolved::new(rule, Reason::UnsupportedOption, text) }
+            }
+            (_, best) => {
+                let text = "what was made does not match, by the examiner's word";
+                Unsolved { best, ..Unsolved::new(rule, Reason::NotVerified, text) }
+            }
+        })
     }
 
     /// Ways through the alternatives of a rule's expressions, at most [`MOST_BRANCHES`]: samples 0 to one less than that go each
@@ -369,15 +412,13 @@ impl<'a> Solver<'a> {
         let ipv6 = exchanges.iter().any(|exchange| exchange.ip_version == Some(6));
         let hosts = Hosts { family: ipv6.then_some(6), ..Hosts::default() };
         let Some(ends) = endpoints_of(&together, rule as u64, &hosts) else {
-            return Err(Unsolved {
-                rule,
-                reason: Reason::NoAddress,
-                text: "no address is in all the sets of the rules of this flow".into(),
-            });
+            let text = "no address is in all the sets of the rules of this flow";
+            return Err(Unsolved::new(rule, Reason::NoAddress, text));
         };
-        let (mut engine, refused) = squall_ids::Engine::new(&self.examiner, &which, squall_ids::Settings::default());
+        let settings = squall_ids::Settings::of(self.settings.dialect);
+        let (mut engine, refused) = squall_ids::Engine::new(&self.examiner, &which, settings);
         if let Some(refused) = refused.iter().find(|refused| refused.rule == rule) {
-            return Err(Unsolved { rule, reason: Reason::NotExaminable, text: refused.text.clone() });
+            return Err(Unsolved::new(rule, Reason::NotExaminable, refused.text.clone()));
         }
         let Ok(frames) = frames_of(exchanges, &ends) else { return Ok(false) };
         for (at, frame) in frames {

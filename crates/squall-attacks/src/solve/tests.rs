@@ -209,3 +209,55 @@ fn a_rule_that_would_take_for_ever_ends() {
     let solver = Solver::new(&rules, Settings { steps: 5_000, ..Settings::default() });
     assert!(matches!(solver.solve(0, 0).unwrap_err().reason, Reason::TooLong | Reason::Contradiction));
 }
+
+#[test]
+fn answers_of_dns_are_told_from_questions() {
+    let rules = rules(
+        r#"alert udp $EXTERNAL_NET 53 -> $HOME_NET any (msg:"a"; content:"|07|example|03|com"; content:"|C0 0C 00 01 00 01|"; distance:0; sid:1;)"#,
+    );
+    let solution = solved(&rules, 0, 0);
+    let answer = solution.exchanges[0].turns.iter().find(|turn| turn.from == squall_rules::End::Server).unwrap();
+    assert_eq!(answer.octets.bytes()[2] & 0x80, 0x80, "{:02x?}", answer.octets.bytes());
+}
+
+#[test]
+fn messages_of_icmp_that_a_rule_names_are_those_of_ipv4() {
+    let wish = Hosts { family: Some(6), ..Hosts::default() };
+    for (text, family) in [
+        (r#"alert icmp any any -> any any (msg:"a"; itype:8; sid:1;)"#, 4),
+        (r#"alert icmp any any -> any any (msg:"b"; icode:3; content:"x"; sid:2;)"#, 4),
+        (r#"alert icmp any any -> any any (msg:"c"; content:"x"; sid:3;)"#, 6),
+        (r#"alert icmp any any -> any any (msg:"d"; itype:>127; sid:4;)"#, 6),
+        (r#"alert icmp fd00::/8 any -> any any (msg:"e"; itype:3; sid:5;)"#, 6),
+    ] {
+        let rules = rules(text);
+        let ends = endpoints_of(&[&rules.rules[0]], 0, &wish).unwrap();
+        assert_eq!(ends.client.is_ipv4(), family == 4, "{text}");
+    }
+}
+
+#[test]
+fn a_content_before_the_beginning_and_a_number_of_no_digits_are_made_for_who_takes_them() {
+    for text in [
+        r#"alert tcp any any -> any 7000 (msg:"a"; flow:to_server,established; content:"s3t",offset -1; sid:1;)"#,
+        r#"alert tcp any any -> any 7000 (msg:"b"; flow:to_server,established; content:!"s3t",offset -3,depth 9; content:"x"; sid:2;)"#,
+        r#"alert tcp any 443 -> any any (msg:"c"; flow:to_client,established; ssl_state:server_hello; sid:3;)"#,
+    ] {
+        let rules = rules(text);
+        let never = Solver::new(&rules, Settings::default()).solve(0, 0).unwrap_err();
+        assert_eq!(never.reason, Reason::EngineNever, "{text}");
+        let snort = Settings { dialect: Dialect::Snort, ..Settings::default() };
+        assert!(Solver::new(&rules, snort).solve(0, 0).is_ok(), "{text}");
+    }
+}
+
+#[test]
+fn what_stands_in_the_way_of_a_rule_is_told_with_what_came_nearest() {
+    let rules = rules(r#"alert udp any any -> any 7000 (msg:"a"; content:"abc"; vlan.id:300; sid:1;)"#);
+    let unsolved = Solver::new(&rules, Settings::default()).solve(0, 0).unwrap_err();
+    let told = explain_unsolved(&rules, &unsolved, "not_verified".into(), Dialect::Suricata);
+    assert_eq!(told.option.as_deref(), Some("vlan.id:300"), "{told}");
+    assert!(told.strategy.is_some() && !told.flows.is_empty(), "{told}");
+    let text = told.to_string();
+    assert!(text.contains("best attempt: ") && text.contains("from content:\"abc\""), "{text}");
+}

@@ -9,7 +9,7 @@ use super::{
     raw::word,
     read::{Count, Placed, Read, Reader, table},
 };
-use crate::{Attack, AttackOf, AttackPace, AttackRules, NearMiss, Network, Port, Said};
+use crate::{Attack, AttackOf, AttackPace, AttackRules, IdsEngine, NearMiss, Network, Port, Said};
 
 table! {
     /// Attacks that begin one after the other. What is attacked with is `rules`, or `template`.
@@ -28,6 +28,8 @@ table! {
         classtype: OneOrMore,
         /// Only with messages that this expression matches: "(?i)trojan".
         msg: Said,
+        /// Whose alerts are promised, where engines are known to differ: "suricata" or "snort". Default "suricata".
+        engine: IdsEngine,
         /// In place of rules: a scan, a flood, a brute force or a beacon, by its name. `squall attack --templates` lists them.
         template: Said,
         /// Of the template.
@@ -91,6 +93,15 @@ impl Read for NearMiss {
     }
 }
 
+impl Read for IdsEngine {
+    fn read(node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
+        word(node, cx, "an engine", &[("suricata", Self::Suricata), ("snort", Self::Snort)])
+    }
+    fn schema() -> Json {
+        json!({ "enum": ["suricata", "snort"] })
+    }
+}
+
 pub(super) fn attacks(tables: Option<Placed<Vec<AttackTable>>>, ports: &[Port], cx: &mut Reader<'_>) -> Vec<Attack> {
     let tables = tables.map_or_else(Vec::new, |tables| tables.value);
     let mut attacks: Vec<Attack> = Vec::new();
@@ -118,6 +129,7 @@ fn attack(number: usize, table: AttackTable, ports: &[Port], cx: &mut Reader<'_>
         ("sid", table.sid.is_some(), "rules"),
         ("classtype", table.classtype.is_some(), "rules"),
         ("msg", table.msg.is_some(), "rules"),
+        ("engine", table.engine.is_some(), "rules"),
         ("options", table.options.is_some(), "template"),
     ] {
         if of && !table.given.has(needs) {
@@ -133,6 +145,7 @@ fn attack(number: usize, table: AttackTable, ports: &[Port], cx: &mut Reader<'_>
             sids: texts(table.sid),
             classtypes: texts(table.classtype),
             msg: table.msg.map(|msg| msg.value),
+            engine: table.engine.map_or(IdsEngine::default(), |engine| engine.value),
         })),
         (None, Some(name)) => Some(AttackOf::Template { name: name.value, options: pairs(table.options) }),
         (rules, _) => {

@@ -68,10 +68,11 @@ const KEPT: usize = 8;
 /// Octets of rules that come with a request.
 const MOST_RULES: usize = 32 << 20;
 /// What may be said of rules.
-const OPTIONS: [&str; 11] = [
+const OPTIONS: [&str; 12] = [
     "sid",
     "classtype",
     "msg",
+    "engine",
     "variables",
     "inside",
     "outside",

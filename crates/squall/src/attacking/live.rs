@@ -8,12 +8,15 @@ use std::{
 
 use squall_apps::{Import, ImportOptions, Transport, import};
 use squall_attacks::{End, Label, Shape, Transport as Spoken, labels::Kind, suite::Attack};
-use squall_flows::FailedConversation;
+use squall_flows::{FailedConversation, Served};
 use squall_pcap::CaptureReader;
 use squall_profile::{Attack as Said, Begin, Conversations, Flows};
 use squall_units::Nanos;
 
-use super::{Capture, Line, Merged};
+use super::{
+    Capture, Line, Merged,
+    heard::{Heard, Passage},
+};
 use crate::{
     Error,
     report::attack::{PassageReport, RulePassage},
@@ -107,15 +110,14 @@ impl Live {
 
     /// What became of those that began until `end`: `numbers` has the number in the import, from 1, of each conversation
     /// of the script.
-    pub fn passage(
+    pub(super) fn passage(
         &self,
         labels: &[Label],
         numbers: &[u64],
-        failed: &[FailedConversation],
+        (failed, served): (&[FailedConversation], &Served),
         end: Nanos,
-    ) -> PassageReport {
-        let mut report = PassageReport::default();
-        let mut rules: HashMap<(u32, u32), RulePassage> = HashMap::new();
+    ) -> Passages {
+        let mut passages = Passages::default();
         let mut first: HashMap<u32, FailedConversation> = HashMap::new();
         for one in failed {
             // What its server says of a flow is told where its client says nothing.
@@ -134,32 +136,79 @@ impl Live {
             if label.begin > end {
                 continue;
             }
-            let rule = rules.entry((label.gid, label.sid)).or_insert_with(|| RulePassage {
-                gid: label.gid,
-                sid: label.sid,
-                msg: label.msg.clone(),
-                ..RulePassage::default()
-            });
-            let passed = !first.contains_key(&played);
-            report.conversations += 1;
-            if label.kind == Kind::NearMiss {
-                report.near_misses += 1;
-                rule.near_misses += 1;
-                report.near_misses_passed += u64::from(passed);
-                rule.near_misses_passed += u64::from(passed);
-            } else {
-                rule.attacks += 1;
-                rule.passed += u64::from(passed);
-                rule.blocked += u64::from(!passed);
-            }
-            report.passed += u64::from(passed);
-            if let Some(failed) = first.get(&played) {
-                *report.blocked.entry(failed.failure.name().to_owned()).or_default() += 1;
-            }
+            // Who sends datagrams and waits for none does not know what became of them; who is sent them does.
+            let is_lost = || label.protocol == UDP && !served.has(played);
+            let blocked = match first.get(&played) {
+                Some(failed) => Some(failed.failure.name()),
+                None => is_lost().then_some(NOT_RECEIVED),
+            };
+            passages.add(label, blocked);
         }
-        report.rules = rules.into_values().collect();
+        passages
+    }
+}
+
+const UDP: u8 = 17;
+
+/// Why an attack has not passed of which nothing, or not all, arrived.
+const NOT_RECEIVED: &str = "not_received";
+const PARTLY_RECEIVED: &str = "partly_received";
+
+/// What a device did with attacks, one by one.
+#[derive(Default)]
+pub(super) struct Passages {
+    report: PassageReport,
+    rules: HashMap<(u32, u32), RulePassage>,
+}
+
+impl Passages {
+    /// `blocked`: why it has not passed.
+    fn add(&mut self, label: &Label, blocked: Option<&str>) {
+        let report = &mut self.report;
+        let rule = self.rules.entry((label.gid, label.sid)).or_insert_with(|| RulePassage {
+            gid: label.gid,
+            sid: label.sid,
+            msg: if label.sid == 0 { label.name.clone() } else { label.msg.clone() },
+            ..RulePassage::default()
+        });
+        let passed = blocked.is_none();
+        report.conversations += 1;
+        if label.kind == Kind::NearMiss {
+            report.near_misses += 1;
+            rule.near_misses += 1;
+            report.near_misses_passed += u64::from(passed);
+            rule.near_misses_passed += u64::from(passed);
+        } else {
+            rule.attacks += 1;
+            rule.passed += u64::from(passed);
+            rule.blocked += u64::from(!passed);
+        }
+        report.passed += u64::from(passed);
+        if let Some(why) = blocked {
+            *report.blocked.entry(why.to_owned()).or_default() += 1;
+        }
+    }
+
+    /// Those that left as frames, until `end`.
+    pub fn add_frames(&mut self, heard: &Heard, labels: &[Label], end: Nanos) {
+        for (label, passage) in heard.attacks(labels, end) {
+            self.report.as_frames += 1;
+            self.report.altered += u64::from(passage == Passage::Altered);
+            let blocked = match passage {
+                Passage::Passed | Passage::Altered => None,
+                Passage::Partly => Some(PARTLY_RECEIVED),
+                Passage::Nothing => Some(NOT_RECEIVED),
+            };
+            self.add(label, blocked);
+        }
+    }
+
+    /// `None`: there were none.
+    pub fn report(self) -> Option<PassageReport> {
+        let mut report = self.report;
+        report.rules = self.rules.into_values().collect();
         report.rules.sort_unstable_by_key(|rule| (rule.gid, rule.sid));
-        report
+        (report.conversations > 0).then_some(report)
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod background;
 mod capture;
+mod heard;
 mod live;
 mod rules;
 mod templates;
@@ -20,14 +21,16 @@ use std::{
 };
 
 use squall_attacks::{
-    Label, Solver, Unsolved,
+    Dialect, End, Label, Solver, Unsolved,
     evade::EVASIONS,
     labels::{self, Kind},
     solve,
-    suite::{self, NearMisses, Order, Outcome, Pace},
+    suite::{self, Examiner, NOT_SEEN, NearMisses, Order, Outcome, Pace},
+    wire,
 };
-use squall_flows::FailedConversation;
-use squall_profile::{Attack, AttackOf, AttackPace, AttackRules, NearMiss, Profile};
+use squall_engine::Take;
+use squall_flows::{FailedConversation, Served};
+use squall_profile::{Attack, AttackOf, AttackPace, AttackRules, IdsEngine, NearMiss, Profile};
 use squall_replay::{Input, Replay, SplitBy, split};
 use squall_rules::{Protocol, RuleSet};
 use squall_units::{MacAddr, Nanos};
@@ -39,6 +42,7 @@ use crate::{
 };
 
 pub use capture::{Capture, Frames, Made, Merged, Overlapping, Timed, Timeline};
+pub(crate) use heard::Heard;
 pub(crate) use live::Live;
 pub use templates::list_templates;
 
@@ -63,6 +67,8 @@ pub struct Prepared {
     pub(crate) ways: Vec<usize>,
     /// Of a live run, what is spoken by TCP and UDP of our own.
     pub(crate) live: Option<Live>,
+    /// Of a run with two ports, what should arrive at them.
+    sent: Arc<heard::Sent>,
 }
 
 impl std::fmt::Debug for Prepared {
@@ -74,8 +80,8 @@ impl std::fmt::Debug for Prepared {
     }
 }
 
-/// Rules, and what became of those that were chosen.
-type SolvedRules = (Arc<RuleSet>, Arc<Vec<Outcome>>);
+/// Rules, what became of those that were chosen, and for which engine.
+type SolvedRules = (Arc<RuleSet>, Arc<Vec<Outcome>>, Dialect);
 
 /// Begins a timeline, each time from its beginning.
 pub(crate) type Line = Arc<dyn Fn() -> Timeline + Send + Sync>;
@@ -127,13 +133,21 @@ pub fn prepare(profile: &Profile, progress: Progress<'_>) -> Result<Option<Prepa
         lines: Vec::new(),
         ways: Vec::new(),
         live: None,
+        sent: Arc::default(),
     };
     let (mut labels, mut spoken) = (Vec::new(), Vec::new());
+    let mut sent = heard::Sent::default();
     for said in &profile.attacks {
         let background = said.background.as_ref().and_then(|file| background::survey(file, &mut mistakes));
         let section = match &said.what {
-            AttackOf::Rules(of) => from_rules(profile, said, of, background.as_ref(), progress, &mut mistakes)?,
-            AttackOf::Template { name, options } => templates::section(profile, said, name, options, &mut mistakes),
+            AttackOf::Rules(of) => {
+                let told = Told { before: labels.len(), sent: &mut sent };
+                from_rules(profile, said, of, background.as_ref(), progress, told, &mut mistakes)?
+            }
+            AttackOf::Template { name, options } => {
+                let told = Told { before: labels.len(), sent: &mut sent };
+                templates::section(profile, said, name, options, told, &mut mistakes)
+            }
         };
         let Some(mut section) = section else { continue };
         section.report.name.clone_from(&said.name);
@@ -156,7 +170,25 @@ pub fn prepare(profile: &Profile, progress: Progress<'_>) -> Result<Option<Prepa
     mistakes.check()?;
     prepared.live = (!spoken.is_empty()).then(|| Live::of(spoken, &labels)).transpose()?;
     prepared.labels = Arc::new(labels);
+    prepared.sent = Arc::new(sent);
     Ok(Some(prepared))
+}
+
+/// Where it is written down what should arrive at the other port.
+struct Told<'a> {
+    /// Labels of earlier attacks of the profile.
+    before: usize,
+    sent: &'a mut heard::Sent,
+}
+
+impl Told<'_> {
+    /// The frames of an attack that leaves as such, whose last label is the `label`th of its section.
+    fn add(&mut self, said: &Attack, label: usize, frames: &[wire::Frame]) {
+        if said.port2.is_some() {
+            let frames = frames.iter().map(|frame| (frame.from, frame.octets.as_slice()));
+            self.sent.add(self.before + label, frames);
+        }
+    }
 }
 
 fn from_rules(
@@ -165,8 +197,13 @@ fn from_rules(
     of: &AttackRules,
     background: Option<&background::Survey>,
     progress: Progress<'_>,
+    mut told_of: Told<'_>,
     mistakes: &mut Mistakes<'_>,
 ) -> Result<Option<Section>, Error> {
+    let dialect = match of.engine {
+        IdsEngine::Suricata => Dialect::Suricata,
+        IdsEngine::Snort => Dialect::Snort,
+    };
     let Some(rules) = rules::read(of, mistakes)? else { return Ok(None) };
     let Some(choice) = rules::choose(of, mistakes) else { return Ok(None) };
     let (Some(wire), Some(hosts)) = (rules::wire(profile, said, mistakes), rules::hosts(said, mistakes)) else {
@@ -209,7 +246,7 @@ fn from_rules(
         hosts,
         variants: rules::variants(said),
     };
-    let outcomes = solve_all(&rules, &chosen, &order, progress)?;
+    let outcomes = solve_all(&rules, &chosen, &order, dialect, progress)?;
     let mut report = told(&rules, &outcomes, &order);
     order.pace = match said.pace {
         AttackPace::PerSecond(rate) => Pace::of(rate),
@@ -234,24 +271,52 @@ fn from_rules(
     }
     let mut labels = Vec::with_capacity(suite.attacks.len());
     let mut section = Section::default();
-    suite.attacks.retain(|attack| match attack.frames(&rules, &wire) {
-        Ok((frames, of)) => {
+    let examiner = Examiner::new(&rules, dialect);
+    let mut kept = Vec::with_capacity(suite.attacks.len());
+    let mut attacks = suite.attacks.into_iter().peekable();
+    while attacks.peek().is_some() {
+        let some: Vec<_> = attacks.by_ref().take(EXAMINED_AT_ONCE).collect();
+        // What is sent is examined, not what was found: evasions make another thing of it.
+        let made = in_parallel(&some, |attack| {
+            let (frames, mut labels) = attack.frames(&rules, &wire)?;
+            let holds = examiner.correct(attack, &frames, &mut labels);
+            Ok::<_, wire::Error>((frames, labels, holds))
+        });
+        for (attack, made) in some.into_iter().zip(made) {
+            let mut leave_out = |why: &str| *report.left_out.entry(why.into()).or_default() += 1;
+            let (frames, of) = match made {
+                Some(Ok((frames, of, true))) => (frames, of),
+                Some(Ok((.., false))) => {
+                    leave_out("near_miss_seen");
+                    continue;
+                }
+                Some(Err(error)) => {
+                    leave_out("not_written");
+                    report.left_out_first.get_or_insert_with(|| error.to_string());
+                    continue;
+                }
+                None => {
+                    leave_out("defect");
+                    continue;
+                }
+            };
             report.frames += frames.len() as u64;
             report.octets += frames.iter().map(|frame| frame.octets.len() as u64).sum::<u64>();
             *(if attack.kind == Kind::Attack { &mut report.attacks } else { &mut report.near_misses }) += 1;
+            report.unseen += u64::from(of.iter().any(|label| label.note == NOT_SEEN));
             labels.extend(of);
-            true
+            if !(said.live && live::is_conversation(&attack)) {
+                told_of.add(said, labels.len() - 1, &frames);
+            }
+            kept.push(attack);
         }
-        Err(error) => {
-            *report.left_out.entry("not_written".into()).or_default() += 1;
-            report.left_out_first.get_or_insert_with(|| error.to_string());
-            false
-        }
-    });
+    }
+    let without_address = suite.without_address;
+    let suite = suite::Suite { attacks: kept, without_address };
     if suite.without_address > 0 {
         report.left_out.insert("no_address".into(), suite.without_address);
     }
-    section.solved = Some((rules.clone(), Arc::new(outcomes)));
+    section.solved = Some((rules.clone(), Arc::new(outcomes), dialect));
     let made = Made { rules, suite: Arc::new(suite), wire, which: |_| true };
     let line = |which: fn(&suite::Attack) -> bool| -> Line {
         let made = Made { which, ..made.clone() };
@@ -266,15 +331,37 @@ fn from_rules(
     Ok(Some(Section { report, labels, ..section }))
 }
 
+/// Attacks whose frames are in memory while they are examined.
+const EXAMINED_AT_ONCE: usize = 1024;
+
+/// What `of` makes of each, in their order, on as many threads as there are CPUs; `None`: a defect of ours came to light.
+fn in_parallel<T: Sync, R: Send>(all: &[T], of: impl Fn(&T) -> R + Sync) -> Vec<Option<R>> {
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let share = all.len().div_ceil(threads).max(1);
+    let each = |one| catch_unwind(AssertUnwindSafe(|| of(one))).ok();
+    thread::scope(|scope| {
+        let parts = all.chunks(share).map(|part| scope.spawn(|| part.iter().map(each).collect::<Vec<_>>()));
+        let running: Vec<_> = parts.collect();
+        running.into_iter().flat_map(|part| part.join().expect("panics are caught")).collect()
+    })
+}
+
 /// On as many threads as there are CPUs.
-fn solve_all(rules: &RuleSet, chosen: &[usize], order: &Order, progress: Progress<'_>) -> Result<Vec<Outcome>, Error> {
+fn solve_all(
+    rules: &RuleSet,
+    chosen: &[usize],
+    order: &Order,
+    dialect: Dialect,
+    progress: Progress<'_>,
+) -> Result<Vec<Outcome>, Error> {
     let threads = thread::available_parallelism().map_or(1, usize::from).min(chosen.len().max(1));
     let (next, done, stopped) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
     let outcomes = Mutex::new(Vec::with_capacity(chosen.len()));
     thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
-                let solver = Solver::new(rules, solve::Settings { seed: order.seed, ..solve::Settings::default() });
+                let settings = solve::Settings { seed: order.seed, dialect, ..solve::Settings::default() };
+                let solver = Solver::new(rules, settings);
                 while !stopped.load(Ordering::Relaxed) {
                     let Some(&rule) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
                     // A defect that one rule brings to light is not to keep the others from being played.
@@ -298,7 +385,7 @@ fn solve_all(rules: &RuleSet, chosen: &[usize], order: &Order, progress: Progres
 
 fn defect(rules: &RuleSet, rule: usize) -> Outcome {
     let text = format!("sid {} brings a defect of Squall to light: please report it", rules.rules[rule].sid);
-    Outcome { rule, solved: Vec::new(), unsolved: Some(Unsolved { rule, reason: solve::Reason::Defect, text }) }
+    Outcome { rule, solved: Vec::new(), unsolved: Some(Unsolved::defect(rule, text)) }
 }
 
 /// What solving came to.
@@ -437,7 +524,7 @@ impl Prepared {
     pub fn list(&self) -> String {
         let sections = self.solved.iter().zip(&self.reports);
         let lists = sections.filter_map(|(solved, report)| {
-            let (rules, outcomes) = solved.as_ref()?;
+            let (rules, outcomes, _) = solved.as_ref()?;
             let problems = rules.problems.iter().map(|problem| rules::told(rules, problem) + "\n");
             Some(crate::render::attack_list(rules, outcomes, report) + &problems.collect::<String>())
         });
@@ -451,7 +538,7 @@ impl Prepared {
             frames.entry((label.gid, label.sid)).or_insert(label.frames);
         }
         let mut all = Vec::new();
-        for (rules, outcomes) in self.solved.iter().flatten() {
+        for (rules, outcomes, _) in self.solved.iter().flatten() {
             all.extend(outcomes.iter().map(|outcome| {
                 let rule = &rules.rules[outcome.rule];
                 let frames = frames.get(&(rule.gid, rule.sid)).copied().unwrap_or(0);
@@ -464,18 +551,14 @@ impl Prepared {
     /// How each rule was solved, and where each octet comes from; or why not.
     pub fn explain(&self) -> String {
         let mut text = String::new();
-        for (rules, outcomes) in self.solved.iter().flatten() {
+        for (rules, outcomes, dialect) in self.solved.iter().flatten() {
             for outcome in outcomes.iter() {
                 for solved in &outcome.solved {
                     text.push_str(&solve::explain(rules, &solved.solution).to_string());
                 }
                 if let (true, Some(unsolved)) = (outcome.solved.is_empty(), &outcome.unsolved) {
-                    let rule = &rules.rules[outcome.rule];
                     let reason = snake(unsolved.reason);
-                    text.push_str(&format!(
-                        "{}:{}  {}\n  not solved, {reason}: {}\n",
-                        rule.gid, rule.sid, rule.msg, unsolved.text
-                    ));
+                    text.push_str(&solve::explain_unsolved(rules, unsolved, reason, *dialect).to_string());
                 }
             }
         }
@@ -487,19 +570,45 @@ impl Prepared {
         Merged::new(self.lines.iter().map(|line| line()).collect())
     }
 
-    /// With what became of conversations: `failed` of those that were `played` until the run's `end`.
+    /// Has both ports listened at for what arrives there; `None`: there is one port, or one that does not receive.
+    pub(crate) fn listen(&self, take: &mut [Take], receives: impl Fn(usize) -> bool) -> Option<Heard> {
+        let [clients, servers] = self.ways[..] else { return None };
+        // Frames may have been left out of the run.
+        if self.lines.is_empty() || self.sent.is_empty() || !receives(clients) || !receives(servers) {
+            return None;
+        }
+        let heard = Heard::of(self.sent.clone());
+        for (port, from) in [(clients, End::Server), (servers, End::Client)] {
+            let sinks = heard.sinks(from);
+            take[port].sink = Some(match take[port].sink.take() {
+                Some(other) => heard::both(other, sinks),
+                None => sinks,
+            });
+        }
+        Some(heard)
+    }
+
+    /// With what a device between did: which of the conversations that were `played` until the run's `end` failed and which
+    /// were served, and what was `heard` of prepared frames.
     pub(crate) fn reports(
         &self,
         played: Option<&Loaded>,
-        failed: &[FailedConversation],
+        (failed, served): (&[FailedConversation], &Served),
+        heard: Option<&Heard>,
         end: Nanos,
     ) -> Vec<AttackReport> {
         let mut reports = self.reports.clone();
-        if let (Some(live), Some((_, numbers))) = (&self.live, played.and_then(|played| played.conversations.as_ref()))
-        {
-            // Conversations of all attacks are played together.
-            let passage = live.passage(&self.labels, numbers, failed, end);
-            reports.iter_mut().take(1).for_each(|report| report.passage = Some(passage.clone()));
+        let numbers = played.and_then(|played| played.conversations.as_ref()).map(|(_, numbers)| numbers);
+        let mut passages = match (&self.live, numbers) {
+            (Some(live), Some(numbers)) => live.passage(&self.labels, numbers, (failed, served), end),
+            _ => live::Passages::default(),
+        };
+        if let Some(heard) = heard {
+            passages.add_frames(heard, &self.labels, end);
+        }
+        // Those of all attacks are played together.
+        if let Some(report) = reports.first_mut() {
+            report.passage = passages.report();
         }
         reports
     }

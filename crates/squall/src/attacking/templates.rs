@@ -9,7 +9,7 @@ use squall_attacks::{
 use squall_profile::{Attack, AttackPace, NearMiss, Profile, Said};
 use squall_units::Nanos;
 
-use super::{CLIENT_MAC, Frames, Overlapping, SERVER_MAC, Section, Timed, Timeline, rules};
+use super::{CLIENT_MAC, Frames, Overlapping, SERVER_MAC, Section, Timed, Timeline, Told, rules};
 use crate::loading::Mistakes;
 
 /// Addresses that are taken of ranges at most: a scan of a /16 has more conversations than one wants labels of.
@@ -20,6 +20,7 @@ pub(super) fn section(
     said: &Attack,
     name: &Said,
     options: &[(String, Said)],
+    mut told: Told<'_>,
     mistakes: &mut Mistakes<'_>,
 ) -> Option<Section> {
     let template = match named(&name.text) {
@@ -57,6 +58,7 @@ pub(super) fn section(
                 section.report.attacks += 1;
                 section.report.frames += frames.len() as u64;
                 section.report.octets += frames.iter().map(|frame| frame.octets.len() as u64).sum::<u64>();
+                told.add(said, section.labels.len(), &frames);
                 section.labels.push(event.label(number, begin, &frames));
             }
             Err(error) => {

@@ -25,7 +25,7 @@ use squall_units::MacAddr;
 
 pub use apps::applications;
 pub use planned::{PlannedLoad, PlannedPool, PlannedTemplate};
-pub use report::{LastLoad, failed, report};
+pub use report::{LastLoad, ended, report};
 
 use crate::{Error, ports::ETHERNET_HEADER, report::load::ConversationsReport};
 

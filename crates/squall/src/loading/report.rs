@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, net::SocketAddr, time::Instant};
 
 use squall_engine::FlowStats;
-use squall_flows::{FailedConversation, FlowStatistics, Load, Statistics, Tally, TemplateStatistics};
+use squall_flows::{FailedConversation, FlowStatistics, Load, Served, Statistics, Tally, TemplateStatistics};
 use squall_stats::Histogram;
 use squall_units::Nanos;
 
@@ -111,9 +111,10 @@ fn played(report: &mut ConversationsReport, numbers: &[u64], load: &Load, total:
     });
 }
 
-/// The conversations of a script that failed, by what both ends say.
-pub fn failed<'a>(all: impl Iterator<Item = &'a FlowStats>) -> Vec<FailedConversation> {
-    merged(all).failed
+/// The conversations of a script that failed, by what both ends say, and those whose servers came to their end.
+pub fn ended<'a>(all: impl Iterator<Item = &'a FlowStats>) -> (Vec<FailedConversation>, Served) {
+    let merged = merged(all);
+    (merged.failed, merged.served)
 }
 
 /// So many conversations are named that failed.

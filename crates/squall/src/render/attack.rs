@@ -59,8 +59,20 @@ pub fn one_attack(report: &AttackReport) -> String {
         let first = report.left_out_first.as_ref().map_or_else(String::new, |why| format!(" (the first: {why})"));
         say(format_args!("  left out: {}{first}\n", counts(&report.left_out)));
     }
+    if report.unseen > 0 {
+        say(format_args!(
+            "  {} attacks are not seen by the evaluator as they are sent: no alert is owed for them\n",
+            report.unseen
+        ));
+    }
     if let Some(passage) = &report.passage {
-        say(format_args!("  conversations: {} of {} passed", passage.passed, passage.conversations));
+        say(format_args!("  through the device: {} of {} passed", passage.passed, passage.conversations));
+        if passage.as_frames > 0 {
+            say(format_args!(" ({} as prepared frames)", passage.as_frames));
+        }
+        if passage.altered > 0 {
+            say(format_args!(", {} of them altered", passage.altered));
+        }
         if passage.near_misses > 0 {
             say(format_args!(", near misses {} of {}", passage.near_misses_passed, passage.near_misses));
         }

@@ -233,7 +233,7 @@ fn attacked(attacks: &[AttackReport], page: &mut String) {
             let name = format!("{}:{} {}", rule.gid, rule.sid, rule.msg);
             [vec![name], figures.map(human::count).to_vec()].concat()
         };
-        let columns = ["Rule", "Conversations", "Passed", "Blocked", "Near misses", "Passed"];
+        let columns = ["Rule", "Attacks", "Passed", "Blocked", "Near misses", "Passed"];
         table("What a device between let pass", &columns, &passage.rules.iter().map(row).collect::<Vec<_>>(), page);
     }
     let row = |rule: &UnsolvedRule| {
