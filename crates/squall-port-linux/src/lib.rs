@@ -12,6 +12,7 @@ mod interface;
 pub mod lab;
 mod netlink;
 mod permissions;
+pub mod shared;
 pub mod sink;
 mod sys;
 mod watch;

@@ -4,7 +4,7 @@ use std::{
     collections::VecDeque,
     fs::{self, File, TryLockError},
     net::SocketAddr,
-    os::unix::fs::PermissionsExt,
+    os::unix::fs::{MetadataExt, PermissionsExt},
     sync::{Arc, Mutex, OnceLock},
     time::{Instant, SystemTime},
 };
@@ -61,6 +61,14 @@ impl Service {
         let data = &settings.data;
         let wrong = |error: std::io::Error| Error::Environment(format!("{}: {error}", data.display()));
         fs::create_dir_all(data).map_err(wrong)?;
+        let about = fs::metadata(data).map_err(wrong)?;
+        if about.uid() != rustix::process::geteuid().as_raw() {
+            return Err(Error::Environment(format!(
+                "{}: user {} has this folder, who could change what is in it\n  try another --data FOLDER",
+                data.display(),
+                about.uid()
+            )));
+        }
         // Profiles, reports and captures are nobody else's affair.
         fs::set_permissions(data, fs::Permissions::from_mode(0o700)).map_err(wrong)?;
         let lock = File::create(data.join("lock")).map_err(wrong)?;

@@ -1,12 +1,13 @@
 //! Which CPUs workers may have: what the system allows, how they lie, and that no two runs bind workers to the same.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{self, File},
     path::{Path, PathBuf},
 };
 
 use squall_plan::{Cpu, Plan};
 use squall_port::Address;
+use squall_port_linux::{Permissions, shared};
 
 use crate::Error;
 
@@ -112,18 +113,32 @@ impl Claim {
 
     /// `None`: another run has it. `Some(None)`: nobody can tell, where no lock file can be made.
     fn take(cpu: u32) -> Option<Option<File>> {
-        let name = format!("squall-cpu{cpu}.lock");
-        let folders = [PathBuf::from("/run/lock"), std::env::temp_dir()];
-        // Reading is enough to lock, so another user's file does. A link is not followed when a file is made.
-        let open = |path: PathBuf| {
-            File::open(&path).or_else(|_| OpenOptions::new().write(true).create_new(true).open(&path)).ok()
-        };
-        let Some(file) = folders.into_iter().find_map(|folder| open(folder.join(&name))) else { return Some(None) };
+        Self::take_in(&[PathBuf::from("/run/lock"), std::env::temp_dir()], cpu)
+    }
+
+    /// In the first of `folders` that takes a file of ours. Each user has one, `squall-cpu3.1000.lock`: to lock another's, it
+    /// would have to be opened whatever it is.
+    fn take_in(folders: &[PathBuf], cpu: u32) -> Option<Option<File>> {
+        let own = Permissions::of_this_process().uid;
+        let name = |user: u32| format!("squall-cpu{cpu}.{user}.lock");
+        let mut open =
+            folders.iter().filter_map(|folder| Some((folder, shared::own_file(&folder.join(name(own))).ok()?)));
+        let Some((folder, file)) = open.next() else { return Some(None) };
         match file.try_lock() {
-            Ok(()) => Some(Some(file)),
-            Err(fs::TryLockError::WouldBlock) => None,
-            Err(fs::TryLockError::Error(_)) => Some(None),
+            Ok(()) => {}
+            Err(fs::TryLockError::WouldBlock) => return None,
+            Err(fs::TryLockError::Error(_)) => return Some(None),
         }
+        let (before, after) = (format!("squall-cpu{cpu}."), ".lock");
+        let others = fs::read_dir(folder).into_iter().flatten().flatten().filter_map(|entry| {
+            let found = entry.file_name();
+            let user = found.to_str()?.strip_prefix(&before)?.strip_suffix(after)?.parse().ok()?;
+            // `007` is no user's own name for it.
+            (user != own && found.to_str() == Some(&name(user))).then(|| shared::file_of(&entry.path(), user).ok())?
+        });
+        // Two that ask at the same moment may both get none, and never both the same.
+        let held = |file: File| matches!(file.try_lock_shared(), Err(fs::TryLockError::WouldBlock));
+        (!others.into_iter().any(held)).then_some(Some(file))
     }
 }
 
@@ -157,5 +172,25 @@ mod tests {
         assert!(Claim::of(&plan, true).is_ok(), "who asks by number shares");
         drop(first);
         assert!(Claim::of(&plan, false).is_ok());
+    }
+
+    /// Whoever may write to the folder could else hang every run of everybody.
+    #[test]
+    fn what_another_user_leaves_there_holds_nothing_up() {
+        let own = Permissions::of_this_process().uid;
+        let folder = shared::own_folder(&std::env::temp_dir(), "squall-claims").unwrap();
+        let (fifo, spare) = (folder.join(format!("squall-cpu7.{own}.lock")), folder.join("spare"));
+        fs::create_dir(&spare).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+        assert!(
+            std::process::Command::new("mkfifo").arg(folder.join("squall-cpu8.99999.lock")).status().unwrap().success()
+        );
+        assert!(matches!(Claim::take_in(std::slice::from_ref(&folder), 7), Some(None)), "nobody can tell");
+        assert!(matches!(Claim::take_in(&[folder.clone(), spare.clone()], 7), Some(Some(_))), "the next folder does");
+        let held = Claim::take_in(std::slice::from_ref(&folder), 8).flatten().expect("another's FIFO is no claim");
+        assert!(Claim::take_in(std::slice::from_ref(&folder), 8).is_none());
+        drop(held);
+        assert!(matches!(Claim::take_in(std::slice::from_ref(&folder), 8), Some(Some(_))));
+        fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -23,7 +23,7 @@ use squall_pcap::CaptureReader;
 use squall_port_linux::{
     child, interface_counters,
     lab::{LabOptions, enter_private},
-    set_gro,
+    set_gro, shared,
 };
 use squall_units::{FCS_LEN, Nanos, Rate, RateUnit};
 
@@ -154,9 +154,12 @@ struct Work(PathBuf);
 
 impl Work {
     fn new() -> Result<Self, Error> {
-        let folder = std::env::temp_dir().join(format!("squall-compare-{}", std::process::id()));
-        fs::create_dir_all(&folder).map_err(|e| Error::Environment(format!("{}: {e}", folder.display())))?;
-        Ok(Self(folder))
+        Self::within(&std::env::temp_dir())
+    }
+
+    fn within(folder: &Path) -> Result<Self, Error> {
+        let made = shared::own_folder(folder, "squall-compare");
+        made.map(Self).map_err(|e| Error::Environment(format!("no folder in {}: {e}", folder.display())))
     }
 }
 
@@ -315,7 +318,7 @@ impl<'a> Bench<'a> {
         let [from, to] = &self.interfaces;
         let (log, report) = (self.work.0.join("log"), self.work.0.join("report.json"));
         let _ = fs::remove_file(&report);
-        let file = File::at(run.place);
+        let file = File::at(run.place).map_err(|e| e.to_string())?;
         let arguments = run.tool.filled(to, &file.path, &report);
         let tool = process::Running::start(run.tool, &arguments, to, self.result.method.tool_cpu, &log, self.stop)?;
         let counters = || -> Result<_, String> {
@@ -359,26 +362,19 @@ impl<'a> Bench<'a> {
 struct File {
     path: PathBuf,
     counts: bool,
+    /// Its own, as in /dev/shm somebody may have made a link of its name.
+    _folder: Option<Work>,
 }
 
 impl File {
-    fn at(place: &Place) -> Self {
-        match place {
-            Place::Null => Self { path: "/dev/null".into(), counts: false },
+    fn at(place: &Place) -> Result<Self, Error> {
+        Ok(match place {
+            Place::Null => Self { path: "/dev/null".into(), counts: false, _folder: None },
             Place::Folder { folder, .. } => {
-                let path = folder.join(format!("squall-compare-{}.pcap", std::process::id()));
-                let _ = fs::remove_file(&path);
-                Self { path, counts: true }
+                let work = Work::within(folder)?;
+                Self { path: work.0.join("capture.pcap"), counts: true, _folder: Some(work) }
             }
-        }
-    }
-}
-
-impl Drop for File {
-    fn drop(&mut self) {
-        if self.counts {
-            let _ = fs::remove_file(&self.path);
-        }
+        })
     }
 }
 

@@ -4,7 +4,6 @@ use std::{
     collections::HashMap,
     fs,
     io::Write,
-    os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -16,6 +15,7 @@ use std::{
 use squall_capture::{Format, Options, Rotate, Stop};
 use squall_otg::{CaptureInfo, Translated};
 use squall_pcap::{CaptureReader, InterfaceFormat, LinkType, PacketNotes, PcapFormat, Section};
+use squall_port_linux::shared;
 
 use super::unknown;
 use crate::{
@@ -56,7 +56,7 @@ enum By {
 struct Folder(PathBuf, #[expect(dead_code, reason = "held, not read")] fs::File);
 
 /// What the folders' names begin with.
-const NAMED: &str = "squall-otg-";
+const NAMED: &str = "squall-otg";
 const LOCK: &str = "lock";
 
 impl Captures {
@@ -205,7 +205,7 @@ impl Captures {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let folder = match &mut self.folder {
             Some(folder) => folder,
-            none => none.insert(Folder::new(number)?),
+            none => none.insert(Folder::new()?),
         };
         Ok(folder.0.join(format!("{number}.pcapng")))
     }
@@ -228,38 +228,40 @@ impl Drop for Captures {
 }
 
 impl Folder {
-    fn new(number: u64) -> Result<Self, Error> {
+    fn new() -> Result<Self, Error> {
         sweep();
-        let (process, mut number) = (std::process::id(), number);
-        loop {
-            let path = std::env::temp_dir().join(format!("{NAMED}{process}-{number}"));
-            let wrong = |error| Error::Environment(format!("no folder for captures, {}: {error}", path.display()));
-            match fs::DirBuilder::new().mode(0o700).create(&path) {
-                Ok(()) => {
-                    let lock = fs::File::create(path.join(LOCK)).and_then(|file| file.lock().map(|()| file));
-                    return lock.map(|lock| Self(path.clone(), lock)).map_err(wrong);
-                }
-                // Of a process of that number before, or in another namespace of them.
-                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => number += 1_000_000,
-                Err(error) => return Err(wrong(error)),
-            }
-        }
+        let made = || {
+            let path = shared::own_folder(&std::env::temp_dir(), NAMED)?;
+            let lock = fs::File::create(path.join(LOCK)).and_then(|file| file.lock().map(|()| file))?;
+            Ok(Self(path, lock))
+        };
+        made().map_err(|error: std::io::Error| {
+            Error::Environment(format!("no folder for captures in {}: {error}", std::env::temp_dir().display()))
+        })
     }
 }
 
 /// Removes what processes have left that were killed: nobody holds the lock of it.
 pub fn sweep() {
-    let entries = fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
+    sweep_in(&std::env::temp_dir());
+}
+
+/// Only folders of this user: in those of others the lock may be anything, and the rest is not ours to remove.
+fn sweep_in(folder: &Path) {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     for entry in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(NAMED)) {
+        let path = entry.path();
         let Ok(about) = entry.metadata() else { continue };
-        let lock = fs::File::open(entry.path().join(LOCK));
-        let left = match &lock {
+        if !shared::is_own_folder(&path) {
+            continue;
+        }
+        let left = match shared::own_file_if_any(&path.join(LOCK)) {
             Ok(file) => file.try_lock().is_ok(),
             // One that is being made has none yet.
             Err(_) => about.modified().is_ok_and(|at| at.elapsed().is_ok_and(|age| age > Duration::from_secs(60))),
         };
-        if about.is_dir() && left {
-            _ = fs::remove_dir_all(entry.path());
+        if left {
+            _ = fs::remove_dir_all(path);
         }
     }
 }
@@ -407,5 +409,29 @@ mod tests {
     fn the_frame_check_sequence_is_that_of_the_standard() {
         // The check value of CRC-32/ISO-HDLC.
         assert_eq!(fcs(b"123456789"), 0xcbf4_3926);
+    }
+
+    #[test]
+    fn what_is_swept_away_is_ours_and_nothing_there_is_waited_for() {
+        let tmp = shared::own_folder(&std::env::temp_dir(), "squall-sweep").unwrap();
+        let at = |name: &str| tmp.join(format!("{NAMED}-{name}"));
+        for name in ["left", "held", "fifo", "open"] {
+            fs::create_dir(at(name)).unwrap();
+            fs::set_permissions(at(name), std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+            fs::write(at(name).join("file"), "x").unwrap();
+        }
+        let lock = |name: &str| fs::File::create(at(name).join(LOCK)).unwrap();
+        drop(lock("left"));
+        drop(lock("open"));
+        // Others can change what is in it, so it is not known to be ours alone.
+        fs::set_permissions(at("open"), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+        let held = lock("held");
+        held.lock().unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(at("fifo").join(LOCK)).status().unwrap().success());
+        std::os::unix::fs::symlink(at("held"), at("link")).unwrap();
+        sweep_in(&tmp);
+        let there = ["left", "held", "fifo", "open", "link"].map(|name| at(name).exists());
+        assert_eq!(there, [false, true, true, true, true]);
+        fs::remove_dir_all(tmp).unwrap();
     }
 }

@@ -1,0 +1,112 @@
+//! Files and folders in places that others write to as well: /tmp, /run/lock, /dev/shm.
+//!
+//! There anybody can have made what a name leads to: a FIFO that waits for its other end when it is opened, a link to a file
+//! of ours, a folder whose owner changes what is in it. So nothing is opened there by name but here.
+
+use std::{
+    fs::{self, DirBuilder, File, Metadata, OpenOptions},
+    io,
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+};
+
+use crate::sys;
+
+/// A file of this user's, made if there is none; others can read it.
+///
+/// # Errors
+/// There is something else of that name.
+pub fn own_file(path: &Path) -> io::Result<File> {
+    let open = |new| {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(new).mode(0o644).custom_flags(SAFELY).open(path)
+    };
+    // Not both at a time: to open for making what is there already is refused in /tmp, by fs.protected_regular.
+    let file = match open(true) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => open(false)?,
+        other => other?,
+    };
+    is_file_of(&file.metadata()?, sys::euid()).map(|()| file)
+}
+
+/// A file of that user's, to be read.
+///
+/// # Errors
+/// There is none, or something else.
+pub fn file_of(path: &Path, user: u32) -> io::Result<File> {
+    let file = OpenOptions::new().read(true).custom_flags(SAFELY).open(path)?;
+    is_file_of(&file.metadata()?, user).map(|()| file)
+}
+
+/// As [`file_of`] this user.
+///
+/// # Errors
+/// There is none, or something else.
+pub fn own_file_if_any(path: &Path) -> io::Result<File> {
+    file_of(path, sys::euid())
+}
+
+/// A new folder that only this user enters, `FOLDER/PREFIX-PID-NUMBER`.
+///
+/// # Errors
+/// None can be made there.
+pub fn own_folder(folder: &Path, prefix: &str) -> io::Result<PathBuf> {
+    let process = std::process::id();
+    let mut number = 0;
+    loop {
+        let path = folder.join(format!("{prefix}-{process}-{number}"));
+        match DirBuilder::new().mode(0o700).create(&path) {
+            Ok(()) => return Ok(path),
+            // Of a process of that number before, in another namespace of them, or of somebody who guessed it.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < 100_000 => number += 1,
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Whether this is a folder, not a link to one, that only this user can write to.
+pub fn is_own_folder(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|m| m.is_dir() && m.uid() == sys::euid() && m.mode() & 0o022 == 0)
+}
+
+/// A FIFO is not waited for, a link not followed.
+const SAFELY: i32 = libc::O_NONBLOCK | libc::O_NOFOLLOW | libc::O_NOCTTY;
+
+fn is_file_of(found: &Metadata, user: u32) -> io::Result<()> {
+    // A second name may be that of a file whose owner knows nothing of it.
+    if found.is_file() && found.uid() == user && found.nlink() == 1 {
+        return Ok(());
+    }
+    let what = format!("is not a file of user {user} with this name alone");
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, what))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn what_others_may_have_put_there_is_neither_waited_for_nor_followed() {
+        let folder = own_folder(&std::env::temp_dir(), "squall-shared").unwrap();
+        assert!(is_own_folder(&folder));
+        let at = |name: &str| folder.join(name);
+        let user = sys::euid();
+        assert!(Command::new("mkfifo").arg(at("fifo")).status().unwrap().success());
+        std::os::unix::fs::symlink(at("target"), at("link")).unwrap();
+        fs::create_dir(at("folder")).unwrap();
+        fs::write(at("first"), "x").unwrap();
+        fs::hard_link(at("first"), at("second")).unwrap();
+        for name in ["fifo", "link", "folder", "second"] {
+            assert!(own_file(&at(name)).is_err(), "{name}");
+            assert!(file_of(&at(name), user).is_err(), "{name}");
+        }
+        assert!(!at("target").exists() && !is_own_folder(&at("link")));
+        assert!(file_of(&at("file"), user).is_err());
+        drop(own_file(&at("file")).unwrap());
+        assert!(own_file(&at("file")).is_ok() && file_of(&at("file"), user).is_ok());
+        assert!(file_of(&at("file"), user + 1).is_err(), "somebody else's");
+        fs::remove_dir_all(folder).unwrap();
+    }
+}
