@@ -102,6 +102,10 @@ impl Options {
             memory_mb: take_number(&mut a, "memory", 64..=1 << 20)?,
             arguments: a.take::<String>("eal", "arguments of the EAL, parted by ;")?,
         };
+        if eal.arguments.is_some() && shim::is_elevated() {
+            // -d loads any file.
+            return Err(address.error("eal= is not taken by a program with file capabilities, try sudo").into());
+        }
         a.finish(Self::KEYS)?;
         Ok((options, eal))
     }

@@ -1,7 +1,7 @@
 //! The C shim, found and loaded: `shim/squall_dpdk.h` in Rust.
 
 use std::{
-    ffi::{CStr, c_char, c_int},
+    ffi::{CStr, OsString, c_char, c_int},
     fmt::Write as _,
     io,
     path::{Path, PathBuf},
@@ -178,15 +178,32 @@ pub fn load(address: &Address) -> io::Result<&'static Api> {
     if let Some(api) = *loaded {
         return Ok(api);
     }
-    let api = open(&find(address)?, address)?;
+    let elevated = is_elevated();
+    let file = find(address, std::env::var_os(VARIABLE), elevated)?;
+    if elevated {
+        forget_environment();
+    }
+    let api = open(&file, address)?;
     *loaded = Some(api);
     Ok(api)
 }
 
 /// Where the shim is: named, beside the program, in ../lib/squall, in a build's target folder; else the bare name, which
-/// the system's loader looks for.
-fn find(address: &Address) -> io::Result<PathBuf> {
-    if let Some(named) = std::env::var_os(VARIABLE).filter(|v| !v.is_empty()) {
+/// the system's loader looks for. Of a program that has more rights than who started it: in folders of the system alone.
+fn find(address: &Address, named: Option<OsString>, elevated: bool) -> io::Result<PathBuf> {
+    let named = named.filter(|v| !v.is_empty());
+    if elevated {
+        if named.is_some() {
+            let text = format!(
+                "{address}: {VARIABLE} is not taken by a program with file capabilities, which would run it\n  {FIXED}"
+            );
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+        }
+        // The program's own folder may be anybody's: a second name of it (a hard link) has its capabilities, too.
+        let found = FOLDERS.iter().map(|folder| Path::new(folder).join(FILE)).find(|place| place.is_file());
+        return Ok(found.unwrap_or_else(|| PathBuf::from(FILE)));
+    }
+    if let Some(named) = named {
         let named = PathBuf::from(named);
         if !named.is_file() {
             let text = format!("{address}: {VARIABLE}={} names no file; {HELP}", named.display());
@@ -197,6 +214,30 @@ fn find(address: &Address) -> io::Result<PathBuf> {
     let program = std::env::current_exe().unwrap_or_default();
     Ok(places(&program).into_iter().find(|place| place.is_file()).unwrap_or_else(|| PathBuf::from(FILE)))
 }
+
+/// Whether the program got rights by its file (`setcap`, set-user-id), and so is told by its user what it must not believe.
+pub fn is_elevated() -> bool {
+    // SAFETY: takes no pointers.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}
+
+/// Libraries of drivers load further ones that variables name (`RDMAV_DRIVERS`), and look at user ids only to find out whether
+/// they may: file capabilities change none.
+fn forget_environment() {
+    for (name, _) in std::env::vars_os() {
+        if !KEPT.iter().any(|kept| name == *kept) {
+            // SAFETY: readers in Rust share a lock with this. Of libraries none runs yet: ports open before workers start.
+            unsafe { std::env::remove_var(name) };
+        }
+    }
+}
+
+const KEPT: [&str; 9] =
+    ["HOME", "LANG", "NO_COLOR", "PATH", "SQUALL_TOKEN", "TERM", "TMPDIR", "XDG_RUNTIME_DIR", "XDG_STATE_HOME"];
+
+/// Only root writes there.
+const FOLDERS: [&str; 2] = ["/usr/local/lib/squall", "/usr/lib/squall"];
+const FIXED: &str = "copy the shim to /usr/local/lib/squall, or start Squall by sudo";
 
 const HELP: &str = "try `make dpdk` in Squall's source folder (it needs DPDK 22.11 or newer with its development \
                     files, in Debian `apt-get install libdpdk-dev`), or set SQUALL_DPDK_SHIM to the file";
@@ -257,6 +298,19 @@ fn cause(error: &libloading::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Whoever could name it would run code with the program's capabilities.
+    #[test]
+    fn a_program_with_more_rights_than_its_user_takes_no_shim_from_them() {
+        let address: Address = "dpdk:vdev=net_null0".parse().unwrap();
+        let named = std::env::current_exe().unwrap();
+        assert_eq!(find(&address, Some(named.clone().into()), false).unwrap(), named);
+        let refused = find(&address, Some(named.into()), true).unwrap_err().to_string();
+        assert!(refused.contains("file capabilities") && refused.contains("/usr/local/lib/squall"), "{refused}");
+        let found = find(&address, None, true).unwrap();
+        assert!(found == Path::new(FILE) || FOLDERS.iter().any(|folder| found.starts_with(folder)), "{found:?}");
+        assert!(!is_elevated());
+    }
 
     #[test]
     fn the_shim_is_looked_for_beside_the_program_in_lib_and_in_target() {
