@@ -64,12 +64,27 @@ pub(crate) fn quoted(field: &str) -> std::borrow::Cow<'_, str> {
     }
 }
 
-/// Writes one record.
+/// Writes one record. What a spreadsheet would compute has an apostrophe before it, and what begins with apostrophes and then
+/// would, one more; [`plain`] takes it away. Rules' messages come from anybody, and a formula can fetch and send.
 pub(crate) fn write(to: &mut impl Write, fields: &[&str]) -> io::Result<()> {
     for (i, field) in fields.iter().enumerate() {
-        write!(to, "{}{}", if i > 0 { "," } else { "" }, quoted(field))?;
+        let guard = if is_computed(field.trim_start_matches('\'')) { "'" } else { "" };
+        write!(to, "{}{}", if i > 0 { "," } else { "" }, quoted(&format!("{guard}{field}")))?;
     }
     to.write_all(b"\n")
+}
+
+/// A field that [`write`] wrote, as it was before.
+pub(crate) fn plain(field: &str) -> &str {
+    match field.strip_prefix('\'') {
+        Some(rest) if is_computed(rest.trim_start_matches('\'')) => rest,
+        _ => field,
+    }
+}
+
+/// Whether a spreadsheet takes it for a formula; a number is one that says its value.
+fn is_computed(field: &str) -> bool {
+    field.starts_with(['=', '+', '-', '@', '\t', '\r', '\n', '＝', '＋', '－', '＠']) && field.parse::<f64>().is_err()
 }
 
 /// Lines of text, without their ends.
@@ -216,13 +231,27 @@ mod tests {
         assert_eq!(lines.next().unwrap().unwrap(), "short");
     }
 
+    #[test]
+    fn a_spreadsheet_computes_nothing_that_came_from_a_rule() {
+        let formulas = ["=cmd|' /C calc'!A0", "@SUM(1)", "+1+1", "-1+1", "\t=1", "\r=1", "'=1", "''@x", "＝1"];
+        let others = ["a=b", "-12.5", "+3", "it's", "'quoted'", "", "-1e3"];
+        let mut octets = vec![];
+        write(&mut octets, &[&formulas[..], &others].concat()).unwrap();
+        let read = texts(Lines::new(&octets[..]).record().unwrap().unwrap());
+        let (of_formulas, of_others) = read.split_at(formulas.len());
+        assert!(of_formulas.iter().all(|field| field.starts_with('\'')), "{of_formulas:?}");
+        assert_eq!(of_others, others);
+        assert_eq!(of_formulas.iter().map(|field| plain(field)).collect::<Vec<_>>(), formulas);
+    }
+
     proptest! {
         #[test]
-        fn what_is_written_reads_back(fields_in in prop::collection::vec("[ -~\r\n\"]{0,12}", 1..6)) {
+        fn what_is_written_reads_back(fields_in in prop::collection::vec("[ -~\r\n\"='@+-]{0,12}", 1..6)) {
             let mut octets = vec![];
             write(&mut octets, &fields_in.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
             let mut lines = Lines::new(&octets[..]);
-            prop_assert_eq!(texts(lines.record().unwrap().unwrap()), fields_in);
+            let read = texts(lines.record().unwrap().unwrap());
+            prop_assert_eq!(read.iter().map(|field| plain(field)).collect::<Vec<_>>(), fields_in);
             prop_assert!(lines.record().is_none());
         }
     }

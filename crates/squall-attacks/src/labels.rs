@@ -321,15 +321,15 @@ fn record(text: &str, columns: &[usize]) -> Result<Label, (usize, String)> {
             "gid" => label.gid = number(field)?,
             "sid" => label.sid = number(field)?,
             "rev" => label.rev = number(field)?,
-            "msg" => label.msg = field.text.clone(),
+            "msg" => label.msg = csv::plain(&field.text).to_owned(),
             "also" => {
                 let sids = field.text.split_whitespace().map(str::parse).collect::<Result<_, _>>();
                 label.also = sids.map_err(|_| expected(field, "sids separated by blanks"))?;
             }
             "alerts" => label.alerts = number(field)?,
             "frames" => label.frames = number(field)?,
-            "name" => label.name = field.text.clone(),
-            "note" => label.note = field.text.clone(),
+            "name" => label.name = csv::plain(&field.text).to_owned(),
+            "note" => label.note = csv::plain(&field.text).to_owned(),
             other => unreachable!("{other} is in COLUMNS, but is not read"),
         }
     }

@@ -173,7 +173,7 @@ pub fn attack_command(args: &Args) -> Result<ExitCode, Error> {
     }
     let profile = args.profile()?;
     if args.print_profile {
-        output::print(&profile.to_toml());
+        output::print_data(&profile.to_toml());
         return Ok(ExitCode::SUCCESS);
     }
     let prepared = prepare(&profile, args.output.quiet)?;

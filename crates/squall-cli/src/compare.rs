@@ -108,7 +108,7 @@ fn captures(args: &Captures) -> Result<ExitCode, Error> {
     }
     let to_stdout = args.json.as_deref() == Some("-");
     if to_stdout {
-        output::print(&(result.to_json() + "\n"));
+        output::print_data(&(result.to_json() + "\n"));
     }
     if !args.quiet && !to_stdout {
         let stdout = std::io::stdout();

@@ -322,7 +322,7 @@ pub fn edit(args: &Args) -> Result<ExitCode, Error> {
         }
     }
     if to_stdout {
-        output::print(&(edited.to_json() + "\n"));
+        output::print_data(&(edited.to_json() + "\n"));
     }
     let mut faulty = false;
     for input in &edited.inputs {

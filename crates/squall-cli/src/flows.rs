@@ -186,7 +186,7 @@ pub fn flows(args: &Args) -> Result<ExitCode, Error> {
     };
     let session = common.running.session(profile);
     if common.print_profile {
-        output::print(&session.profile.to_toml());
+        output::print_data(&session.profile.to_toml());
         return Ok(ExitCode::SUCCESS);
     }
     drive(session, &common.output, &title)

@@ -114,7 +114,7 @@ pub fn info(args: &Args) -> Result<ExitCode, Error> {
         }
     }
     if to_stdout {
-        output::print(&(info.to_json() + "\n"));
+        output::print_data(&(info.to_json() + "\n"));
     }
     // The figures tell of faults, too: no need to say it twice on one terminal.
     let seen = !args.quiet && (to_stdout || io::stdout().is_terminal());

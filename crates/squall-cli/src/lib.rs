@@ -4,6 +4,17 @@
 //! Exit status: 0 done, 1 ran and failed its own criterion, 2 wrong usage or input, 3 environment, 4 not valid, 128 and a signal's
 //! number: stopped by that before the end that was asked for.
 #![forbid(unsafe_code)]
+// What is printed passes `output`, which lets nothing through that steers a terminal.
+#![deny(clippy::print_stdout)]
+
+/// In the place of the standard library's: what is told may hold names of files, rules' texts and octets of captures.
+macro_rules! eprint {
+    ($($words:tt)*) => { $crate::output::tell(&format!($($words)*)) };
+}
+/// As [`eprint`].
+macro_rules! eprintln {
+    ($($words:tt)*) => { $crate::output::tell(&(format!($($words)*) + "\n")) };
+}
 
 mod args;
 mod attack;
@@ -34,7 +45,10 @@ mod stateful;
 mod table;
 mod top;
 
-use std::{io::Write, process::ExitCode};
+use std::{
+    io::{IsTerminal, Write},
+    process::ExitCode,
+};
 
 use clap::{CommandFactory, Parser, Subcommand};
 use squall::Error;
@@ -90,9 +104,20 @@ pub fn command() -> clap::Command {
 pub fn main() -> ExitCode {
     std::panic::set_hook(Box::new(|info| {
         // A standard error that cannot be written (a full disk, a pipe that nobody reads) must not make two defects of one.
-        _ = writeln!(std::io::stderr(), "squall: this is a defect in Squall, please report it: {info}");
+        let text = format!("squall: this is a defect in Squall, please report it: {info}\n");
+        _ = std::io::stderr().write_all(squall::render::terminal(&text).as_bytes());
     }));
-    let done = match Cli::parse().command {
+    let asked = Cli::try_parse().unwrap_or_else(|error| {
+        if !error.use_stderr() {
+            error.exit();
+        }
+        match std::io::stderr().is_terminal() {
+            true => eprint!("{}", error.render().ansi()),
+            false => eprint!("{}", error.render()),
+        }
+        std::process::exit(error.exit_code())
+    });
+    let done = match asked.command {
         Command::Demo(args) => demo::demo(&args),
         Command::Run(args) => run::run(&args),
         Command::Send(args) => send::send(&args),

@@ -50,7 +50,7 @@ impl Output {
             true => eprint!("{text}"),
             false => print(&text),
         }
-        json.iter().for_each(|json| print(json));
+        json.iter().for_each(|json| print_data(json));
         let violations: Vec<String> = self.fail_if.iter().flat_map(|criterion| criterion.check(&report)).collect();
         violations.iter().for_each(|violation| eprintln!("squall: failed: {violation}"));
         // A run that lost its port on the way was not done, whatever was counted until then.
@@ -92,13 +92,31 @@ fn lines(text: &str) -> String {
     format!("{}\n", text.trim_end_matches('\n'))
 }
 
-/// To the standard output. Whoever stops reading (`| head`) wants no more.
+/// Text for people, to the standard output. Whoever stops reading (`| head`) wants no more.
 pub fn print(text: &str) {
     _ = print_on(text);
 }
 
 /// As [`print`]; whether somebody reads it, for who has more.
 pub fn print_on(text: &str) -> bool {
+    write_on(&render::terminal(text))
+}
+
+/// Text for programs (JSON, TOML), to the standard output: as it is, unless that is a terminal.
+pub fn print_data(text: &str) {
+    match io::stdout().is_terminal() {
+        true => print(text),
+        false => _ = write_on(text),
+    }
+}
+
+/// To the standard error. One that is gone is no reason to end what is told of.
+pub fn tell(text: &str) {
+    let mut stderr = io::stderr().lock();
+    _ = stderr.write_all(render::terminal(text).as_bytes()).and_then(|()| stderr.flush());
+}
+
+fn write_on(text: &str) -> bool {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Ok(()) => true,
@@ -113,7 +131,7 @@ pub fn print_on(text: &str) -> bool {
 /// To a file, or to the standard output if that is `-`.
 pub fn write_to(name: &str, text: &str) -> Result<(), Error> {
     if name == "-" {
-        print(text);
+        print_data(text);
         return Ok(());
     }
     let (name, file) = create(name)?;

@@ -34,15 +34,19 @@ impl ProgressLine {
         self.last = Instant::now();
         let width = terminal_size::terminal_size_of(io::stderr()).map_or(80, |(width, _)| usize::from(width.0));
         let text: String = text().chars().filter(|c| !c.is_control()).take(width.saturating_sub(1)).collect();
-        eprint!("\r\x1b[K{text}");
-        // A terminal that is gone needs no progress.
-        let _ = io::stderr().flush();
+        write(&format!("\r\x1b[K{text}"));
         self.shown = true;
     }
 
     pub fn clear(&mut self) {
         if std::mem::take(&mut self.shown) {
-            eprint!("\r\x1b[K");
+            write("\r\x1b[K");
         }
     }
+}
+
+/// A terminal that is gone needs no progress.
+fn write(text: &str) {
+    let mut stderr = io::stderr().lock();
+    let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
 }

@@ -90,7 +90,7 @@ pub fn send(args: &Args) -> Result<ExitCode, Error> {
     let rate = profile.streams.first().map_or(Rate::MAX, |s| s.rate);
     let mut session = args.running.session(profile);
     if args.print_profile {
-        output::print(&session.profile.to_toml());
+        output::print_data(&session.profile.to_toml());
         return Ok(ExitCode::SUCCESS);
     }
     // Without another port only a link to itself brings anything back; elsewhere all would count as lost.

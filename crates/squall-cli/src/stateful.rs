@@ -111,7 +111,7 @@ pub fn stateful(args: &Args) -> Result<ExitCode, Error> {
         ..Session::new(profile)
     };
     if args.stateful.print_profile {
-        output::print(&session.profile.to_toml());
+        output::print_data(&session.profile.to_toml());
         return Ok(ExitCode::SUCCESS);
     }
     drive(session, &args.output, &format!("squall replay --stateful {}", file.display()))

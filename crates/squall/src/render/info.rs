@@ -3,6 +3,7 @@
 use super::{
     human,
     page::{Axis, Group, Line, Page, Plot, Style, Unit, escape, notes, table, tiles},
+    table::printable,
 };
 use crate::info::{FileInfo, Flows, Info, LengthBin, Lengths, ProtocolShare, Traffic};
 use crate::report::Distribution;
@@ -329,11 +330,6 @@ fn aligned(rows: &[Vec<String>], left: &[usize], indent: &str) -> String {
         format!("{indent}{}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
     };
     rows.iter().map(line).collect()
-}
-
-/// Names come from files.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
 // --- page --------------------------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ pub use replay::replay;
 pub use rows::{PortRow, StreamRow};
 pub use score::{score_html, score_text};
 pub use screen::Screen;
+pub use table::terminal;
 pub use text::{reasons, summary};
 
 #[cfg(test)]

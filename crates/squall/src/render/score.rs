@@ -3,6 +3,7 @@
 use super::{
     human,
     page::{Axis, Group, Page, Plot, Unit, escape, table, tiles},
+    table::printable,
 };
 use crate::scoring::{Latency, OfRule, Score, Scored};
 
@@ -42,8 +43,8 @@ pub fn score_text(scored: &Scored) -> String {
     }
     for file in &scored.alerts_files {
         if file.bad > 0 {
-            let first = file.errors.first().map_or("", String::as_str);
-            pair("Not understood", format!("{} lines of {}: {first}", file.bad, file.path));
+            let first = printable(file.errors.first().map_or("", String::as_str));
+            pair("Not understood", format!("{} lines of {}: {first}", file.bad, printable(&file.path)));
         }
     }
     for scenario in &score.scenarios {
@@ -91,7 +92,7 @@ fn list(text: &mut String, heading: &str, rules: &[&OfRule], told: impl Fn(&OfRu
     }
     *text += &format!("\n{heading}:\n");
     for rule in rules.iter().take(MOST) {
-        *text += &format!("  {}:{}  {}  {}\n", rule.gid, rule.sid, told(rule), rule.msg);
+        *text += &format!("  {}:{}  {}  {}\n", rule.gid, rule.sid, told(rule), printable(&rule.msg));
     }
     if let more @ 1.. = rules.len().saturating_sub(MOST) {
         *text += &format!("  and {more} more: --csv has all\n");

@@ -1,5 +1,7 @@
 //! Aligned columns in a given width, with the widths that terminals use.
 
+use std::borrow::Cow;
+
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// How a cell looks; without colour all look the same.
@@ -145,16 +147,49 @@ impl Table {
     }
 }
 
-/// `text` with control characters as their pictures: names come from files and must not steer the terminal.
-pub(super) fn printable(text: &str) -> String {
-    text.chars()
-        .map(|c| match c {
-            '\0'..='\x1f' => char::from_u32(0x2400 + c as u32).unwrap_or('\u{fffd}'),
-            c if c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}') => '\u{fffd}',
-            c => c,
-        })
-        .collect()
+/// `text` with control characters as their pictures, in one line: names come from files and must not steer the terminal.
+pub fn printable(text: &str) -> String {
+    text.chars().map(picture).collect()
 }
+
+fn picture(c: char) -> char {
+    match c {
+        '\0'..='\x1f' => char::from_u32(0x2400 + c as u32).unwrap_or('\u{fffd}'),
+        '\x7f' => '␡',
+        // Marks that turn what follows around make a text look like another.
+        c if c.is_control()
+            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}') =>
+        {
+            '\u{fffd}'
+        }
+        c => c,
+    }
+}
+
+/// Lines as they are shown on a terminal: as `text` is, in its colours, but for what would steer it. Whatever is printed passes
+/// here, so that nothing depends on where a name, a rule's message or an octet of a capture got into it.
+pub fn terminal(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(|c| picture(c) != c && c != '\n') {
+        return text.into();
+    }
+    let (mut out, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some(c) = rest.chars().next() {
+        let ours = rest.strip_prefix("\x1b[").and_then(|code| {
+            COLORS.iter().find(|known| code.strip_prefix(**known).is_some_and(|end| end.starts_with('m')))
+        });
+        let taken = ours.map_or(c.len_utf8(), |code| code.len() + 3);
+        match ours {
+            Some(_) => out += &rest[..taken],
+            None if matches!(c, '\n' | '\t') => out.push(c),
+            None => out.push(picture(c)),
+        }
+        rest = &rest[taken..];
+    }
+    out.into()
+}
+
+/// Those of [`Style`], and of what is wrong with a command line. None hides text.
+const COLORS: [&str; 8] = ["0", "1", "2", "4", "31", "32", "33", "1;31"];
 
 /// At most `width` columns; an ellipsis stands for the end.
 pub(super) fn truncate(text: &str, width: usize) -> String {
@@ -245,6 +280,10 @@ mod tests {
     #[test]
     fn names_do_not_steer_the_terminal() {
         assert_eq!(printable("a\x1b[2Jb\n\u{202e}"), "a␛[2Jb␊\u{fffd}");
+        assert_eq!(terminal("a\x1b[2Jb\n\u{202e}\r\x07\u{9b}1m\x7f\t."), "a␛[2Jb\n\u{fffd}␍␇\u{fffd}1m␡\t.");
+        let painted = Style::Bad.paint("red", true) + &Style::Good.paint("é", true) + "\x1b[8mhidden\x1b[1";
+        assert_eq!(terminal(&painted), "\x1b[1;31mred\x1b[0m\x1b[32mé\x1b[0m␛[8mhidden␛[1");
+        assert!(matches!(terminal("plain\nlines"), Cow::Borrowed(_)));
         assert_eq!(truncate("日本語", 5), "日本…");
     }
 
