@@ -1187,7 +1187,7 @@ def slow_readers(d, local, alice):
 
 
 def more_connections_than_there_are_places(d, local, alice):
-    """Of strangers. Who is known and connected goes on as if nobody else was there; others get through within PATIENCE."""
+    """Of strangers. Who is known and connected goes on as if nobody else was there; others get through at once."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     known, socks = d.connect(), []
     keep = {"connection": "keep-alive"}
@@ -1220,7 +1220,8 @@ def more_connections_than_there_are_places(d, local, alice):
             check(d.ask("GET", f"{API}/info", timeout=3).status == 200, "info")
             break
         except (OSError, http.client.HTTPException) as error:
-            expect(time.monotonic() - since < PATIENCE, f"nobody else gets through: after {PATIENCE} s {error!r}")
+            # Those that say nothing give way, so it need not wait for them.
+            expect(time.monotonic() - since < 8, f"nobody else gets through: {error!r}")
             time.sleep(0.25)
     took = time.monotonic() - since
     for sock in socks:
@@ -1354,9 +1355,10 @@ def inside(folder, only):
         failed += not in_steps(name, what, daemons)
 
     try:
-        d = Daemon(folder / "d", "--listen", f"{HOST}:8443", "--grpc", f"{HOST}:40051", "--lease", "20s")
+        grpc = ["--grpc", f"{HOST}:40051", "--grpc-plain"]
+        d = Daemon(folder / "d", "--listen", f"{HOST}:8443", *grpc, "--lease", "20s")
         daemons.append(d)
-        local = Daemon(folder / "local", "--listen", "127.0.0.1:0", "--grpc", "127.0.0.1:0", tls=False)
+        local = Daemon(folder / "local", "--listen", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--token", "none", tls=False)
         daemons.append(local)
         fuzzed = Daemon(
             folder / "fuzzed",
@@ -1364,10 +1366,8 @@ def inside(folder, only):
             "127.0.0.1:0",
             "--grpc",
             "off",
-            "--allow",
-            "loop:*",
-            "--allow",
-            "null:",
+            "--token",
+            "none",
             "--lease",
             "1s",
             tls=False,

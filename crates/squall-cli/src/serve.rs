@@ -4,7 +4,7 @@ use std::{net::SocketAddr, path::PathBuf, process::ExitCode, time::Duration};
 
 use serde_json::json;
 use squall::{Error, units::Nanos};
-use squall_server::{Bound, Settings, Token};
+use squall_server::{Bound, Needs, Settings, Token};
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::logging;
@@ -15,9 +15,10 @@ use crate::logging;
 Examples:
   squall serve                                   # https://127.0.0.1:8443, for this machine only
   squall serve --listen 0.0.0.0:8443 --grpc 0.0.0.0:40051 --name lab7.example   # for others, who need the token
-  squall serve --allow 'af_packet:eth1*' --allow 'eth2'        # these interfaces alone
+  squall serve --allow 'af_packet:ens*' --allow eth2           # these interfaces besides labs
   squall serve --listen 127.0.0.1:0 --grpc off --json          # any free port, told as JSON
   curl -k https://127.0.0.1:8443/squall/v1/info
+  curl --unix-socket ~/.local/state/squall/socket http://localhost/squall/v1/runs
 
 SIGTERM and SIGINT stop all traffic, write the history and end, within two seconds.
 The token is in DATA/token; it is printed when it is made, and never again.")]
@@ -25,23 +26,28 @@ pub struct Args {
     /// Where to listen for HTTPS; port 0 takes any that is free
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8443")]
     listen: SocketAddr,
-    /// Where to listen for gRPC of Open Traffic Generator (no TLS); off: nowhere
+    /// Where to listen for gRPC of Open Traffic Generator, with TLS unless it is loopback; off: nowhere
     #[arg(long, value_name = "ADDR:PORT|off", default_value = "127.0.0.1:40051", value_parser = grpc)]
     grpc: Grpc,
-    /// HTTP instead of HTTPS: behind a proxy that has a certificate
+    /// No TLS for gRPC off loopback either: token and configurations can be read on the way
+    #[arg(long)]
+    grpc_plain: bool,
+    /// HTTP instead of HTTPS: behind a proxy that has a certificate; then everybody needs the token
     #[arg(long)]
     plain: bool,
     /// Token, certificate, history and files [default: $XDG_STATE_HOME/squall, ~/.local/state/squall; of root
     /// /var/lib/squall]
     #[arg(long, value_name = "FOLDER")]
     data: Option<PathBuf>,
-    /// Who needs the token: auto (everybody, unless only loopback is listened on), always, none, or FILE to read it from
+    /// Who needs the token: auto (all but you and root on this machine; all where it listens for other machines, or with
+    /// --plain), always, none, or FILE to read it from
     #[arg(long, value_name = "auto|always|none|FILE", default_value = "auto")]
     token: String,
     /// How long a client that is gone keeps its ports, and its traffic
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = crate::args::parse_time)]
     lease: Nanos,
-    /// Ports that may be used, * for any text: 'af_packet:eth1*', 'loop:*'; repeatable [default: all]
+    /// Interfaces and devices that may be used, * for any text: eth1, 'af_packet:ens*', 'dpdk:*'; repeatable. Labs, ports in
+    /// memory and files always may; an interface with a default route only by its full name
     #[arg(long, value_name = "ADDR-PATTERN")]
     allow: Vec<String>,
     /// Certificate (PEM, with its chain) [default: one of its own, made on the first start]
@@ -78,6 +84,7 @@ pub fn serve(args: &Args) -> Result<ExitCode, Error> {
     let settings = Settings {
         listen: args.listen,
         grpc: args.grpc.0,
+        grpc_plain: args.grpc_plain,
         plain: args.plain,
         data: args.data.clone().map_or_else(default_folder, Ok)?,
         token: match args.token.as_str() {
@@ -103,17 +110,33 @@ fn tell(args: &Args, bound: &Bound) {
         let line = json!({
             "https": page,
             "grpc": bound.grpc.map(|grpc| grpc.to_string()),
+            "grpc_tls": bound.grpc_tls,
+            "socket": bound.socket,
             "token_file": bound.token_file,
-            "token_required": bound.token_required,
+            "token_required": bound.needs == Needs::Everybody,
             "new_token": bound.new_token,
+            "not_allowed": bound.withheld.iter().map(|(name, _)| name).collect::<Vec<_>>(),
         });
-        return crate::output::print(&format!("{line}\n"));
+        return crate::output::print_data(&format!("{line}\n"));
     }
     let mut text = format!("squall serves {page}\n");
     if let Some(grpc) = bound.grpc {
-        text += &format!("gRPC of Open Traffic Generator at {grpc}\n");
+        let tls = if bound.grpc_tls { ", by TLS" } else { "" };
+        text += &format!("gRPC of Open Traffic Generator at {grpc}{tls}\n");
     }
-    let needed = if bound.token_required { "needed" } else { "not needed from this machine" };
+    if let Some(socket) = &bound.socket {
+        text += &format!("unix socket {}\n", socket.display());
+    }
+    if !bound.withheld.is_empty() {
+        let names: Vec<_> = bound.withheld.iter().map(|(name, _)| name.as_str()).collect();
+        text += &format!("not allowed: {}; --allow NAME allows one\n", names.join(", "));
+    }
+    let needed = match bound.needs {
+        Needs::Everybody => "needed".to_owned(),
+        Needs::Others(0) => "not needed by root on this machine".to_owned(),
+        Needs::Others(own) => format!("not needed by user {own} and root on this machine"),
+        Needs::Nobody => "not needed by anybody on this machine".to_owned(),
+    };
     text += &match &bound.new_token {
         Some(token) => format!("token ({needed}; told this once, kept in {}):\n{token}\n", bound.token_file.display()),
         None => format!("token in {} ({needed})\n", bound.token_file.display()),

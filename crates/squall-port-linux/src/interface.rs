@@ -6,6 +6,7 @@ use squall_port::InterfaceCounters;
 use squall_units::MacAddr;
 
 use crate::{
+    lab,
     netlink::{GenericNetlink, Link, Netlink, Xdp},
     sys::Socket,
 };
@@ -41,6 +42,10 @@ pub struct InterfaceInfo {
     pub xdp: Xdp,
     /// Frames start with an Ethernet header: ports need that.
     pub ethernet: bool,
+    /// One of the two of a lab.
+    pub of_lab: bool,
+    /// A default route leads to it, or to what stands on it: the way to this machine, most likely.
+    pub default_route: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +107,11 @@ pub struct Timestamping {
 /// All of them, by name.
 pub fn list_interfaces() -> io::Result<Vec<InterfaceInfo>> {
     let ethtool = Ethtool::open()?;
-    let mut all: Vec<_> = Netlink::open()?.links()?.iter().map(|link| describe(link, &ethtool)).collect();
+    let netlink = Netlink::open()?;
+    let links = netlink.links()?;
+    let routed = with_those_below(netlink.default_routes()?, &links);
+    let mut all: Vec<_> = links.iter().map(|link| describe(link, &ethtool)).collect();
+    all.iter_mut().for_each(|interface| interface.default_route = routed.contains(&interface.index));
     if let Some(netdev) = GenericNetlink::open("netdev") {
         all.iter_mut().for_each(|interface| netdev.xdp_features(interface.index, &mut interface.xdp));
     }
@@ -154,7 +163,25 @@ pub(crate) fn describe(link: &Link, ethtool: &Ethtool) -> InterfaceInfo {
         timestamping: ethtool.timestamping(&link.name).unwrap_or_default(),
         xdp: link.xdp.clone(),
         ethernet: matches!(link.hardware, libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK),
+        of_lab: link.alias == lab::ALIAS,
+        default_route: false,
     }
+}
+
+/// What frames of those interfaces pass as well: members of a bridge or bond, the interface of a VLAN.
+fn with_those_below(mut indexes: Vec<u32>, links: &[Link]) -> Vec<u32> {
+    let mut at = 0;
+    while let Some(&upper) = indexes.get(at) {
+        let lower = links.iter().find(|link| link.index == upper).map(|link| link.lower).filter(|&lower| lower != 0);
+        let members = links.iter().filter(|link| link.master == upper && upper != 0).map(|link| link.index);
+        for below in members.chain(lower).collect::<Vec<_>>() {
+            if !indexes.contains(&below) {
+                indexes.push(below);
+            }
+        }
+        at += 1;
+    }
+    indexes
 }
 
 /// Of a PCI device. Its place in sysfs, unlike that of the interface, is the same in every network namespace.

@@ -26,6 +26,9 @@ use crate::{
 /// The two interfaces of a lab, each other's peer.
 pub const INTERFACES: [&str; 2] = ["veth-a", "veth-b"];
 
+/// By which a lab's interfaces are known: who can set it can do anything with the interface.
+pub(crate) const ALIAS: &str = "squall lab";
+
 #[derive(Clone, Copy, Debug)]
 pub struct LabOptions {
     /// Octets of an IP packet; the frame has 14 more.
@@ -107,6 +110,7 @@ fn make_links(options: &LabOptions) -> Result<(), LabError> {
     for link in netlink.links().map_err(io_error("list of links"))? {
         if INTERFACES.contains(&link.name.as_str()) {
             let _ = netlink.set_no_ipv6_address(link.index);
+            netlink.set_alias(link.index, ALIAS).map_err(io_error(format!("{} alias", link.name)))?;
         }
         netlink.set_up(link.index).map_err(io_error(format!("{} up", link.name)))?;
     }

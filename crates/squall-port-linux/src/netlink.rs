@@ -1,9 +1,13 @@
-//! rtnetlink, as far as links go: list them with their counters, make a veth pair, change and delete them.
+//! rtnetlink, as far as links go: list them with their counters, make a veth pair, change and delete them; whose the other end
+//! of a TCP connection is.
 //!
 //! Unlike sysfs, which shows the namespace in which it was mounted, a netlink socket stays in the network namespace of
 //! the thread that opened it.
 
-use std::io;
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+};
 
 use libc::c_int;
 use squall_port::InterfaceCounters;
@@ -29,6 +33,12 @@ pub struct Link {
     pub hardware: u16,
     pub tx_queues: u32,
     pub rx_queues: u32,
+    /// As `ip link set alias` has it; empty without.
+    pub alias: String,
+    /// The bridge or bond that it belongs to; 0: none.
+    pub master: u32,
+    /// What it stands on, as a VLAN does, in this namespace; 0: nothing.
+    pub lower: u32,
     pub counters: InterfaceCounters,
     /// Programs; what the driver can do is for [`GenericNetlink::xdp_features`] to find.
     pub xdp: Xdp,
@@ -94,12 +104,14 @@ const IFLA_INET6_ADDR_GEN_MODE: u16 = 8;
 const IN6_ADDR_GEN_MODE_NONE: u8 = 1;
 const VETH_INFO_PEER: u16 = 1;
 const IFLA_MAX_MTU: u16 = 51;
+const IFLA_LINK_NETNSID: u16 = 37;
 const IFLA_XDP: u16 = 43;
 const IFLA_XDP_DRV_PROG_ID: u16 = 5;
 const IFLA_XDP_SKB_PROG_ID: u16 = 6;
 const IFLA_XDP_HW_PROG_ID: u16 = 7;
 
 const IFINFO_LEN: usize = 16;
+const RTMSG_LEN: usize = 12;
 const ATTRIBUTE_TYPE: u16 = 0x3fff;
 
 impl Netlink {
@@ -156,6 +168,32 @@ impl Netlink {
 
     pub fn set_down(&self, index: u32) -> io::Result<()> {
         self.ask(Request::new(libc::RTM_NEWLINK, libc::NLM_F_ACK, index, 0, libc::IFF_UP as u32), |_| ())
+    }
+
+    pub fn set_alias(&self, index: u32, alias: &str) -> io::Result<()> {
+        let mut r = Request::new(libc::RTM_NEWLINK, libc::NLM_F_ACK, index, 0, 0);
+        r.attribute(libc::IFLA_IFALIAS, alias.as_bytes());
+        self.ask(r, |_| ())
+    }
+
+    /// Interfaces that default routes of any table lead to, by index.
+    pub fn default_routes(&self) -> io::Result<Vec<u32>> {
+        let mut out = Vec::new();
+        let request = Request::with_header(libc::RTM_GETROUTE, libc::NLM_F_DUMP, &[0; RTMSG_LEN]);
+        self.ask(request, |route| {
+            // struct rtmsg: family, dst_len, ..., type at 7. A prefix of no bits is the default.
+            if route.get(1) != Some(&0) || route.get(7) != Some(&libc::RTN_UNICAST) {
+                return;
+            }
+            for (kind, value) in attributes(route.get(RTMSG_LEN..).unwrap_or_default()) {
+                match kind {
+                    libc::RTA_OIF => out.push(u32_of(value)),
+                    libc::RTA_MULTIPATH => out.extend(next_hops(value)),
+                    _ => {}
+                }
+            }
+        })?;
+        Ok(out)
     }
 
     /// No link-local address, hence no neighbour discovery nor router solicitation, on this interface.
@@ -294,11 +332,17 @@ impl Link {
             flags: u32_of(message.get(8..12)?),
             ..Self::default()
         };
+        let mut elsewhere = false;
         for (kind, value) in attributes(message.get(IFINFO_LEN..)?) {
             match kind {
                 libc::IFLA_IFNAME => link.name = text(value),
                 libc::IFLA_MTU => link.mtu = u32_of(value),
                 libc::IFLA_ADDRESS => link.mac = value.try_into().ok().map(MacAddr),
+                libc::IFLA_IFALIAS => link.alias = text(value),
+                libc::IFLA_MASTER => link.master = u32_of(value),
+                libc::IFLA_LINK => link.lower = u32_of(value),
+                // The other end of a veth, say: an index of another namespace.
+                IFLA_LINK_NETNSID => elsewhere = true,
                 libc::IFLA_NUM_TX_QUEUES => link.tx_queues = u32_of(value),
                 libc::IFLA_NUM_RX_QUEUES => link.rx_queues = u32_of(value),
                 libc::IFLA_LINKINFO => {
@@ -311,9 +355,81 @@ impl Link {
                 _ => {}
             }
         }
+        if elsewhere {
+            link.lower = 0;
+        }
         Some(link)
     }
 }
+
+/// Interfaces of the `struct rtnexthop`s of a route with several.
+fn next_hops(mut octets: &[u8]) -> impl Iterator<Item = u32> {
+    std::iter::from_fn(move || {
+        let len = usize::from(u16::from_ne_bytes(*octets.first_chunk()?));
+        let index = u32_of(octets.get(4..8)?);
+        octets = octets.get(len.max(8).next_multiple_of(4)..).unwrap_or(&[]);
+        Some(index)
+    })
+}
+
+/// The user of the process that holds the other end of a TCP connection of this machine: its socket is at `peer`, and is
+/// connected to `local`. `None`: there is no such socket (any more), or it is of a user that this namespace does not know.
+pub fn tcp_user(peer: SocketAddr, local: SocketAddr) -> io::Result<Option<u32>> {
+    let (peer, local) = (canonical(peer), canonical(local));
+    // struct inet_diag_req_v2: family, protocol, ext, pad, states, then struct inet_diag_sockid.
+    let family = if peer.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    let mut request = vec![family as u8, libc::IPPROTO_TCP as u8, 0, 0];
+    request.extend(u32::MAX.to_ne_bytes());
+    request.extend(peer.port().to_be_bytes());
+    request.extend(local.port().to_be_bytes());
+    let octets = |ip: IpAddr| match ip {
+        IpAddr::V4(ip) => [&ip.octets()[..], &[0; 12]].concat(),
+        IpAddr::V6(ip) => ip.octets().to_vec(),
+    };
+    let addresses = [octets(peer.ip()), octets(local.ip())].concat();
+    request.extend(&addresses);
+    request.extend(0u32.to_ne_bytes());
+    // INET_DIAG_NOCOOKIE, twice.
+    request.extend([0xff; 8]);
+    let socket = Socket::new(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_SOCK_DIAG)?;
+    // With an acknowledgement, the answer ends as all others do.
+    let request = Request::with_header(SOCK_DIAG_BY_FAMILY, libc::NLM_F_ACK, &request);
+    let mut user = None;
+    let asked = ask(&socket, request, |found| {
+        // struct inet_diag_msg: family, state, timer, retrans; the same id; expires, rqueue, wqueue, uid, inode.
+        let (Some(&state), Some(id), Some(&[uid, inode])) = (
+            found.get(1),
+            found.get(4..40),
+            found.get(64..72).map(|two| [u32_of(&two[..4]), u32_of(&two[4..])]).as_ref(),
+        ) else {
+            return;
+        };
+        // The kernel gives the listener of that port where there is no such connection.
+        let same =
+            id[..2] == peer.port().to_be_bytes() && id[2..4] == local.port().to_be_bytes() && id[4..] == addresses;
+        let open = matches!(state, TCP_ESTABLISHED | TCP_FIN_WAIT1 | TCP_FIN_WAIT2);
+        // A socket that its process has closed has no inode and, whoever that was, counts as root's.
+        if same && open && inode != 0 && uid != OVERFLOW_UID {
+            user = Some(uid);
+        }
+    });
+    match asked {
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+        other => other.map(|()| user),
+    }
+}
+
+/// `::ffff:127.0.0.1` is what a listener on all addresses calls a peer by IPv4.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+// linux/sock_diag.h, net/tcp_states.h, linux/highuid.h
+const SOCK_DIAG_BY_FAMILY: u16 = 20;
+const TCP_ESTABLISHED: u8 = 1;
+const TCP_FIN_WAIT1: u8 = 4;
+const TCP_FIN_WAIT2: u8 = 5;
+const OVERFLOW_UID: u32 = 65_534;
 
 fn xdp_program((kind, value): (u16, &[u8])) -> Option<(XdpMode, u32)> {
     let mode = match kind {
@@ -391,5 +507,43 @@ impl Request {
         let len = self.octets.len() as u32;
         self.octets[..4].copy_from_slice(&len.to_ne_bytes());
         self.octets
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn the_user_of_a_connection_is_known_until_its_socket_is_closed() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let listener = match TcpListener::bind(address) {
+                Ok(listener) => listener,
+                Err(error) => {
+                    println!("SKIPPED: {address}: {error}");
+                    continue;
+                }
+            };
+            let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (server, peer) = listener.accept().unwrap();
+            let user = || tcp_user(peer, server.local_addr().unwrap()).unwrap();
+            assert_eq!(user(), Some(crate::sys::euid()), "{address}");
+            // Half closed is not gone.
+            client.shutdown(std::net::Shutdown::Write).unwrap();
+            assert_eq!(user(), Some(crate::sys::euid()), "{address}");
+            // The kernel says user 0 of it from now on.
+            drop(client);
+            assert_eq!(user(), None, "{address}");
+            drop(server);
+        }
+    }
+
+    #[test]
+    fn a_listener_of_the_same_port_is_not_the_peer() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        assert_eq!(tcp_user(at, "127.0.0.1:9".parse().unwrap()).unwrap(), None);
     }
 }

@@ -15,7 +15,7 @@ use subtle::ConstantTimeEq;
 
 use squall::{Error, wire::to_hex};
 
-use crate::{Settings, Token};
+use crate::{Needs, Settings, Token, connection::Peer};
 
 /// Cookies that are known at once; the oldest is forgotten.
 const SESSIONS: usize = 256;
@@ -25,8 +25,9 @@ pub struct Auth {
     pub file: PathBuf,
     /// Only when it was made now.
     pub new_token: Option<String>,
-    /// Whether it has to be shown at all.
-    pub required: bool,
+    pub needs: Needs,
+    /// Whether the users of TCP connections count. Behind a proxy all of them are the proxy's.
+    pub tcp_users: bool,
     sessions: Mutex<VecDeque<String>>,
 }
 
@@ -48,7 +49,13 @@ impl Auth {
                 settings.listen
             )));
         }
-        let required = remote || matches!(settings.token, Token::Always | Token::File(_));
+        let needs = match settings.token {
+            Token::None => Needs::Nobody,
+            Token::Auto if !settings.plain => Needs::Others(rustix::process::geteuid().as_raw()),
+            Token::Auto | Token::Always | Token::File(_) => Needs::Everybody,
+        };
+        // Who listens for others is asked through tunnels and forwarded ports as well, whose ends are local.
+        let tcp_users = !remote;
         let (token, new_token) = match fs::read_to_string(&file) {
             Ok(text) => (check(text.trim(), &file)?.to_owned(), None),
             Err(error) if error.kind() == io::ErrorKind::NotFound && !matches!(settings.token, Token::File(_)) => {
@@ -58,7 +65,7 @@ impl Auth {
             }
             Err(error) => return Err(unusable(&file, &error)),
         };
-        Ok(Self { token, file, new_token, required, sessions: Mutex::default() })
+        Ok(Self { token, file, new_token, needs, tcp_users, sessions: Mutex::default() })
     }
 
     /// Whether this is the token. Takes as long for any text of its length.
@@ -67,8 +74,26 @@ impl Auth {
     }
 
     /// Whether the request may: it shows the token or a cookie, or none is needed.
-    pub fn allows(&self, headers: &HeaderMap) -> bool {
-        !self.required || self.is_bearer(headers) || self.session(headers).is_some()
+    pub fn allows(&self, headers: &HeaderMap, peer: &Peer) -> bool {
+        !self.needs_token(headers, peer) || self.is_bearer(headers) || self.session(headers).is_some()
+    }
+
+    /// Whether the token has to be shown for a request from there.
+    pub fn needs_token(&self, headers: &HeaderMap, peer: &Peer) -> bool {
+        // A proxy asks for somebody else, and says so.
+        let forwarded = FORWARDED.iter().any(|name| headers.contains_key(*name));
+        match self.needs {
+            Needs::Everybody => true,
+            Needs::Others(own) => forwarded || !peer.user.is_some_and(|user| user == own || user == ROOT),
+            Needs::Nobody => false,
+        }
+    }
+
+    /// Of the process at the other end of a connection over loopback.
+    pub fn user_of(&self, stream: &tokio::net::TcpStream, peer: SocketAddr) -> Option<u32> {
+        let local = stream.local_addr().ok()?;
+        let counts = self.tcp_users && matches!(self.needs, Needs::Others(_));
+        (counts && peer.ip().to_canonical().is_loopback()).then(|| squall::tcp_user(peer, local).ok().flatten())?
     }
 
     /// What a request shows of who sent it.
@@ -117,6 +142,10 @@ impl Auth {
 }
 
 const COOKIE: &str = "squall=";
+
+const ROOT: u32 = 0;
+
+const FORWARDED: [&str; 4] = ["forwarded", "x-forwarded-for", "x-real-ip", "via"];
 
 /// 256 bits of the system's chance, as hex.
 pub fn random() -> String {

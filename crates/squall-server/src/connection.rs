@@ -5,26 +5,45 @@ use std::{
     net::SocketAddr,
     pin::Pin,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, PoisonError, Weak,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     task::{Context, Poll, ready},
     time::{Duration, Instant},
 };
 
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    sync::OwnedSemaphorePermit,
-};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::places::Place;
 
 /// From the first octet of a request to the last of its header; and from the beginning to a request of somebody who may.
 const HEADER: Duration = Duration::from_secs(10);
 /// Between two requests: clients keep connections for later ones, and hold leases by them.
 const IDLE: Duration = Duration::from_secs(3600);
 
+/// The other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// `None`: of a unix socket.
+    pub address: Option<SocketAddr>,
+    /// Of the process there, if it is on this machine and can be found.
+    pub user: Option<u32>,
+}
+
+/// `127.0.0.1:5000 (user 1000)`
+impl std::fmt::Display for Peer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.address {
+            Some(address) => write!(f, "{address}")?,
+            None => f.write_str("unix")?,
+        }
+        self.user.map_or(Ok(()), |user| write!(f, " (user {user})"))
+    }
+}
+
 /// In the extensions of every request.
 pub struct Connection {
-    pub peer: SocketAddr,
+    pub peer: Peer,
     /// What is done when the connection closes.
     at_end: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
     /// Whose requests have come over it.
@@ -37,10 +56,12 @@ pub struct Connection {
     http2: AtomicUsize,
     /// Whether somebody has asked over it who may.
     known: AtomicBool,
+    /// Held by its socket.
+    place: Weak<Place>,
 }
 
 impl Connection {
-    pub fn new(peer: SocketAddr) -> Arc<Self> {
+    pub fn new(peer: Peer, place: &Arc<Place>) -> Arc<Self> {
         Arc::new(Self {
             peer,
             at_end: Mutex::default(),
@@ -51,6 +72,7 @@ impl Connection {
             idle_since: AtomicU64::new(0),
             http2: AtomicUsize::new(0),
             known: AtomicBool::new(false),
+            place: Arc::downgrade(place),
         })
     }
 
@@ -68,6 +90,9 @@ impl Connection {
     /// Somebody has asked over it who may: it is kept for the next request.
     pub(crate) fn is_known(&self) {
         self.known.store(true, Ordering::Relaxed);
+        if let Some(place) = self.place.upgrade() {
+            place.is_known();
+        }
     }
 
     /// A request is under way until the guard is dropped.
@@ -129,11 +154,11 @@ impl Drop for UnderWay {
 pub(crate) struct Watched<S> {
     stream: S,
     connection: Arc<Connection>,
-    _place: OwnedSemaphorePermit,
+    _place: Arc<Place>,
 }
 
 impl<S> Watched<S> {
-    pub fn new(stream: S, connection: Arc<Connection>, place: OwnedSemaphorePermit) -> Self {
+    pub fn new(stream: S, connection: Arc<Connection>, place: Arc<Place>) -> Self {
         Self { stream, connection, _place: place }
     }
 }
@@ -178,9 +203,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::places::Places;
 
     fn connection() -> Arc<Connection> {
-        Connection::new(([127, 0, 0, 1], 1).into())
+        let peer = Peer { address: None, user: None };
+        Connection::new(peer, &Arc::new(Places::new(4).take(&peer)))
     }
 
     #[test]

@@ -19,9 +19,9 @@ use axum::{
 use http_body::Body as _;
 
 use crate::{
-    Refusal,
+    Needs, Refusal,
     author::Author,
-    connection::Connection,
+    connection::{Connection, Peer},
     log::Entry,
     pace::Paced,
     rest::{self, lend},
@@ -47,9 +47,9 @@ pub async fn guard(
     let reset = request.version() == Version::HTTP_2;
     let octets_in = request.body().size_hint().exact();
     let author = Author::new(service.auth.who(&headers), connection.peer.to_string());
-    let response = match admit(&service, &request) {
+    let response = match admit(&service, &connection.peer, &request) {
         Ok(()) => {
-            if service.auth.allows(&headers) {
+            if service.auth.allows(&headers, &connection.peer) {
                 connection.is_known();
             }
             let (parts, body) = request.into_parts();
@@ -88,16 +88,23 @@ pub async fn guard(
     response
 }
 
-fn admit(service: &Service, request: &Request) -> Result<(), Refusal> {
+fn admit(service: &Service, peer: &Peer, request: &Request) -> Result<(), Refusal> {
     let (method, uri, headers) = (request.method(), request.uri(), request.headers());
     same_site(uri, headers, &service.settings.names)?;
     if !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS) && !request.body().is_end_stream() {
         known_content(method, headers)?;
     }
-    if !is_open(uri.path()) && !service.auth.allows(headers) {
-        let message = match headers.contains_key(header::AUTHORIZATION) {
-            true => "this is not the token\n  try what is in the token file of the daemon's data folder",
-            false => "the token is missing\n  try -H 'Authorization: Bearer TOKEN'; it is in the daemon's data folder",
+    if !is_open(uri.path()) && !service.auth.allows(headers, peer) {
+        let message = match (headers.contains_key(header::AUTHORIZATION), service.auth.needs, peer.user) {
+            (true, ..) => {
+                "this is not the token\n  try what is in the token file of the daemon's data folder".to_owned()
+            }
+            (false, Needs::Others(own), Some(user)) if user != own => format!(
+                "the token is missing, and you are user {user}, not {own}, whose daemon this is\n  \
+                 try -H 'Authorization: Bearer TOKEN'; it is in the daemon's data folder"
+            ),
+            _ => "the token is missing\n  try -H 'Authorization: Bearer TOKEN'; it is in the daemon's data folder"
+                .to_owned(),
         };
         return Err(Refusal::new(StatusCode::UNAUTHORIZED, "unauthorized", message));
     }

@@ -3,7 +3,7 @@
 use axum::http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
-use squall::{Address, InterfaceState, Permissions, kinds, list_interfaces};
+use squall::{Address, InterfaceInfo, InterfaceState, Permissions, kinds, list_interfaces};
 
 use crate::{Refusal, files::Files, leases::Resource};
 
@@ -12,12 +12,28 @@ fn on_interface(kind: &str) -> bool {
     kind.is_empty() || kinds::KINDS.iter().any(|known| known.name == kind && known.interface.is_some())
 }
 
-/// Which addresses may be used.
+/// Kinds that reach no further than this process and the daemon's folder.
+const HARMLESS: [&str; 3] = ["loop", "null", "pcap"];
+
+/// Which addresses may be used: those of harmless kinds and of labs, and what is named.
 #[derive(Clone, Debug)]
 pub struct Ports {
-    /// Patterns; none: all.
+    /// Patterns.
     allow: Vec<String>,
 }
+
+/// How an address comes to be allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Named {
+    /// By all of its name.
+    Exactly,
+    /// By a pattern that fits.
+    Loosely,
+    Not,
+}
+
+const NOT_NAMED: &str = "only ports in memory, files and interfaces of labs are, and what is named";
+const DEFAULT_ROUTE: &str = "a default route leads over it, and so it is to be named itself, without *";
 
 /// A port that may be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,9 +57,10 @@ impl Ports {
         let mut parsed: Address = address.parse().map_err(|error: squall::AddressError| wrong(error.to_string()))?;
         let (kind, name) = (parsed.kind().to_owned(), parsed.name().to_owned());
         let named = self.names(&kind, &name);
-        if !named && !self.allow.is_empty() {
-            let allowed = self.allow.join(", ");
-            let message = format!("{address}: this daemon does not allow it\n  it allows {allowed}");
+        let interface = || list_interfaces().ok()?.into_iter().find(|interface| interface.name == name);
+        if let Err(why) = self.allowed(&kind, named, interface) {
+            let name = if on_interface(&kind) { name } else { format!("{kind}:{name}") };
+            let message = format!("{address}: this daemon does not allow it: {why}\n  start it with --allow {name}");
             return Err(Refusal::new(StatusCode::FORBIDDEN, "port_not_allowed", message));
         }
         let resource = match kind.as_str() {
@@ -63,7 +80,7 @@ impl Ports {
                 if parsed.has("eal") {
                     return Err(wrong(format!("{address}: eal= is not taken from requests")));
                 }
-                if (name.starts_with("vdev") || parsed.has("vdev")) && !named {
+                if (name.starts_with("vdev") || parsed.has("vdev")) && named == Named::Not {
                     return Err(wrong(format!(
                         "{address}: a virtual device is taken only if the daemon was started with --allow 'dpdk:vdev*'"
                     )));
@@ -76,12 +93,60 @@ impl Ports {
         Ok(Admitted { address: address.to_owned(), resource })
     }
 
-    /// Whether a pattern names it.
-    fn names(&self, kind: &str, name: &str) -> bool {
+    /// `interface` is asked only where it matters.
+    ///
+    /// # Errors
+    /// Why not.
+    fn allowed(
+        &self,
+        kind: &str,
+        named: Named,
+        interface: impl FnOnce() -> Option<InterfaceInfo>,
+    ) -> Result<(), &'static str> {
+        if named == Named::Exactly || HARMLESS.contains(&kind) {
+            return Ok(());
+        }
+        if !on_interface(kind) {
+            return if named == Named::Loosely { Ok(()) } else { Err(NOT_NAMED) };
+        }
+        // One that is not there is refused when it is opened.
+        match interface() {
+            Some(interface) if interface.default_route => Err(DEFAULT_ROUTE),
+            Some(interface) if !interface.of_lab && named == Named::Not => Err(NOT_NAMED),
+            None if named == Named::Not => Err(NOT_NAMED),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether, and how, a pattern names it.
+    fn names(&self, kind: &str, name: &str) -> Named {
         let whole = if kind.is_empty() { name.to_owned() } else { format!("{kind}:{name}") };
         // A pattern without a kind is an interface by any.
         let bare = on_interface(kind).then_some(name);
-        self.allow.iter().any(|pattern| like(pattern, &whole) || bare.is_some_and(|name| like(pattern, name)))
+        let any = |fits: &dyn Fn(&str, &str) -> bool| {
+            self.allow.iter().any(|pattern| fits(pattern, &whole) || bare.is_some_and(|name| fits(pattern, name)))
+        };
+        if any(&|pattern, text| pattern == text) {
+            Named::Exactly
+        } else if any(&like) {
+            Named::Loosely
+        } else {
+            Named::Not
+        }
+    }
+
+    /// Interfaces on which nothing is allowed, and why.
+    pub fn withheld(&self) -> Vec<(String, &'static str)> {
+        let why = |interface: InterfaceInfo| {
+            let name = interface.name.clone();
+            let refused = |kind: &kinds::Kind| {
+                let interface = interface.clone();
+                self.allowed(kind.name, self.names(kind.name, &name), || Some(interface)).err()
+            };
+            let all = kinds::KINDS.iter().filter(|kind| kind.interface.is_some()).map(refused);
+            all.collect::<Option<Vec<_>>>().and_then(|whys| Some((name.clone(), *whys.first()?)))
+        };
+        list_interfaces().unwrap_or_default().into_iter().filter(|one| one.ethernet).filter_map(why).collect()
     }
 
     /// The interfaces that may be used.
@@ -97,8 +162,9 @@ impl Ports {
                 format!("the interfaces cannot be listed: {error}"),
             )
         })?;
-        let row = |interface: squall::InterfaceInfo| {
-            let may = |kind: &str| self.allow.is_empty() || self.names(kind, &interface.name);
+        let row = |interface: InterfaceInfo| {
+            let may =
+                |kind: &str| self.allowed(kind, self.names(kind, &interface.name), || Some(interface.clone())).is_ok();
             let kinds: Vec<_> = kinds::on_interface(&interface, &rights).filter(|(kind, _)| may(kind.name)).collect();
             let works = |(kind, works): &(&kinds::Kind, Result<String, String>)| works.is_ok().then_some(kind.name);
             // Fastest first in the table; the last works most widely, and disturbs nobody.
@@ -161,7 +227,7 @@ pub struct PortLease {
 }
 
 /// Whether `text` is as `pattern` says, in which `*` stands for anything.
-fn like(pattern: &str, text: &str) -> bool {
+pub fn like(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();
     let Some(mut rest) = text.strip_prefix(first) else { return false };
@@ -195,29 +261,51 @@ mod tests {
     }
 
     #[test]
+    fn a_lab_needs_no_name_and_an_interface_with_the_default_route_its_own() {
+        let found = list_interfaces().expect("a list");
+        let like_lo = found.iter().find(|interface| interface.name == "lo").expect("lo");
+        let of = |of_lab, default_route| InterfaceInfo { of_lab, default_route, ..like_lo.clone() };
+        for (interface, named, allowed) in [
+            (of(true, false), Named::Not, true),
+            (of(false, false), Named::Not, false),
+            (of(false, false), Named::Loosely, true),
+            (of(false, true), Named::Loosely, false),
+            (of(true, true), Named::Not, false),
+            (of(false, true), Named::Exactly, true),
+        ] {
+            let found = Ports::new(vec![]).allowed("af_packet", named, || Some(interface.clone()));
+            assert_eq!(found.is_ok(), allowed, "{named:?} {} {}", interface.of_lab, interface.default_route);
+        }
+    }
+
+    #[test]
     fn what_is_not_allowed_is_refused_and_two_addresses_of_an_interface_are_one_port() {
         let data = std::env::temp_dir().join(format!("squall-ports-{}", std::process::id()));
         std::fs::create_dir_all(&data).expect("a folder");
         let files = Files::open(&data).expect("it opens");
-        let all = Ports::new(vec![]);
+        let all = Ports::new(vec!["*".into()]);
         let on = |address: &str| all.admit(address, &files).expect(address).resource;
-        assert_eq!(on("af_packet:eth1,blocks=8"), on("af_xdp:eth1"));
-        assert_eq!(on("eth1"), on("xdp_live:eth1"));
-        assert_ne!(on("eth1"), on("eth2"));
-        assert_ne!(on("loop:eth1"), on("eth1"));
+        assert_eq!(on("af_packet:eth91,blocks=8"), on("af_xdp:eth91"));
+        assert_eq!(on("eth91"), on("xdp_live:eth91"));
+        assert_ne!(on("eth91"), on("eth92"));
+        assert_ne!(on("loop:eth91"), on("eth91"));
         assert_eq!(on("null:"), None);
-        assert_eq!(all.admit("pcap:../x", &files).expect_err("outside").code, "bad_path");
-        assert!(all.admit("pcap:x.pcap,epoch=3", &files).expect("inside").address.ends_with("/files/x.pcap,epoch=3"));
+        let none = Ports::new(vec![]);
+        assert_eq!(none.admit("pcap:../x", &files).expect_err("outside").code, "bad_path");
+        assert!(none.admit("pcap:x.pcap,epoch=3", &files).expect("inside").address.ends_with("/files/x.pcap,epoch=3"));
+        let dpdk = Ports::new(vec!["dpdk:0000*".into()]);
         assert_eq!(all.admit("dpdk:vdev=net_pcap0,eal=-d;/tmp/x.so", &files).expect_err("eal").code, "bad_port");
-        assert_eq!(all.admit("dpdk:vdev=net_pcap0", &files).expect_err("vdev").code, "bad_port");
-        let some = Ports::new(vec!["af_packet:eth1*".into(), "eth2".into(), "loop:*".into()]);
+        assert_eq!(dpdk.admit("dpdk:vdev=net_pcap0", &files).expect_err("vdev").code, "port_not_allowed");
+        let some = Ports::new(vec!["af_packet:eth91*".into(), "eth92".into()]);
         for (address, allowed) in [
-            ("af_packet:eth10", true),
-            ("af_xdp:eth1", false),
-            ("af_xdp:eth2", true),
-            ("eth2", true),
+            ("af_packet:eth910", true),
+            ("af_xdp:eth91", false),
+            ("af_xdp:eth92", true),
+            ("eth92", true),
+            ("eth93", false),
             ("loop:x", true),
-            ("null:", false),
+            ("null:", true),
+            ("dpdk:0000:01:00.0", false),
         ] {
             assert_eq!(some.admit(address, &files).is_ok(), allowed, "{address}");
         }

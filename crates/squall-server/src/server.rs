@@ -3,6 +3,7 @@
 use std::{
     io,
     net::SocketAddr,
+    path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant, SystemTime},
 };
@@ -23,9 +24,8 @@ use socket2::{SockRef, TcpKeepalive};
 use squall::Error;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpStream, UnixListener},
     signal::unix::{SignalKind, signal},
-    sync::{OwnedSemaphorePermit, Semaphore},
     time::{sleep, timeout},
 };
 use tokio_rustls::TlsAcceptor;
@@ -33,15 +33,16 @@ use tokio_rustls::TlsAcceptor;
 use crate::{
     Bound, Refusal, Settings, api,
     author::Author,
-    connection::{Connection, Watched},
+    connection::{Connection, Peer, Watched},
     guard, gui, otg,
+    places::{Place, Places},
     runs::{OtgHost, lock},
     service::Service,
     threads::giving_way,
     tls::Certificate,
 };
 
-/// Connections at once, if so many files may be open; more are closed as they come.
+/// Connections at once, if so many files may be open.
 const CONNECTIONS: usize = 1024;
 /// Octets of a body, unless a route says otherwise.
 const BODY: usize = 64 << 20;
@@ -49,6 +50,8 @@ const BODY: usize = 64 << 20;
 const HEADER: usize = 64 << 10;
 /// Between two looks at the certificate.
 const CERTIFICATE: Duration = Duration::from_secs(3600);
+/// To the first octet, which clients send with the connection or soon after.
+const FIRST: Duration = Duration::from_secs(3);
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
 /// Lets the process open as many files as it may; how many these are. What services and shells start with (1,024) is less.
@@ -93,6 +96,13 @@ pub async fn serve_until(
     ready: impl FnOnce(&Bound),
     end: impl Future<Output = ()>,
 ) -> Result<(), Error> {
+    if settings.plain && settings.grpc_has_tls() {
+        let grpc = settings.grpc.map(|grpc| grpc.to_string()).unwrap_or_default();
+        return Err(Error::Usage(format!(
+            "--grpc {grpc} wants TLS off loopback, and --plain has none\n  try --grpc 127.0.0.1:40051, --grpc off, or --grpc-plain \
+             where nobody can listen in"
+        )));
+    }
     let certificate = match settings.plain {
         true => None,
         false => Some(Certificate::open(&prepared(&settings)?, SystemTime::now())?),
@@ -109,21 +119,32 @@ pub async fn serve_until(
     let grpc_at = grpc.as_ref().map(|(_, at)| *at);
     _ = service.bound.set((at, grpc_at));
     // Half of the files at most: runs need some, too, and strangers hold connections.
-    let places = Arc::new(Semaphore::new(CONNECTIONS.min(open_files() / 2)));
-    let app = app(&service, api::router().merge(otg::router()).merge(gui::router()));
+    let places = Places::new(CONNECTIONS.min(open_files() / 2));
+    let routes = || api::router().merge(otg::router()).merge(gui::router());
+    let tls = tls.map(TlsAcceptor::from);
     let mut listeners = tokio::task::JoinSet::new();
-    listeners.spawn(accept(https, app, tls.map(TlsAcceptor::from), places.clone(), service.clone()));
+    let of_grpc = tls.clone().filter(|_| settings.grpc_has_tls());
+    listeners.spawn(accept(https, app(&service, routes()), tls, places.clone(), service.clone()));
     if let Some((grpc, _)) = grpc {
-        listeners.spawn(accept(grpc, app_of_grpc(&service), None, places, service.clone()));
+        listeners.spawn(accept(grpc, app_of_grpc(&service), of_grpc, places.clone(), service.clone()));
+    }
+    let socket = bind_unix(&settings.data);
+    let socket_at = socket.as_ref().map(|(_, path)| path.clone());
+    if let Some((socket, _)) = socket {
+        let app = app(&service, routes().merge(otg::grpc_calls()));
+        listeners.spawn(accept_unix(socket, app, places, service.clone()));
     }
     tracing::info!(%at, grpc = ?grpc_at, version = env!("CARGO_PKG_VERSION"), "serving");
     service.audit(&Author::daemon(), "start", None, format!("version {} at {at}", env!("CARGO_PKG_VERSION")));
     ready(&Bound {
         https: at,
         grpc: grpc_at,
+        grpc_tls: settings.grpc_has_tls(),
+        socket: socket_at.clone(),
         token_file: service.auth.file.clone(),
-        token_required: service.auth.required,
+        needs: service.auth.needs,
         new_token: service.auth.new_token.clone(),
+        withheld: service.ports.withheld(),
     });
     let expiring = {
         let service = service.clone();
@@ -144,6 +165,7 @@ pub async fn serve_until(
         () = expiring => {}
     }
     listeners.shutdown().await;
+    socket_at.into_iter().for_each(|path| _ = std::fs::remove_file(path));
     service.ending.send_replace(true);
     service.end().await;
     service.audit(&Author::daemon(), "end", None, "");
@@ -196,6 +218,15 @@ async fn bind(address: SocketAddr, said: &str) -> Result<(TcpListener, SocketAdd
     Ok((listener, at))
 }
 
+/// In the data folder, which nobody else can enter. `None`: it takes none, as its path is too long, say.
+fn bind_unix(data: &Path) -> Option<(UnixListener, PathBuf)> {
+    let path = data.join("socket");
+    // Left by a daemon that was killed: this one has the folder's lock.
+    _ = std::fs::remove_file(&path);
+    let listener = UnixListener::bind(&path).ok()?;
+    Some((listener, path))
+}
+
 fn app(service: &Arc<Service>, routes: Router<Arc<Service>>) -> Router {
     let routes = routes.fallback(nothing_there).method_not_allowed_fallback(not_so);
     guarded(service, routes)
@@ -225,7 +256,7 @@ async fn accept(
     listener: TcpListener,
     app: Router,
     tls: Option<TlsAcceptor>,
-    places: Arc<Semaphore>,
+    places: Arc<Places>,
     service: Arc<Service>,
 ) {
     loop {
@@ -237,30 +268,57 @@ async fn accept(
                 continue;
             }
         };
-        let Ok(place) = places.clone().try_acquire_owned() else { continue };
-        let (app, tls, mut ending) = (app.clone(), tls.clone(), service.ending.subscribe());
-        tokio::spawn(async move {
-            tokio::select! {
-                () = connection(stream, peer, app, tls, place) => {}
-                _ = ending.wait_for(|ending| *ending) => {}
-            }
-        });
+        let peer = Peer { address: Some(peer), user: service.auth.user_of(&stream, peer) };
+        let place = Arc::new(places.take(&peer));
+        while_there_is_a_place(&service, &place, connection(stream, peer, app.clone(), tls.clone(), place.clone()));
     }
 }
 
-async fn connection(
-    stream: TcpStream,
-    peer: SocketAddr,
-    app: Router,
-    tls: Option<TlsAcceptor>,
-    place: OwnedSemaphorePermit,
+async fn accept_unix(listener: UnixListener, app: Router, places: Arc<Places>, service: Arc<Service>) {
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            sleep(Duration::from_millis(50)).await;
+            continue;
+        };
+        let peer = Peer { address: None, user: stream.peer_cred().ok().map(|peer| peer.uid()) };
+        let place = Arc::new(places.take(&peer));
+        let connection = Connection::new(peer, &place);
+        let app = app.clone();
+        let of_it = place.clone();
+        let talking = async move {
+            if matches!(timeout(FIRST, stream.readable()).await, Ok(Ok(()))) {
+                talk(Watched::new(stream, connection.clone(), of_it), app, connection).await;
+            }
+        };
+        while_there_is_a_place(&service, &place, talking);
+    }
+}
+
+fn while_there_is_a_place(
+    service: &Service,
+    place: &Arc<Place>,
+    connection: impl Future<Output = ()> + Send + 'static,
 ) {
+    let (mut ending, given_away) = (service.ending.subscribe(), place.given_away());
+    tokio::spawn(async move {
+        tokio::select! {
+            () = connection => {}
+            () = given_away => {}
+            _ = ending.wait_for(|ending| *ending) => {}
+        }
+    });
+}
+
+async fn connection(stream: TcpStream, peer: Peer, app: Router, tls: Option<TlsAcceptor>, place: Arc<Place>) {
     _ = stream.set_nodelay(true);
     // A host that is gone without a word is found after half a minute: its leases end then.
     let keepalive =
         TcpKeepalive::new().with_time(Duration::from_secs(10)).with_interval(Duration::from_secs(5)).with_retries(4);
     _ = SockRef::from(&stream).set_tcp_keepalive(&keepalive);
-    let connection = Connection::new(peer);
+    let connection = Connection::new(peer, &place);
+    if !matches!(timeout(FIRST, stream.readable()).await, Ok(Ok(()))) {
+        return;
+    }
     match tls {
         None => talk(Watched::new(stream, connection.clone(), place), app, connection).await,
         Some(tls) => {

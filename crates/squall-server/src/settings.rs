@@ -7,8 +7,10 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 pub struct Settings {
     /// HTTPS; port 0: any that is free.
     pub listen: SocketAddr,
-    /// gRPC of OTG; `None`: off.
+    /// gRPC of OTG; `None`: off. Off loopback it has TLS.
     pub grpc: Option<SocketAddr>,
+    /// gRPC has no TLS off loopback either.
+    pub grpc_plain: bool,
     /// HTTP instead of HTTPS.
     pub plain: bool,
     /// Where token, certificate, history and files are.
@@ -16,12 +18,19 @@ pub struct Settings {
     pub token: Token,
     /// How long a dead client keeps a port.
     pub lease: Duration,
-    /// Addresses that may be used, with `*`; none: all.
+    /// Addresses that may be used besides those in memory, files and labs; with `*`.
     pub allow: Vec<String>,
     /// Certificate and key (PEM); `None`: one of its own.
     pub certificate: Option<(PathBuf, PathBuf)>,
     /// Names, besides localhost and addresses, under which it may be asked.
     pub names: Vec<String>,
+}
+
+impl Settings {
+    /// Stock clients of OTG know no TLS of gRPC, and on loopback there is nobody to keep it from.
+    pub(crate) fn grpc_has_tls(&self) -> bool {
+        self.grpc.is_some_and(|address| !address.ip().is_loopback()) && !self.grpc_plain
+    }
 }
 
 #[cfg(test)]
@@ -31,9 +40,10 @@ impl Settings {
         Self {
             listen: ([127, 0, 0, 1], 0).into(),
             grpc: None,
+            grpc_plain: false,
             plain: true,
             data,
-            token: Token::Auto,
+            token: Token::None,
             lease: Duration::from_secs(30),
             allow: Vec::new(),
             certificate: None,
@@ -45,7 +55,8 @@ impl Settings {
 /// Who has to know the token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Token {
-    /// Everybody, unless only loopback is listened on.
+    /// Everybody but the daemon's own user and root, who are known on a unix socket and, where only loopback is listened on,
+    /// on TCP.
     Auto,
     /// Everybody.
     Always,
@@ -55,14 +66,27 @@ pub enum Token {
     None,
 }
 
+/// Who has to show the token, as it turned out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs {
+    Everybody,
+    /// All but this user and root, on this machine.
+    Others(u32),
+    Nobody,
+}
+
 /// Where it listens, when it does.
 #[derive(Clone, Debug)]
 pub struct Bound {
     pub https: SocketAddr,
     pub grpc: Option<SocketAddr>,
+    pub grpc_tls: bool,
+    /// A unix socket for all of it, without TLS.
+    pub socket: Option<PathBuf>,
     pub token_file: PathBuf,
-    /// Whether requests have to show the token.
-    pub token_required: bool,
+    pub needs: Needs,
+    /// Interfaces that requests may not use, and why.
+    pub withheld: Vec<(String, &'static str)>,
     /// Only when it was made now.
     pub new_token: Option<String>,
 }

@@ -5,15 +5,20 @@ use std::{
     fs,
     io::{Read, Write},
     net::{SocketAddr, TcpStream},
-    os::unix::fs::PermissionsExt,
+    os::unix::{
+        fs::PermissionsExt,
+        net::{UnixListener, UnixStream},
+        process::CommandExt,
+    },
     path::{Path, PathBuf},
+    process::Command,
     sync::mpsc,
     thread::JoinHandle,
     time::{Duration, Instant},
 };
 
 use serde_json::{Value, json};
-use squall_server::{Bound, Settings, Token, serve_until};
+use squall_server::{Bound, Needs, Settings, Token, serve_until};
 use tokio::sync::oneshot;
 use tungstenite::{Message, WebSocket};
 
@@ -37,9 +42,10 @@ fn settings(data: &Path) -> Settings {
     Settings {
         listen: any,
         grpc: Some(any),
+        grpc_plain: false,
         plain: true,
         data: data.to_owned(),
-        token: Token::Auto,
+        token: Token::None,
         lease: Duration::from_secs(30),
         allow: Vec::new(),
         certificate: None,
@@ -220,6 +226,151 @@ fn who_does_not_show_the_token_gets_nothing_but_what_the_daemon_is() {
     assert_eq!(daemon.ask("GET", "/squall/v1/runs", &[cookie], b"").0, 200);
     assert_eq!(daemon.ask("POST", "/squall/v1/logout", &[cookie], b"").0, 204);
     assert_eq!(daemon.ask("GET", "/squall/v1/runs", &[cookie], b"").0, 401);
+}
+
+/// What curl gets as another user of this machine, or as this one: the status, 0 without an answer.
+fn curl(user: Option<u32>, arguments: &[&str]) -> Option<u16> {
+    let mut command = Command::new("curl");
+    command.args(["-sk", "-m", "20", "-o", "/dev/null", "-w", "%{http_code}"]).args(arguments).current_dir("/");
+    // What has this user's groups is not another user.
+    user.into_iter().for_each(|user| _ = command.uid(user).gid(user));
+    match command.output() {
+        Ok(said) => Some(String::from_utf8_lossy(&said.stdout).parse().expect("a status")),
+        Err(error) => {
+            println!("SKIPPED: curl as user {user:?}: {error}");
+            None
+        }
+    }
+}
+
+#[test]
+fn another_user_of_this_machine_needs_the_token() {
+    let daemon = Daemon::start(Settings { plain: false, token: Token::Auto, ..settings(&folder("users")) });
+    let (page, grpc) = (format!("https://{}", daemon.bound.https), daemon.bound.grpc.expect("it listens"));
+    let runs = format!("{page}/squall/v1/runs");
+    let grpc = format!("http://{grpc}/otg.Openapi/GetVersion");
+    let grpc = [&grpc, "-X", "POST", "--http2-prior-knowledge"];
+    let json = ["-H", "content-type: application/json", "-d", r#"{"ports": ["loop:x"]}"#];
+    let lease = format!("{page}/squall/v1/leases");
+    let Some(own) = curl(None, &[&runs]) else { return };
+    assert_eq!((own, curl(None, &[&[lease.as_str()][..], &json].concat())), (200, Some(201)), "the daemon's own user");
+    // gRPC tells in headers what was wrong with a call.
+    assert_eq!(curl(None, &grpc), Some(200), "the daemon's own user");
+    // A proxy asks for others.
+    for header in ["x-forwarded-for: 192.0.2.1", "via: 1.1 proxy", "forwarded: for=192.0.2.1"] {
+        assert_eq!(curl(None, &[&runs, "-H", header]), Some(401), "{header}");
+    }
+    let Some(other) = curl(Some(4242), &[&runs]) else { return };
+    assert_eq!(other, 401);
+    assert_eq!(curl(Some(4242), &[&[lease.as_str()][..], &json].concat()), Some(401));
+    assert_eq!(curl(Some(4242), &grpc), Some(401));
+    let bearer = format!("authorization: Bearer {}", daemon.bound.new_token.as_ref().expect("it was made now"));
+    assert_eq!(curl(Some(4242), &[&runs, "-H", &bearer]), Some(200), "who has the token");
+}
+
+#[test]
+fn a_unix_socket_knows_its_user_and_carries_everything() {
+    let mut daemon = Daemon::start(Settings { plain: false, token: Token::Auto, ..settings(&folder("unix")) });
+    let socket = daemon.bound.socket.clone().expect("a socket");
+    let ask = |path: &str, headers: &[(&str, &str)]| {
+        let mut stream = UnixStream::connect(&socket).expect("it listens");
+        talk(&mut stream, daemon.bound.https, "GET", path, headers, b"").0
+    };
+    for path in ["/squall/v1/runs", "/config", "/metrics", "/"] {
+        assert_eq!(ask(path, &[]), 200, "{path}");
+    }
+    assert_eq!(ask("/otg.Openapi/GetVersion", &[]), 405, "gRPC posts");
+    assert_eq!(ask("/squall/v1/runs", &[("x-forwarded-for", "192.0.2.1")]), 401);
+    assert_eq!(fs::metadata(&daemon.data).expect("a folder").permissions().mode() & 0o777, 0o700);
+    daemon.stop();
+    assert!(!socket.exists(), "it goes with the daemon");
+    // What a killed one left is no obstacle.
+    drop(UnixListener::bind(&socket).expect("bound"));
+    let again = Daemon::start(Settings { token: Token::Always, ..settings(&daemon.data) });
+    let mut stream = UnixStream::connect(again.bound.socket.as_ref().expect("a socket")).expect("it listens");
+    assert_eq!(talk(&mut stream, again.bound.https, "GET", "/squall/v1/runs", &[], b"").0, 401, "always is always");
+}
+
+#[test]
+fn connections_that_say_nothing_keep_nobody_out() {
+    let daemon = Daemon::start(Settings { token: Token::Always, ..settings(&folder("silent")) });
+    let bearer = format!("Bearer {}", daemon.bound.new_token.as_ref().expect("it was made now"));
+    let mut known = TcpStream::connect(daemon.bound.https).expect("it listens");
+    known.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
+    let ask = |stream: &mut TcpStream| {
+        let head = format!("GET /squall/v1/runs HTTP/1.1\r\nhost: localhost\r\nauthorization: {bearer}\r\n\r\n");
+        stream.write_all(head.as_bytes()).expect("it is taken");
+        let mut octets = [0; 12];
+        stream.read_exact(&mut octets).expect("an answer");
+        String::from_utf8_lossy(&octets).into_owned()
+    };
+    assert_eq!(ask(&mut known), "HTTP/1.1 200");
+    // Each round is more than there are places for strangers. Some have said a little.
+    for round in 0..3 {
+        let silent: Vec<_> = (0..700)
+            .map_while(|number| {
+                let mut stream = TcpStream::connect(daemon.bound.https).ok()?;
+                (number % 3 == 0).then(|| stream.write_all(b"GET /"));
+                Some(stream)
+            })
+            .collect();
+        assert!(silent.len() > 300, "round {round}: {} connections", silent.len());
+        assert_eq!(daemon.ask("GET", "/squall/v1/runs", &[("authorization", &bearer)], b"").0, 200, "round {round}");
+    }
+    let mut rest = [0; 1 << 16];
+    known.set_nonblocking(true).expect("a socket");
+    while known.read(&mut rest).is_ok_and(|read| read > 0) {}
+    known.set_nonblocking(false).expect("a socket");
+    assert_eq!(ask(&mut known), "HTTP/1.1 200", "who was known stays");
+}
+
+#[test]
+fn behind_a_proxy_everybody_needs_the_token() {
+    let daemon = Daemon::start(Settings { token: Token::Auto, ..settings(&folder("proxy")) });
+    assert_eq!(daemon.bound.needs, Needs::Everybody);
+    assert_eq!(daemon.ask("GET", "/squall/v1/runs", &[], b"").0, 401);
+    let info = daemon.get("/squall/v1/info");
+    assert_eq!((&info["token_required"], &info["authorized"]), (&json!(true), &json!(false)));
+}
+
+#[test]
+fn grpc_off_loopback_has_tls_or_is_said_to_have_none() {
+    let anywhere = Some(SocketAddr::from(([0, 0, 0, 0], 0)));
+    let of = |name: &str| Settings { grpc: anywhere, token: Token::Auto, ..settings(&folder(name)) };
+    let daemon = Daemon::start(Settings { plain: false, ..of("grpc-tls") });
+    assert!(daemon.bound.grpc_tls);
+    let url = |scheme: &str, daemon: &Daemon| {
+        format!("{scheme}://127.0.0.1:{}/otg.Openapi/GetVersion", daemon.bound.grpc.expect("it listens").port())
+    };
+    let Some(plainly) = curl(None, &["-X", "POST", &url("http", &daemon)]) else { return };
+    assert_eq!(plainly, 0, "nothing is said without TLS");
+    assert_eq!(curl(None, &["-X", "POST", &url("https", &daemon)]), Some(401));
+    let daemon = Daemon::start(Settings { grpc_plain: true, ..of("grpc-plain") });
+    assert!(!daemon.bound.grpc_tls);
+    assert_eq!(curl(None, &["-X", "POST", &url("http", &daemon)]), Some(401));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let refused =
+        runtime.block_on(serve_until(of("grpc-no"), |_| (), async {})).expect_err("no TLS, and nobody said so");
+    assert!(refused.exit_status() == 2 && refused.to_string().contains("--grpc-plain"), "{refused}");
+}
+
+#[test]
+fn an_interface_is_used_only_when_it_is_named() {
+    let lease = |daemon: &Daemon| {
+        let (status, reply) = daemon.json("POST", "/squall/v1/leases", json!({ "ports": ["af_packet:lo"] }));
+        (status, reply["error"]["code"].as_str().unwrap_or_default().to_owned())
+    };
+    let shown = |daemon: &Daemon| {
+        daemon.get("/squall/v1/ports")["ports"].as_array().expect("a list").iter().any(|port| port["interface"] == "lo")
+    };
+    let daemon = Daemon::of("withheld");
+    assert_eq!((lease(&daemon), shown(&daemon)), ((403, "port_not_allowed".into()), false));
+    assert!(daemon.bound.withheld.iter().any(|(name, _)| name == "lo"), "{:?}", daemon.bound.withheld);
+    let profile = PROFILE.replace("loop:NAME", "af_packet:lo").replace("B = ", "# ");
+    let (status, reply) = daemon.json("POST", "/squall/v1/runs", json!({ "profile": profile }));
+    assert_eq!((status, &reply["error"]["code"]), (403, &json!("port_not_allowed")), "{reply}");
+    let daemon = Daemon::start(Settings { allow: vec!["lo".into()], ..settings(&folder("named")) });
+    assert_eq!((lease(&daemon), shown(&daemon)), ((201, String::new()), true));
 }
 
 #[test]

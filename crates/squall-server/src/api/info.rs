@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::{
     Json,
-    extract::{DefaultBodyLimit, State},
+    extract::{DefaultBodyLimit, Extension, State},
     handler::Handler,
     http::{HeaderMap, StatusCode, header},
     response::{IntoResponse, Response},
@@ -13,7 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Body, Operation, Routes};
-use crate::{Refusal, service::Service};
+use crate::{Refusal, connection::Connection, service::Service};
 
 /// Octets of a login.
 const LOGIN: usize = 4 << 10;
@@ -39,12 +39,15 @@ struct Info {
     /// RFC 3339.
     started: String,
     uptime_s: f64,
+    /// Of who asks this.
     token_required: bool,
     /// Whether this request may do more than this.
     authorized: bool,
     /// Where it listens.
     https: Option<String>,
     grpc: Option<String>,
+    /// Whether gRPC has TLS.
+    grpc_tls: bool,
     /// How long a dead client keeps a port.
     lease_s: f64,
     otg: Otg,
@@ -56,7 +59,11 @@ struct Otg {
     api_spec_version: &'static str,
 }
 
-async fn info(State(service): State<Arc<Service>>, headers: HeaderMap) -> Json<Info> {
+async fn info(
+    State(service): State<Arc<Service>>,
+    Extension(connection): Extension<Arc<Connection>>,
+    headers: HeaderMap,
+) -> Json<Info> {
     let scheme = if service.settings.plain { "http" } else { "https" };
     let bound = service.bound.get();
     Json(Info {
@@ -65,10 +72,11 @@ async fn info(State(service): State<Arc<Service>>, headers: HeaderMap) -> Json<I
         api: "v1",
         started: humantime::format_rfc3339_seconds(service.started).to_string(),
         uptime_s: service.since.elapsed().as_secs_f64(),
-        token_required: service.auth.required,
-        authorized: service.auth.allows(&headers),
+        token_required: service.auth.needs_token(&headers, &connection.peer),
+        authorized: service.auth.allows(&headers, &connection.peer),
         https: bound.map(|(https, _)| format!("{scheme}://{https}")),
         grpc: bound.and_then(|(_, grpc)| grpc.map(|grpc| grpc.to_string())),
+        grpc_tls: service.settings.grpc_has_tls(),
         lease_s: service.settings.lease.as_secs_f64(),
         otg: Otg { api_spec_version: "^1.0.0" },
     })

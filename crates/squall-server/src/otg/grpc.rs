@@ -36,7 +36,11 @@ const SESSION: &str = "squall-session";
 /// The calls of OTG.
 pub fn routes() -> Router<Arc<Service>> {
     let unknown = || async { unimplemented("no such service: try otg.Openapi") };
-    Router::new().route("/otg.Openapi/{method}", post(answer)).fallback(unknown)
+    calls().fallback(unknown)
+}
+
+pub fn calls() -> Router<Arc<Service>> {
+    Router::new().route("/otg.Openapi/{method}", post(answer))
 }
 
 fn unimplemented(why: &str) -> Response {

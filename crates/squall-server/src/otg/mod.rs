@@ -56,6 +56,11 @@ pub fn grpc() -> Router<Arc<Service>> {
     grpc::routes()
 }
 
+/// gRPC beside all that HTTP has.
+pub fn grpc_calls() -> Router<Arc<Service>> {
+    grpc::calls()
+}
+
 /// Everybody who drives the daemon by this API, by name: each has a config, traffic and captures of his own.
 pub struct Sessions {
     acting: Acting,
