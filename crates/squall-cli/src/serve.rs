@@ -16,6 +16,7 @@ Examples:
   squall serve                                   # https://127.0.0.1:8443, for this machine only
   squall serve --listen 0.0.0.0:8443 --grpc 0.0.0.0:40051 --name lab7.example   # for others, who need the token
   squall serve --allow 'af_packet:ens*' --allow eth2           # these interfaces besides labs
+  sudo squall serve --user squall --allow af_packet:eth1       # with CAP_NET_RAW alone
   squall serve --listen 127.0.0.1:0 --grpc off --json          # any free port, told as JSON
   curl -k https://127.0.0.1:8443/squall/v1/info
   curl --unix-socket ~/.local/state/squall/socket http://localhost/squall/v1/runs
@@ -62,6 +63,9 @@ pub struct Args {
     /// Least level that is logged on standard error, or to the journal: error, warn, info, debug, trace
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     log_level: LevelFilter,
+    /// Started as root: become this user, and keep no capabilities but those that the allowed kinds of ports need (not dpdk)
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
     /// Says where it listens as one line of JSON
     #[arg(long)]
     json: bool,
@@ -97,6 +101,7 @@ pub fn serve(args: &Args) -> Result<ExitCode, Error> {
         allow: args.allow.clone(),
         certificate: args.cert.clone().zip(args.key.clone()),
         names: args.name.clone(),
+        user: args.user.clone(),
     };
     logging::start(args.log_level);
     squall_server::serve(settings, |bound| tell(args, bound))?;

@@ -15,6 +15,7 @@ mod permissions;
 pub mod shared;
 pub mod sink;
 mod sys;
+pub mod user;
 mod watch;
 pub mod xdp_live;
 

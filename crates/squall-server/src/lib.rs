@@ -32,6 +32,7 @@ mod service;
 mod settings;
 mod threads;
 mod tls;
+mod unprivileged;
 mod watch;
 
 pub use api::document as openapi;

@@ -24,6 +24,8 @@ pub struct Settings {
     pub certificate: Option<(PathBuf, PathBuf)>,
     /// Names, besides localhost and addresses, under which it may be asked.
     pub names: Vec<String>,
+    /// Started as root, it becomes this user.
+    pub user: Option<String>,
 }
 
 impl Settings {
@@ -48,6 +50,7 @@ impl Settings {
             allow: Vec::new(),
             certificate: None,
             names: Vec::new(),
+            user: None,
         }
     }
 }

@@ -50,6 +50,7 @@ fn settings(data: &Path) -> Settings {
         allow: Vec::new(),
         certificate: None,
         names: Vec::new(),
+        user: None,
     }
 }
 
