@@ -40,9 +40,9 @@ fmt: ## format all Rust code
 	cargo fmt --all
 	cargo fmt --manifest-path fuzz/Cargo.toml
 
-lint: ## formatting, clippy, layers, tidiness, generated files
+lint: ## formatting, clippy, layers, dependencies, tidiness, generated files
 	@scripts/setup rust
-	@scripts/test fmt clippy layers tidy generated
+	@scripts/test fmt clippy layers dependencies tidy generated
 
 fuzz: ## fuzz each target for SECONDS (60): make fuzz SECONDS=600 TARGETS=dissect
 	@scripts/setup rust

@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+mod dependencies;
 mod generate;
 mod layers;
 mod tidy;
@@ -15,6 +16,7 @@ const USAGE: &str = "\
 usage: cargo xtask TASK
 
   layers               who may depend on whom, and which crates may hold unsafe code
+  dependencies         licences, sources and versions as deny.toml allows them; none that no code uses
   tidy                 no unfinished marks, no paths of one machine, no dead links in the documents
   generate             write the schemas and references that the code defines
   generate --check     whether they are what the code says
@@ -26,6 +28,7 @@ fn main() -> ExitCode {
     let root = root();
     let found = match args[..] {
         ["layers"] => layers::check(&root),
+        ["dependencies"] => dependencies::check(&root),
         ["generate"] => generate::write(&root),
         ["generate", "--check"] => generate::check(&root),
         ["tidy"] => tidy::check(&root),

@@ -106,14 +106,15 @@ pub async fn serve_until(
              where nobody can listen in"
         )));
     }
-    let certificate = match settings.plain {
-        true => None,
-        false => Some(Certificate::open(&prepared(&settings)?, SystemTime::now())?),
-    };
-    let tls = certificate.as_ref().map(Certificate::config).transpose()?;
     let service = Arc::new(Service::open(settings)?);
     service.otg.hosted_by(Box::new(OtgHost(Arc::downgrade(&service))));
     let settings = &service.settings;
+    // After the folder was looked at, in which the key is.
+    let certificate = match settings.plain {
+        true => None,
+        false => Some(Certificate::open(settings, SystemTime::now())?),
+    };
+    let tls = certificate.as_ref().map(Certificate::config).transpose()?;
     let (https, at) = bind(settings.listen, "--listen").await?;
     let grpc = match settings.grpc {
         Some(address) => Some(bind(address, "--grpc").await?),
@@ -197,13 +198,6 @@ fn keep_up(service: &Service, certificate: Option<&Certificate>) {
             }
         }
     }
-}
-
-/// The data folder, before anything is written there.
-fn prepared(settings: &Settings) -> Result<Settings, Error> {
-    let folder = &settings.data;
-    std::fs::create_dir_all(folder).map_err(|e| Error::Environment(format!("{}: {e}", folder.display())))?;
-    Ok(settings.clone())
 }
 
 async fn bind(address: SocketAddr, said: &str) -> Result<(TcpListener, SocketAddr), Error> {
