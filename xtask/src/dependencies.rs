@@ -142,10 +142,8 @@ fn sources(packages: &[&Value]) -> Vec<String> {
 fn versions(rules: &Value, packages: &[&Value]) -> Vec<String> {
     let mut of: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     packages.iter().for_each(|one| of.entry(name(one)).or_default().extend(one["version"].as_str()));
-    let skips: Vec<(&str, &str)> = list(&rules["bans"]["skip"])
-        .iter()
-        .filter_map(|skip| skip["crate"].as_str()?.split_once('@'))
-        .collect();
+    let skips: Vec<(&str, &str)> =
+        list(&rules["bans"]["skip"]).iter().filter_map(|skip| skip["crate"].as_str()?.split_once('@')).collect();
     let mut wrong = vec![];
     for (name, versions) in &of {
         let fits = |version: &&&str| skips.iter().any(|(of, skip)| of == name && is_of(version, skip));
@@ -176,7 +174,9 @@ fn unused(packages: &[&Value]) -> Result<Vec<String>, String> {
         let of_it = packages.iter().filter(|package| package["name"] == name);
         let targets = of_it.flat_map(|package| list(&package["targets"]));
         let is_library = |target: &&Value| {
-            list(&target["kind"]).iter().any(|kind| matches!(kind.as_str(), Some("lib" | "rlib" | "proc-macro" | "cdylib")))
+            list(&target["kind"])
+                .iter()
+                .any(|kind| matches!(kind.as_str(), Some("lib" | "rlib" | "proc-macro" | "cdylib")))
         };
         targets.filter(is_library).find_map(|target| target["name"].as_str()).unwrap_or(name).replace('-', "_")
     };
@@ -195,7 +195,11 @@ fn unused(packages: &[&Value]) -> Result<Vec<String>, String> {
             let said = name(dependency);
             let used = dependency["rename"].as_str().map_or_else(|| library(said), |name| name.replace('-', "_"));
             if !words.contains(&used) && !ignored.iter().any(|one| one == said) {
-                wrong.push(format!("{}: no code of it uses {said}\n  try: cargo remove {said} -p {}", name(package), name(package)));
+                wrong.push(format!(
+                    "{}: no code of it uses {said}\n  try: cargo remove {said} -p {}",
+                    name(package),
+                    name(package)
+                ));
             }
         }
     }
@@ -244,7 +248,13 @@ mod tests {
     #[test]
     fn two_versions_and_skips_that_are_needed_no_more_are_told() {
         let package = |name: &str, version: &str| json!({ "name": name, "version": version });
-        let all = [package("a", "1.0.0"), package("a", "0.9.2"), package("b", "1.0.0"), package("c", "1.1.0"), package("c", "2.0.0")];
+        let all = [
+            package("a", "1.0.0"),
+            package("a", "0.9.2"),
+            package("b", "1.0.0"),
+            package("c", "1.1.0"),
+            package("c", "2.0.0"),
+        ];
         let rules = json!({ "bans": { "skip": [{ "crate": "a@0.9" }, { "crate": "b@1" }, { "crate": "d@1" }] } });
         let told = versions(&rules, &all.iter().collect::<Vec<_>>()).join("\n");
         assert!(told.contains("c: there are") && !told.contains("a: there are"), "{told}");
