@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeSet,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     pin::Pin,
     sync::{
         Arc, Mutex, PoisonError, Weak,
@@ -28,6 +28,13 @@ pub struct Peer {
     pub address: Option<SocketAddr>,
     /// Of the process there, if it is on this machine and can be found.
     pub user: Option<u32>,
+}
+
+impl Peer {
+    /// Of a unix socket that of this machine.
+    pub fn ip(&self) -> IpAddr {
+        self.address.map_or(IpAddr::from([127, 0, 0, 1]), |address| address.ip())
+    }
 }
 
 /// `127.0.0.1:5000 (user 1000)`
