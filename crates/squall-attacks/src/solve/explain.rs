@@ -110,9 +110,8 @@ fn culprit(rules: &RuleSet, rule: usize, best: &Best, dialect: Dialect) -> Optio
     let options = u16::try_from(rules.rules[rule].options.len()).ok()?;
     (0..options).find(|&option| {
         let mut less = rules.rules[rule].clone();
-        let before = format!("{less:?}");
         leave_out(&mut less, option);
-        if format!("{less:?}") == before {
+        if less == rules.rules[rule] {
             return false;
         }
         let mut set =
