@@ -4,11 +4,13 @@
 //! no time of its own: instants are those of the engine's clock, from the start of the epoch or from `epoch=SECONDS`
 //! after it, which is added when writing and taken off when reading. Faults on purpose are keys of [`crate::fault`].
 
-use std::{io, path::Path};
-
-use squall_pcap::{
-    CaptureError, CaptureReader, Fault, InterfaceFormat, LinkType, PcapFormat, PcapWriter, PcapngWriter,
+use std::{
+    fs::File,
+    io::{self, Write},
+    path::Path,
 };
+
+use squall_pcap::{CaptureError, CaptureReader, Fault, InterfaceFormat, LinkType, PacketNotes, PcapFormat, Section};
 
 use crate::{
     Address, BATCH, ETHERNET, Lent, Nanos, Port, PortFacts, RxBatch, RxFrame, RxQueue, Segmentation, SendError, Slots,
@@ -94,6 +96,7 @@ impl Port for PcapPort {
             max_frame: self.facts.max_frame,
             epoch: self.epoch,
             writer: Some(writer),
+            ends: Vec::with_capacity(BATCH),
             failure: None,
             path: self.path.clone(),
         }))
@@ -127,34 +130,86 @@ fn capture_error(error: CaptureError) -> io::Error {
     io::Error::new(kind, error)
 }
 
-enum Writer {
-    Pcap(PcapWriter),
-    Pcapng(PcapngWriter),
+/// A file that is written call by call: what stays in a buffer when the disk is full was counted and is nowhere.
+struct Writer {
+    file: File,
+    format: Format,
+    /// Records that are in no file yet.
+    octets: Vec<u8>,
+    /// Octets of the file, up to the end of its last whole record; `None` where it cannot be cut (a pipe).
+    len: Option<u64>,
+}
+
+enum Format {
+    Pcap(PcapFormat),
+    Pcapng(InterfaceFormat),
 }
 
 impl Writer {
     fn create(path: &Path) -> io::Result<Self> {
-        if path.extension().is_some_and(|suffix| suffix == "pcapng") {
-            PcapngWriter::create(path, vec![InterfaceFormat::default()]).map(Self::Pcapng)
+        let mut file = File::create(path)?;
+        let mut head = Vec::new();
+        let format = if path.extension().is_some_and(|suffix| suffix == "pcapng") {
+            let interface = InterfaceFormat::default();
+            Section::default().write_header(&mut head)?;
+            interface.write_description(&mut head)?;
+            Format::Pcapng(interface)
         } else {
-            PcapWriter::create(path, PcapFormat::default()).map(Self::Pcap)
-        }
+            let format = PcapFormat::default();
+            format.write_header(&mut head)?;
+            Format::Pcap(format)
+        };
+        file.write_all(&head)?;
+        let len = file.metadata().ok().filter(std::fs::Metadata::is_file).map(|_| head.len() as u64);
+        Ok(Self { file, format, octets: Vec::new(), len })
     }
 
+    /// Adds a record to those that [`Self::write_out`] writes; where it ends.
     #[inline]
-    fn write(&mut self, time_ns: u64, octets: &[u8]) -> io::Result<()> {
-        match self {
-            Self::Pcap(w) => w.write(time_ns, octets.len() as u32, octets),
-            Self::Pcapng(w) => w.write(0, time_ns, octets.len() as u32, octets),
+    fn add(&mut self, time_ns: u64, octets: &[u8]) -> io::Result<usize> {
+        let (wire_len, out) = (octets.len() as u32, &mut self.octets);
+        match &self.format {
+            Format::Pcap(format) => format.write_packet(out, time_ns, wire_len, octets)?,
+            Format::Pcapng(format) => {
+                format.write_packet(out, 0, time_ns, wire_len, octets, &PacketNotes::default())?;
+            }
         }
+        Ok(self.octets.len())
     }
 
-    fn finish(self) -> io::Result<()> {
-        match self {
-            Self::Pcap(w) => w.finish().map(drop),
-            Self::Pcapng(w) => w.finish().map(drop),
+    /// How many of the records that end at `ends` are in the file now; fewer than all only with an error. Of the one that is
+    /// not whole nothing stays, as far as a file can be cut.
+    fn write_out(&mut self, ends: &[usize]) -> (usize, Option<io::Error>) {
+        let (at, failure) = write_as_much(&mut self.file, &self.octets);
+        self.octets.clear();
+        (self.settle(ends, at, failure.is_some()), failure)
+    }
+
+    /// After `at` octets of the records were written: how many of them are whole.
+    fn settle(&mut self, ends: &[usize], at: usize, failed: bool) -> usize {
+        let written = ends.partition_point(|end| *end <= at);
+        let whole = written.checked_sub(1).map_or(0, |last| ends[last]) as u64;
+        self.len = self.len.map(|len| len + whole);
+        if let Some(len) = self.len.filter(|_| failed && whole < at as u64) {
+            // Where this fails too, readers find the last record cut off.
+            _ = self.file.set_len(len);
+        }
+        written
+    }
+}
+
+/// Octets that were written, and why not all.
+fn write_as_much(out: &mut impl Write, octets: &[u8]) -> (usize, Option<io::Error>) {
+    let mut at = 0;
+    while at < octets.len() {
+        match out.write(&octets[at..]) {
+            Ok(0) => return (at, Some(io::ErrorKind::WriteZero.into())),
+            Ok(n) => at += n,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return (at, Some(error)),
         }
     }
+    (at, None)
 }
 
 struct PcapTx {
@@ -164,6 +219,8 @@ struct PcapTx {
     epoch: u64,
     /// None after the end, and after a failure: what follows a half-written frame is no capture any more.
     writer: Option<Writer>,
+    /// Of the records of this call.
+    ends: Vec<usize>,
     /// Told at the next call.
     failure: Option<io::Error>,
     path: Box<Path>,
@@ -181,41 +238,46 @@ impl TxQueue for PcapTx {
         if let Some(error) = self.failure.take() {
             return Err(error.into());
         }
-        let mut taken = 0;
+        let Some(writer) = &mut self.writer else {
+            let gone = io::Error::other("the file was closed, by an error or by its end");
+            return Err(in_file(&self.path, &gone).into());
+        };
+        self.ends.clear();
+        let (mut too_long, mut refused) = (false, None);
         for slot in slots {
             let (octets, meta) = self.slots.frame(slot);
-            if meta.len > self.max_frame {
-                if taken == 0 {
-                    self.lent.pass(1);
-                    return Err(SendError::Frame("too_long"));
-                }
+            too_long = meta.len > self.max_frame;
+            if too_long {
                 break;
             }
-            let Some(writer) = &mut self.writer else {
-                let gone = io::Error::other("the file was closed, by an error or by its end");
-                return Err(in_file(&self.path, &gone).into());
-            };
-            if let Err(error) = writer.write(self.epoch + meta.due.0, octets) {
-                self.writer = None;
-                let error = in_file(&self.path, &error);
-                if taken == 0 {
-                    return Err(error.into());
+            match writer.add(self.epoch + meta.due.0, octets) {
+                Ok(end) => self.ends.push(end),
+                Err(error) => {
+                    refused = Some(error);
+                    break;
                 }
-                self.failure = Some(error);
-                break;
             }
-            taken += 1;
+        }
+        if too_long && self.ends.is_empty() {
             self.lent.pass(1);
+            return Err(SendError::Frame("too_long"));
+        }
+        let (taken, unwritten) = writer.write_out(&self.ends);
+        self.lent.pass(taken);
+        if let Some(error) = unwritten.or(refused) {
+            self.writer = None;
+            let error = in_file(&self.path, &error);
+            if taken == 0 {
+                return Err(error.into());
+            }
+            self.failure = Some(error);
         }
         Ok(taken)
     }
 
     fn finish(&mut self) -> io::Result<()> {
-        match (self.failure.take(), self.writer.take()) {
-            (Some(error), _) => Err(error),
-            (None, Some(writer)) => writer.finish().map_err(|error| in_file(&self.path, &error)),
-            (None, None) => Ok(()),
-        }
+        self.writer = None;
+        self.failure.take().map_or(Ok(()), Err)
     }
 }
 
@@ -267,6 +329,8 @@ impl RxQueue for PcapRx {
 
 #[cfg(test)]
 mod tests {
+    use squall_pcap::PcapngWriter;
+
     use super::*;
 
     fn port(address: &str) -> io::Result<Box<dyn Port>> {
@@ -313,18 +377,53 @@ mod tests {
 
     #[test]
     fn a_full_disk_is_reported_with_the_name_of_the_file() {
-        let mut tx = port("pcap:/dev/full").unwrap().open_tx(0, 1514).unwrap();
-        let error = (0..1000).find_map(|_| send_one(&mut *tx, 1514, Nanos(1)).err()).expect("the buffer is smaller");
-        assert!(matches!(&error, SendError::Port(e) if e.kind() == io::ErrorKind::StorageFull), "{error}");
+        let error = port("pcap:/dev/full").unwrap().open_tx(0, 1514).err().expect("not even the header fits");
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
         assert!(error.to_string().contains("/dev/full"), "{error}");
-        assert!(matches!(send_one(&mut *tx, 1514, Nanos(1)), Err(SendError::Port(_))));
+    }
+
+    /// Takes some octets at a time until it is full.
+    struct Disk {
+        free: usize,
+        at_once: usize,
+    }
+
+    impl Write for Disk {
+        fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+            let taken = octets.len().min(self.at_once).min(self.free);
+            self.free -= taken;
+            if taken == 0 { Err(io::ErrorKind::StorageFull.into()) } else { Ok(taken) }
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
     }
 
     #[test]
-    fn what_is_lost_at_the_very_end_is_reported_too() {
-        let mut tx = port("pcap:/dev/full").unwrap().open_tx(0, 60).unwrap();
-        assert_eq!(send_one(&mut *tx, 60, Nanos(1)).unwrap(), 1);
-        assert_eq!(tx.finish().unwrap_err().kind(), io::ErrorKind::StorageFull);
+    fn a_disk_takes_as_many_octets_as_it_has_room_for() {
+        for free in [0, 1, 99, 100, 101] {
+            for at_once in [1, 64, 1000] {
+                let (written, failure) = write_as_much(&mut Disk { free, at_once }, &[0; 100]);
+                assert_eq!((written, failure.is_some()), (free.min(100), free < 100));
+            }
+        }
+    }
+
+    #[test]
+    fn of_a_record_that_was_cut_nothing_stays_and_it_is_not_counted() {
+        let path = std::env::temp_dir().join(format!("squall-port-full-{}.pcap", std::process::id()));
+        let mut writer = Writer::create(&path).unwrap();
+        let whole = writer.add(1, &[0x55; 100]).unwrap();
+        writer.add(1, &[0x55; 100]).unwrap();
+        // The disk is full within the second record.
+        writer.octets.truncate(whole + 50);
+        let (at, _) = write_as_much(&mut writer.file, &writer.octets);
+        assert_eq!(writer.settle(&[whole, 2 * whole], at, true), 1);
+        let mut reader = CaptureReader::open(&path).unwrap();
+        assert_eq!(reader.next().unwrap().unwrap().data, [0x55; 100]);
+        assert!(reader.next().unwrap().is_none(), "nothing is left of the second");
+        std::fs::remove_file(&path).unwrap();
     }
 
     #[test]
