@@ -43,6 +43,8 @@ pub struct Sample<'a> {
     pub wire_len: u32,
     /// Since 1970; 0 is unknown, unless it is where time begins.
     pub time_ns: u64,
+    /// The capture has a time for it.
+    pub timed: bool,
     pub link: Link,
 }
 
@@ -504,6 +506,11 @@ impl Times {
         let (packets, mut octets) = before;
         for (i, packet) in batch.iter().enumerate() {
             let time = packet.time_ns;
+            if !packet.timed {
+                self.untimed += 1;
+                octets += u64::from(packet.wire_len);
+                continue;
+            }
             if time >= self.last && self.begun {
                 gaps[n] = time - self.last;
                 n += 1;
@@ -709,7 +716,7 @@ mod tests {
     }
 
     fn sample(octets: &[u8], time_ns: u64) -> Sample<'_> {
-        Sample { octets, wire_len: octets.len() as u32, time_ns, link: Link::Ethernet }
+        Sample { octets, wire_len: octets.len() as u32, time_ns, timed: true, link: Link::Ethernet }
     }
 
     #[test]
@@ -759,6 +766,20 @@ mod tests {
         assert_eq!((times.backward(), times.largest_backward_ns(), times.untimed()), (2, 60, 1));
         assert_eq!((times.span(), times.gaps().count()), (Some((90, 300)), 3));
         assert_eq!(times.series().1[0].packets, 7);
+    }
+
+    #[test]
+    fn packets_without_a_time_have_no_place_in_time() {
+        let frame = udp(1, 60);
+        let mut census = Census::new(Settings::default());
+        let untimed = Sample { timed: false, ..sample(&frame, 0) };
+        census.add(&[untimed, untimed]);
+        let times = census.times();
+        assert_eq!((times.span(), times.untimed(), times.gaps().count(), times.series().1.len()), (None, 2, 0, 0));
+        census.add(&[sample(&frame, 5_000_000_000), untimed, sample(&frame, 5_000_000_100)]);
+        let times = census.times();
+        assert_eq!((times.span(), times.untimed()), (Some((5_000_000_000, 5_000_000_100)), 3));
+        assert_eq!((times.backward(), times.gaps().count(), times.series().1[0].packets), (0, 1, 5));
     }
 
     #[test]

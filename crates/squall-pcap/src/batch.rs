@@ -18,6 +18,8 @@ pub struct Batch<'a> {
     /// Of the only packet that has some.
     pub(crate) options: &'a [u8],
     pub(crate) dropped: Option<u16>,
+    /// A packet without a time is alone in its batch.
+    pub(crate) timed: bool,
 }
 
 /// As [`crate::reader::Record`], as small as can be.
@@ -44,6 +46,7 @@ impl<'a> Batch<'a> {
     pub fn iter(self) -> impl Iterator<Item = Packet<'a>> {
         self.records.iter().zip(self.first..).map(move |(record, number)| Packet {
             time_ns: record.time_ns,
+            timed: self.timed,
             wire_len: record.wire_len,
             link_type: record.link_type,
             interface: record.interface,

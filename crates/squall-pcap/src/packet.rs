@@ -9,6 +9,8 @@ use crate::{Direction, LinkType, input::Endian, pcapng::options};
 pub struct Packet<'a> {
     /// Since 1970-01-01 UTC; 0 if the file has none (pcapng's simple packets), clamped to what fits (the year 2554).
     pub time_ns: u64,
+    /// Whether the file has a time for it: pcapng's simple packets have none.
+    pub timed: bool,
     /// Octets on the wire, without FCS; never less than there are in `data`.
     pub wire_len: u32,
     pub link_type: LinkType,

@@ -6,7 +6,8 @@ use crate::{
     Fault, LinkType,
     batch::BatchRecord,
     input::{Endian, Input},
-    reader::{Interface, MAX_LEN_EVER, Record, Resolution, limit, without_fcs},
+    pcapng::is_section_header,
+    reader::{Interface, MAX_LEN_EVER, REACH, Record, Resolution, limit, without_fcs},
 };
 
 pub const MAGIC_US: u32 = 0xa1b2_c3d4;
@@ -95,8 +96,7 @@ impl Pcap {
             return Err(Fault::TooLong { what: "a packet", len: captured.into(), limit: self.limit.into() });
         }
         if captured == 0 {
-            // Zeros would be a packet of no octets in 1970, and a hole of a megabyte 65,536 of them.
-            if (seconds, fraction, wire_len) == (0, 0, 0) {
+            if (seconds, fraction, wire_len) == (0, 0, 0) && self.is_hole(input) {
                 return Err(Fault::Hole);
             }
             // What another file's header looks like, as a record.
@@ -111,6 +111,7 @@ impl Pcap {
         Ok(Some(without_fcs(
             Record {
                 time_ns: u64::from(seconds) * 1_000_000_000 + u64::from(fraction) * self.ns_per_tick,
+                timed: true,
                 wire_len: wire_len.max(captured),
                 link_type: self.link_type,
                 interface: self.interface,
@@ -167,6 +168,21 @@ impl Pcap {
         at
     }
 
+    /// Whether the zeros that the input begins with are a hole of the file, rather than packets of no octets in 1970: they
+    /// go on for too long, or nothing that can be a packet follows them. A hole ends in the midst of a packet.
+    #[cold]
+    fn is_hole<R: Read>(&self, input: &mut Input<R>) -> bool {
+        let at_end = input.need(HOLE + REACH, "").is_err();
+        let octets = input.peek();
+        let zeros = octets.iter().take(HOLE).take_while(|octet| **octet == 0).count();
+        let rest = &octets[zeros - zeros % self.record_header..];
+        let packets_follow = match at_end && rest.len() < self.record_header {
+            true => true,
+            false => self.begins(rest, at_end) || is_file_header(rest) || is_section_header(rest),
+        };
+        zeros == HOLE || !packets_follow
+    }
+
     #[inline]
     fn header(&self, octets: &[u8]) -> Header {
         let number = |at| self.endian.u32(octets, at);
@@ -209,6 +225,9 @@ impl Pcap {
         true
     }
 }
+
+/// Zeros as long as that are a hole: a page of memory or a block of a disk.
+const HOLE: usize = 4096;
 
 /// Packets that far apart are not of one capture, when it is in doubt.
 const A_YEAR: u32 = 365 * 86_400;

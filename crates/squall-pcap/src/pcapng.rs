@@ -407,6 +407,7 @@ impl Pcapng {
         let options = if has_options { start + padded as usize..block.end - 4 } else { 0..0 };
         let record = Record {
             time_ns: head.ticks.map_or(0, |ticks| clock.time_ns(ticks)),
+            timed: head.ticks.is_some(),
             wire_len: head.wire_len.max(head.captured),
             link_type: interfaces[head.index].link_type,
             interface: head.index as u32,

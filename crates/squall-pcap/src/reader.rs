@@ -17,7 +17,7 @@ const MAX_LEN: u32 = 256 << 10;
 pub const MAX_LEN_EVER: u32 = 16 << 20;
 
 /// How far [`CaptureReader::recover`] looks ahead from where a packet may begin. It finds no packet longer than this.
-const REACH: usize = 1 << 20;
+pub const REACH: usize = 1 << 20;
 
 /// Reads pcap (microseconds, nanoseconds, modified, lcap; either endian; versions 2.0 to 2.4) and pcapng (all packet
 /// blocks, several interfaces and sections) from a file or a pipe; as they are, or compressed with gzip, zstd, lz4, xz or
@@ -225,11 +225,12 @@ impl<R: Read> CaptureReader<R> {
             Format::Pcapng(pcapng) => (pcapng.next(&mut self.input, &mut self.interfaces), pcapng.endian()),
         };
         match record {
-            Ok(Some(Record { time_ns, wire_len, link_type, interface, data, options, dropped })) => {
+            Ok(Some(Record { time_ns, timed, wire_len, link_type, interface, data, options, dropped })) => {
                 self.packets += 1;
                 let data = self.input.window(data);
                 let options = PacketOptions { endian, octets: self.input.window(options), dropped };
-                Ok(Some(Packet { time_ns, wire_len, link_type, interface, number: self.packets, data, options }))
+                let number = self.packets;
+                Ok(Some(Packet { time_ns, timed, wire_len, link_type, interface, number, data, options }))
             }
             Ok(None) => {
                 self.ended = true;
@@ -246,7 +247,7 @@ impl<R: Read> CaptureReader<R> {
     /// When there is no packet before the fault.
     pub fn next_batch(&mut self) -> Result<Batch<'_>, CaptureError> {
         self.batch.clear();
-        let (mut options, mut dropped, mut endian) = (0..0, None, Endian::Little);
+        let (mut options, mut dropped, mut endian, mut timed) = (0..0, None, Endian::Little, true);
         if !self.ended {
             let (octets, at) = (self.input.peek(), self.input.window_at());
             let taken = match &self.format {
@@ -266,7 +267,7 @@ impl<R: Read> CaptureReader<R> {
             };
             match record {
                 Ok(Some(record)) => {
-                    (options, dropped) = (record.options, record.dropped);
+                    (options, dropped, timed) = (record.options, record.dropped, record.timed);
                     self.batch.push(BatchRecord {
                         time_ns: record.time_ns,
                         data: record.data.start as u32..record.data.end as u32,
@@ -282,7 +283,7 @@ impl<R: Read> CaptureReader<R> {
         let first = self.packets + 1;
         self.packets += self.batch.len() as u64;
         let window = self.input.window(0..self.input.window_len());
-        Ok(Batch { window, records: &self.batch, first, endian, options: &window[options], dropped })
+        Ok(Batch { window, records: &self.batch, first, endian, options: &window[options], dropped, timed })
     }
 
     #[cold]
@@ -443,6 +444,7 @@ fn begin<R: Read>(input: &mut Input<R>, known: usize) -> Result<(Format, Option<
 /// A packet whose octets are in the input's window.
 pub struct Record {
     pub time_ns: u64,
+    pub timed: bool,
     pub wire_len: u32,
     pub link_type: LinkType,
     pub interface: u32,

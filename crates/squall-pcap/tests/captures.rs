@@ -110,6 +110,30 @@ fn a_captured_fcs_is_cut_off() {
 }
 
 #[test]
+fn headers_of_zeros_are_packets_of_no_octets_where_packets_follow() {
+    let packet = [Little.u32s(&[S, 0, 4, 4]), vec![1; 4]].concat();
+    let file = |zeros: usize, behind: &[u8]| {
+        [Little.pcap(0xa1b2_c3d4, 4, 1), packet.clone(), vec![0; zeros], behind.to_vec()].concat()
+    };
+    for headers in [1, 2, 31, 255] {
+        for behind in [&packet[..], &packet.repeat(5), &[], &[0; 9]] {
+            let (packets, error) = read(file(16 * headers, behind).as_slice());
+            let cut = behind == [0; 9];
+            assert_eq!(packets.len(), 1 + headers + behind.len() / packet.len(), "{headers} {behind:?} {error:?}");
+            assert_eq!(error.is_some(), cut, "{error:?}");
+            assert_eq!((packets[1].wire_len, packets[1].time_ns), (0, 0));
+        }
+    }
+    // A hole ends anywhere, and has a page or more.
+    for (zeros, behind) in [(16, &[7; 99][..]), (40, &packet), (4096, &packet), (1 << 20, &[])] {
+        let (packets, error) = read(file(zeros, behind).as_slice());
+        let error = error.expect("a hole");
+        assert!(matches!(error.fault, Fault::Hole), "{error}");
+        assert_eq!((packets.len(), error.offset), (1, 44), "{zeros}");
+    }
+}
+
+#[test]
 fn absurd_lengths_are_refused_with_their_place() {
     let good = [Little.u32s(&[S, 0, 4, 4]), vec![1; 4]].concat();
     let file = [Little.pcap(0xa1b2_c3d4, 4, 1), good, Little.u32s(&[S, 0, u32::MAX, 60]), vec![1; 99]].concat();

@@ -565,8 +565,8 @@ impl<F: FnMut(&Progress) -> bool> Reading<'_, F> {
                 }
                 let taken = |filter: &Arc<Filter>| filter.program.run(packet.data, packet.wire_len) > 0;
                 if link.2.as_ref().is_none_or(taken) {
-                    let Packet { data: octets, wire_len, time_ns, .. } = packet;
-                    samples.push(Sample { octets, wire_len, time_ns, link: link.1 });
+                    let Packet { data: octets, wire_len, time_ns, timed, .. } = packet;
+                    samples.push(Sample { octets, wire_len, time_ns, timed, link: link.1 });
                 }
             }
             self.census.add(&samples);
@@ -596,6 +596,10 @@ fn hash(path: &Path, notes: &mut Vec<String>) -> Option<String> {
     use sha2::{Digest, Sha256};
     if path == Path::new("-") {
         notes.push("the standard input was not hashed: it can be read but once".into());
+        return None;
+    }
+    if !path.is_file() {
+        notes.push(format!("{} was not hashed: it is no file that can be read again", path.display()));
         return None;
     }
     let mut hasher = Sha256::new();
