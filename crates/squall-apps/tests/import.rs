@@ -190,6 +190,11 @@ fn what_is_no_conversation_is_counted() {
     capture.tcp(0, ACK, 1, 1, b"").tcp(1, ACK, 1, 1, b"");
     let import = capture.import(&options());
     assert_eq!((import.conversations.len(), import.packets, import.left_out.silent), (0, 2, 2));
+    let mut zero = Capture::default();
+    zero.ports[1] = 0;
+    zero.udp(0, b"nothing can listen there").udp(1, b"yet it answers");
+    let import = zero.import(&options());
+    assert_eq!((import.conversations.len(), import.packets, import.left_out.port_zero), (0, 2, 2));
     let mut many = Capture::default();
     for port in 0..10 {
         many.ports[0] = 1024 + port;

@@ -5,6 +5,9 @@ use std::io::{self, BufRead, Write};
 /// Octets of one record at most: what is longer is no record, but a file of something else.
 pub(crate) const LONGEST: usize = 1 << 20;
 
+/// Octets without a line's end of which the next is looked for: `/dev/zero` has none.
+const NO_TEXT: usize = 64 << 20;
+
 /// The text cannot be split into fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Broken {
@@ -151,6 +154,7 @@ impl<R: BufRead> Lines<R> {
     fn append(&mut self) -> Result<bool, NoLine> {
         let mut any = false;
         let mut too_long = false;
+        let mut skipped = 0;
         loop {
             let chunk = match self.input.fill_buf() {
                 Ok(chunk) => chunk,
@@ -166,6 +170,11 @@ impl<R: BufRead> Lines<R> {
             too_long |= self.octets.len() + taken > LONGEST;
             if !too_long {
                 self.octets.extend_from_slice(&chunk[..taken]);
+            }
+            skipped += taken;
+            if skipped > NO_TEXT {
+                let text = format!("no line ends within {} MiB: this is no text", NO_TEXT >> 20);
+                return Err(NoLine::Input(io::Error::new(io::ErrorKind::InvalidData, text)));
             }
             self.input.consume(taken + usize::from(end.is_some()));
             if end.is_some() {

@@ -131,7 +131,7 @@ pub struct ProfileFile {
 impl ProfileFile {
     pub fn load(&self) -> Result<Profile, Error> {
         let mut profile = if self.profile == Path::new("-") {
-            let text = std::io::read_to_string(std::io::stdin())
+            let text = squall::read_open(std::io::stdin())
                 .map_err(|e| Error::Usage(format!("the standard input cannot be read: {e}")))?;
             Profile::parse(&text, "<stdin>", Format::Toml)?
         } else {

@@ -97,6 +97,7 @@ pub fn import(args: &Args) -> Result<ExitCode, Error> {
             (left.damaged, "damaged"),
             (left.fragments, "fragments"),
             (left.multicast, "to groups"),
+            (left.port_zero, "from or to port 0"),
             (left.silent, "of conversations in which nobody said anything"),
         ] {
             if n > 0 {

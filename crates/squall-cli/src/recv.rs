@@ -280,8 +280,7 @@ fn self_test(args: &Args) -> Result<ExitCode, Error> {
 }
 
 fn read_floor(name: &str) -> Result<Floor, Error> {
-    let text =
-        std::fs::read_to_string(name).map_err(|e| Error::Usage(format!("--floor {name} cannot be read: {e}")))?;
+    let text = squall::read_text(name).map_err(|e| Error::Usage(format!("--floor {name} cannot be read: {e}")))?;
     Floor::from_json(&text).map_err(|why| {
         Error::Usage(format!("--floor {name} is no noise floor: {why}\n  try squall recv --self-test --json {name}"))
     })

@@ -1,8 +1,56 @@
-//! Files that a profile names: for who reads profiles of others and has to say which files they may read.
+//! Files that a profile names: for who reads profiles of others and has to say which files they may read; and how much of
+//! a file is read at most.
+
+use std::{
+    fs::File,
+    io::{self, Read},
+    path::Path,
+};
 
 use squall_wire::Packet;
 
 use crate::{AttackOf, Departures, PacketSource, Profile, Says};
+
+/// Octets of a file that is held in memory as a whole, at most: `/dev/zero` has no end.
+pub const MOST_OCTETS: u64 = 256 << 20;
+
+/// What is in the file at `path`, which may be a pipe.
+///
+/// # Errors
+/// As reading it; if it has more than [`MOST_OCTETS`].
+pub fn read_file(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
+    read_all(File::open(path)?)
+}
+
+/// As [`read_file`], of UTF-8.
+///
+/// # Errors
+/// As [`read_file`]; if it is no text.
+pub fn read_text(path: impl AsRef<Path>) -> io::Result<String> {
+    text(read_file(path)?)
+}
+
+/// As [`read_text`], of what is open.
+///
+/// # Errors
+/// As [`read_text`].
+pub fn read_open(read: impl Read) -> io::Result<String> {
+    text(read_all(read)?)
+}
+
+fn read_all(read: impl Read) -> io::Result<Vec<u8>> {
+    let mut octets = Vec::new();
+    read.take(MOST_OCTETS + 1).read_to_end(&mut octets)?;
+    if octets.len() as u64 > MOST_OCTETS {
+        let text = format!("it has more than {} MiB", MOST_OCTETS >> 20);
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
+    }
+    Ok(octets)
+}
+
+fn text(octets: Vec<u8>) -> io::Result<String> {
+    String::from_utf8(octets).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is no text in UTF-8"))
+}
 
 /// A file, as the profile names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,7 +15,7 @@ mod source;
 
 pub use attacks::*;
 pub use diagnostics::{Diagnostic, Diagnostics, suggest};
-pub use files::NamedFile;
+pub use files::{MOST_OCTETS, NamedFile, read_file, read_open, read_text};
 pub use flows::*;
 pub use model::*;
 pub use source::{Files, Format, schema};

@@ -124,6 +124,7 @@ fn frames_as_hex_are_checked_digit_by_digit() {
     says(&with("0200 zz"), "load.toml:4:13  stream 1: hex says 'z', expected a hexadecimal digit");
     says(&with("020"), "ends in the middle of an octet");
     says(&with("0200"), "is 2 octets, expected 14 to 65550");
+    says(&with("0000 45 00\n0010 12"), "is 3 octets, expected 14 to 65550");
 }
 
 #[test]

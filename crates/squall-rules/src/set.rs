@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use crate::rule::{Reading, Refused, is_action};
@@ -89,7 +91,7 @@ impl Reader {
         };
         let text = match refusal {
             Some(refusal) => Err(refusal),
-            None => std::fs::read(path).map_err(|error| format!("{}: {error}", path.display())),
+            None => octets(path).map_err(|error| format!("{}: {error}", path.display())),
         };
         let text = match text {
             Ok(text) => text,
@@ -116,6 +118,18 @@ impl Reader {
             self.file(&directory.join(target), variables, gathering, above, Some(place));
         });
         above.pop();
+    }
+}
+
+/// Octets of a file of rules at most: `/dev/zero` has no end.
+const MOST_OCTETS: u64 = 256 << 20;
+
+fn octets(path: &Path) -> io::Result<Vec<u8>> {
+    let mut octets = Vec::new();
+    File::open(path)?.take(MOST_OCTETS + 1).read_to_end(&mut octets)?;
+    match octets.len() as u64 > MOST_OCTETS {
+        true => Err(io::Error::other(format!("it has more than {} MiB", MOST_OCTETS >> 20))),
+        false => Ok(octets),
     }
 }
 

@@ -71,7 +71,8 @@ pub use squall_port_linux::{
     give_back_memory, lab, list_interfaces, tcp_user, user,
 };
 pub use squall_profile::{
-    Diagnostic, Diagnostics, Format, Mode as ProfileMode, Profile, Stream as ProfileStream, schema as profile_schema,
+    Diagnostic, Diagnostics, Format, Mode as ProfileMode, Profile, Stream as ProfileStream, read_file, read_open,
+    read_text, schema as profile_schema, suggest,
 };
 pub use squall_replay as replaying;
 pub use squall_units as units;

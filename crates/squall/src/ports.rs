@@ -219,6 +219,20 @@ pub(crate) fn known(address: &str) -> Result<PortLimits, Error> {
     Ok(PortLimits { virtual_time: parsed.kind() == "pcap" || parsed.has("virtual"), ..assumed(address) })
 }
 
+/// Whether a run on these ports, each with whether it says so itself, is on virtual time. `null:` has no time of its own: it
+/// follows the others.
+pub(crate) fn on_virtual_time<'a>(ports: impl Iterator<Item = (&'a str, bool)>) -> bool {
+    let is_null = |address: &str| address.parse::<Address>().is_ok_and(|address| address.kind() == "null");
+    let mut some = false;
+    for (address, itself) in ports {
+        if !itself && !is_null(address) {
+            return false;
+        }
+        some |= itself;
+    }
+    some
+}
+
 /// What a plan can go by where the port at `address` does not open: the interface, if it is there.
 pub(crate) fn assumed(address: &str) -> PortLimits {
     let parsed = address.parse::<Address>().ok();
@@ -264,6 +278,22 @@ mod tests {
             (&["eth1,direction=in", "eth1,direction=out"], &["eth1,direction=in", "eth1,direction=out"]),
         ] {
             assert_eq!(names(addresses).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn a_null_port_has_the_time_of_those_beside_it() {
+        let (file, null, wire) = (("pcap:a.pcap", true), ("null:", false), ("eth1", false));
+        for (ports, expected) in [
+            (&[file][..], true),
+            (&[file, null], true),
+            (&[null, file], true),
+            (&[null], false),
+            (&[("null:virtual", true), null], true),
+            (&[file, wire], false),
+            (&[null, wire], false),
+        ] {
+            assert_eq!(on_virtual_time(ports.iter().copied()), expected, "{ports:?}");
         }
     }
 

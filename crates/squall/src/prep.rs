@@ -70,6 +70,7 @@ fn each(input: &squall_replay::Input, mut show: impl FnMut(Option<&[u8]>, u64)) 
 /// # Errors
 /// [`Error::Usage`] if it is no cache of tcpprep's.
 pub fn read(path: &Path) -> Result<Cache, Error> {
-    let octets = std::fs::read(path).map_err(|error| Error::Usage(format!("{}: {error}", path.display())))?;
+    let octets =
+        squall_profile::read_file(path).map_err(|error| Error::Usage(format!("{}: {error}", path.display())))?;
     Cache::parse(&octets).map_err(|error| Error::Usage(format!("{}: {error}", path.display())))
 }

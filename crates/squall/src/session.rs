@@ -307,7 +307,8 @@ impl Session {
         for (i, port) in self.profile.ports.iter().enumerate() {
             let (limit, note) = look(port, self.wanted(i)).map_err(|error| self.at_port(error, port))?;
             limits.push(limit);
-            notes.extend(note);
+            // What is true of several ports is said once.
+            notes.extend(note.into_iter().filter(|note| !notes.contains(note)).collect::<Vec<_>>());
         }
         Ok((limits, notes))
     }
@@ -369,7 +370,9 @@ impl Session {
 
     /// What the session says about time and receiving; whether time is virtual.
     fn settle(&self, limits: &mut [PortLimits]) -> bool {
-        let virtual_time = self.virtual_time.unwrap_or_else(|| limits.iter().all(|l| l.virtual_time));
+        let addresses = self.profile.ports.iter().map(|port| port.address.as_str());
+        let said = addresses.zip(limits.iter().map(|limit| limit.virtual_time));
+        let virtual_time = self.virtual_time.unwrap_or_else(|| crate::ports::on_virtual_time(said));
         for (i, limit) in limits.iter_mut().enumerate() {
             limit.virtual_time = virtual_time;
             if !self.receive && !self.wanted(i).answers {
@@ -552,11 +555,11 @@ struct Disk<'a>(&'a Path);
 
 impl Assets for Disk<'_> {
     fn file(&self, path: &str) -> io::Result<Vec<u8>> {
-        std::fs::read(path)
+        squall_profile::read_file(path)
     }
 
     fn payload(&self, path: &str) -> io::Result<Vec<u8>> {
-        std::fs::read(self.0.join(path))
+        squall_profile::read_file(self.0.join(path))
     }
 
     fn capture_frame(&self, path: &str, number: u64) -> Result<Vec<u8>, String> {

@@ -149,6 +149,8 @@ pub struct LeftOut {
     pub multicast: u64,
     /// Of conversations in which nothing was said and no handshake seen.
     pub silent: u64,
+    /// From or to port 0, which names no application (RFC 6335 §6): nothing can listen there.
+    pub port_zero: u64,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -257,6 +259,10 @@ impl Importer<'_> {
         let (Some(src), Some(dst)) = (headers.key.src_ip(), headers.key.dst_ip()) else { return Ok(()) };
         if is_group(dst) || is_group(src) {
             self.left_out.multicast += 1;
+            return Ok(());
+        }
+        if headers.fault.is_none() && (headers.key.src_port == 0 || headers.key.dst_port == 0) {
+            self.left_out.port_zero += 1;
             return Ok(());
         }
         let Some(segment) = Segment::of(packet, &headers, transport) else {
@@ -434,13 +440,14 @@ fn is_group(address: IpAddr) -> bool {
 impl LeftOut {
     /// Those that there were, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
-        let Self { other_protocols, damaged, fragments, multicast, silent } = *self;
+        let Self { other_protocols, damaged, fragments, multicast, silent, port_zero } = *self;
         let all = [
             ("other_protocols", other_protocols),
             ("damaged", damaged),
             ("fragments", fragments),
             ("multicast", multicast),
             ("silent", silent),
+            ("port_zero", port_zero),
         ];
         all.into_iter().filter(|(_, n)| *n > 0)
     }

@@ -55,7 +55,7 @@ impl Profile {
         let format = Format::from_path(path).ok_or_else(|| {
             refuse("the extension does not say what this is".into(), "profiles are .toml, .yaml, .yml or .json")
         })?;
-        let text = std::fs::read_to_string(path).map_err(|error| refuse(format!("cannot be read: {error}"), ""))?;
+        let text = crate::read_text(path).map_err(|error| refuse(format!("cannot be read: {error}"), ""))?;
         Self::parse(&text, &origin, format)
     }
 
@@ -84,7 +84,7 @@ impl Profile {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn parse(text: &str, origin: &str, format: Format) -> Result<Self, Diagnostics> {
-        Self::parse_with(text, origin, format, &|path| std::fs::read_to_string(path))
+        Self::parse_with(text, origin, format, &|path| crate::read_text(path))
     }
 
     /// As [`Profile::parse`], with `files` in place of the disk.
@@ -101,7 +101,7 @@ impl Profile {
 
     /// Reads a profile that never was text: Python's and the command line's way. Mistakes name the key.
     pub fn from_value(value: &serde_json::Value, origin: &str) -> Result<Self, Diagnostics> {
-        read(Ok(value.into()), Reader::new(origin, "", &|path| std::fs::read_to_string(path)))
+        read(Ok(value.into()), Reader::new(origin, "", &|path| crate::read_text(path)))
     }
 }
 

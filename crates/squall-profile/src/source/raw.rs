@@ -50,7 +50,8 @@ table! {
         group: String,
         /// The headers, outermost first; lengths and checksums fill themselves. One of `packet`, `hex`, `pcap`.
         packet: Packet,
-        /// The octets of a frame without FCS, hexadecimal; blanks and colons between octets are skipped.
+        /// The octets of a frame without FCS, hexadecimal; blanks and colons between octets are skipped. Or what `tcpdump -xx`
+        /// or `-XX`, Wireshark and hexdump print of one frame: offsets in front, perhaps characters at the end.
         hex: HexText,
         /// A frame of a capture: "file.pcap#3" is the third; without a number, the first. Relative to the profile.
         pcap: String,
@@ -256,6 +257,21 @@ impl Read for Pair {
     }
 }
 
+/// Octets of a dump with offsets; `None`: `text` is none. tcpdump tells of the packet in a line before.
+fn dumped(text: &str) -> Option<Vec<u8>> {
+    let offset = |line: &str| {
+        let (first, _) = line.trim().split_once([' ', '\t', ':'])?;
+        let digits = first.trim_start_matches("0x");
+        (digits.len() >= 4).then(|| u64::from_str_radix(digits, 16).ok())?
+    };
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    let first = lines.iter().position(|line| offset(line) == Some(0))?;
+    // A line by itself is one only if something other than an octet says so: addresses begin with zeros, too.
+    let said = lines.len() > first + 1 || lines[first].contains([':', 'x']);
+    let octets = || squall_wire::parse_hex(&lines[first..].join("\n")).ok();
+    (said && lines[first + 1..].first().is_none_or(|line| offset(line) == Some(16))).then(octets)?
+}
+
 /// The octets of a frame.
 #[derive(Clone, Debug)]
 pub(super) struct HexText(pub Vec<u8>);
@@ -267,6 +283,9 @@ impl Read for HexText {
             Some(digits) if matches!(node.value, Value::Integer(_) | Value::Float(_)) => digits.to_owned(),
             _ => String::read(node, cx)?,
         };
+        if let Some(octets) = dumped(&text) {
+            return Self::of_a_frame(octets, node, cx);
+        }
         let mut octets = Vec::with_capacity(text.len() / 2);
         let mut half = None;
         for (at, c) in text.char_indices().filter(|(_, c)| !c.is_whitespace() && *c != ':') {
@@ -287,6 +306,15 @@ impl Read for HexText {
             cx.report(&cx.place(node), "ends in the middle of an octet", &["octets are two digits each".into()]);
             return None;
         }
+        Self::of_a_frame(octets, node, cx)
+    }
+    fn schema() -> Json {
+        json!({ "type": "string" })
+    }
+}
+
+impl HexText {
+    fn of_a_frame(octets: Vec<u8>, node: &Node, cx: &mut Reader<'_>) -> Option<Self> {
         // Destination, source, type: less is no Ethernet frame. The upper bound is lo's MTU and an Ethernet header.
         if !(14..=65_550).contains(&octets.len()) {
             let found = format!("is {} octets, expected 14 to 65550", octets.len());
@@ -294,9 +322,6 @@ impl Read for HexText {
             return None;
         }
         Some(Self(octets))
-    }
-    fn schema() -> Json {
-        json!({ "type": "string", "pattern": "^[0-9a-fA-F:\\s]*$" })
     }
 }
 

@@ -17,7 +17,7 @@ use crate::{Error, loading::Mistakes};
 pub fn read(of: &AttackRules, mistakes: &mut Mistakes<'_>) -> Result<Option<Arc<RuleSet>>, Error> {
     let mut variables = Variables::standard();
     if let Some(config) = &of.config {
-        let text = std::fs::read_to_string(&config.text)
+        let text = squall_profile::read_text(&config.text)
             .map_err(|error| Error::Environment(format!("{}: {error}", config.text)))?;
         if variables.read(&text) == 0 {
             mistakes.note(

@@ -22,7 +22,7 @@ pub fn tls(template: &Template, mistakes: &mut Mistakes<'_>) -> Option<Tls> {
     let before = mistakes.found.len();
     let mut file = |said: &Option<Said>| {
         let said = said.as_ref()?;
-        match std::fs::read(&said.text) {
+        match squall_profile::read_file(&said.text) {
             Ok(octets) => Some(octets),
             Err(error) => {
                 mistakes.note(said, &format!("{}: {error}", said.text), "expected a PEM file");

@@ -11,19 +11,39 @@ pub enum Side {
 pub fn table(columns: &[(&str, Side)], rows: &[Vec<String>]) -> String {
     let head: Vec<String> = columns.iter().map(|(head, _)| (*head).to_owned()).collect();
     let rows: Vec<Vec<String>> =
-        std::iter::once(&head).chain(rows).map(|row| row.iter().map(|cell| printable(cell)).collect()).collect();
+        std::iter::once(&head).chain(rows).map(|row| row.iter().map(|cell| cell_text(cell)).collect()).collect();
     let width = |i: usize| rows.iter().filter_map(|row| row.get(i)).map(|cell| cell.chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns.len()).map(width).collect();
     let mut text = String::new();
     for row in &rows {
-        let cells = row.iter().zip(columns).zip(&widths).map(|((cell, (_, side)), &width)| match side {
-            Side::Left => format!("{cell:width$}"),
-            Side::Right => format!("{cell:>width$}"),
-        });
+        let cells = row.iter().zip(columns).zip(&widths).map(|((cell, (_, side)), &width)| padded(cell, width, *side));
         text += cells.collect::<Vec<_>>().join("  ").trim_end();
         text.push('\n');
     }
     text
+}
+
+/// Wider than any screen: a name of 70,000 characters must not make 70,000 columns of every row.
+const MOST_COLUMNS: usize = 256;
+
+/// What of a cell is shown: its begin and its end, if it is too long.
+pub(super) fn cell_text(text: &str) -> String {
+    let chars = text.chars().count();
+    if chars <= MOST_COLUMNS {
+        return printable(text);
+    }
+    let half = MOST_COLUMNS / 2;
+    let (begin, end) = (text.chars().take(half), text.chars().skip(chars - half + 1));
+    printable(&begin.chain(['…']).chain(end).collect::<String>())
+}
+
+/// `cell` in `width` columns; not by a format's width, which must not be above 65,535.
+pub(super) fn padded(cell: &str, width: usize, side: Side) -> String {
+    let pad = " ".repeat(width.saturating_sub(cell.chars().count()));
+    match side {
+        Side::Left => cell.to_owned() + &pad,
+        Side::Right => pad + cell,
+    }
 }
 
 /// Names come from files.
@@ -38,5 +58,13 @@ mod tests {
         let rows = [vec!["a\n".into(), "1".into(), String::new()], vec!["long".into(), "10000".into(), "x".into()]];
         let text = table(&[("N", Side::Left), ("COUNT", Side::Right), ("", Side::Left)], &rows);
         assert_eq!(text, "N     COUNT\na␊        1\nlong  10000  x\n");
+    }
+
+    #[test]
+    fn a_cell_longer_than_any_screen_is_cut_in_its_midst() {
+        let rows = [vec![format!("begin{}end", "é".repeat(70_000)), "1".into()], vec!["b".into(), "2".into()]];
+        let text = table(&[("NAME", Side::Left), ("N", Side::Right)], &rows);
+        assert!(text.lines().all(|line| line.chars().count() == MOST_COLUMNS + 3), "{text}");
+        assert!(text.contains("begin") && text.contains("é…é") && text.contains("end  1"), "{text}");
     }
 }

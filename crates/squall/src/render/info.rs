@@ -1,6 +1,7 @@
 //! What is in captures ([`Info`]) as text and as a page.
 
 use super::{
+    columns::{Side, cell_text, padded},
     human,
     page::{Axis, Group, Line, Page, Plot, Style, Unit, escape, notes, table, tiles},
     table::printable,
@@ -71,7 +72,7 @@ pub fn info_table(info: &Info) -> String {
             human::si(t.mean_bps, "b/s"),
             format!("{:.1}", t.lengths.mean),
             human::count(t.flows.unique),
-            if t.order.strict { "strict" } else { "not strict" }.into(),
+            order_word(t).into(),
             human::count(t.cut_packets),
         ]
     };
@@ -159,9 +160,10 @@ fn traffic_text(t: &Traffic, text: &mut String) {
         *text += &pairs(&[("Packets", "0".into())]);
         return;
     }
-    let order = match (&t.order, t.packets) {
-        (o, _) if o.strict => "strict".into(),
-        (o, _) => format!(
+    let order = match &t.order {
+        o if o.strict => "strict".into(),
+        o if o.untimed_packets == t.packets => "unknown: no packet has a time".into(),
+        o => format!(
             "not strict: {} packets earlier than the one before, by {} at most; {} without a time",
             human::count(o.backward_packets),
             human::ns(o.largest_backward_ns as f64),
@@ -231,6 +233,14 @@ fn traffic_text(t: &Traffic, text: &mut String) {
     }
     section(&["HOST", "SENT", "OCTETS", "RECEIVED", "OCTETS"], &[0], host_rows(t));
     section(&["FLOW", "PACKETS", "OCTETS", "START", "DURATION"], &[0], flow_rows(f));
+}
+
+fn order_word(t: &Traffic) -> &'static str {
+    match &t.order {
+        o if o.strict => "strict",
+        o if o.untimed_packets == t.packets => "unknown",
+        _ => "not strict",
+    }
 }
 
 fn flows_text(f: &Flows) -> String {
@@ -319,14 +329,15 @@ fn pairs(rows: &[(&str, String)]) -> String {
 }
 
 fn aligned(rows: &[Vec<String>], left: &[usize], indent: &str) -> String {
+    let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(|cell| cell_text(cell)).collect()).collect();
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |i: usize| rows.iter().filter_map(|row| row.get(i)).map(|cell| cell.chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns).map(width).collect();
     let line = |row: &Vec<String>| {
-        let cells = row.iter().enumerate().map(|(i, cell)| {
-            let width = widths[i];
-            if left.contains(&i) { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
-        });
+        let cells = row
+            .iter()
+            .enumerate()
+            .map(|(i, cell)| padded(cell, widths[i], if left.contains(&i) { Side::Left } else { Side::Right }));
         format!("{indent}{}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
     };
     rows.iter().map(line).collect()
@@ -397,9 +408,10 @@ fn summary_tiles(t: &Traffic, markup: &mut String) {
         (
             "Time order",
             !t.order.strict,
-            match t.order.strict {
-                true => ("strict".into(), "no packet is earlier than the one before".into()),
-                false => (human::short_count(t.order.backward_packets), "packets earlier than the one before".into()),
+            match &t.order {
+                o if o.strict => ("strict".into(), "no packet is earlier than the one before".into()),
+                o if o.untimed_packets == t.packets => ("unknown".into(), "no packet has a time".into()),
+                o => (human::short_count(o.backward_packets), "packets earlier than the one before".into()),
             },
         ),
         ("Cut packets", t.cut_packets > 0, (human::short_count(t.cut_packets), "not captured whole".into())),
