@@ -73,6 +73,8 @@ pub struct End {
     pub received: Option<u64>,
     /// SIGUSR1 is the trigger of a capture.
     pub triggered: bool,
+    /// A line of figures as often, seconds, in the place of a table.
+    pub each_s: Option<u32>,
 }
 
 /// Opens, runs, watches and reports.
@@ -100,10 +102,14 @@ pub fn drive_until(
     let files = output.create()?;
     let virtual_time = opened.virtual_time();
     // On virtual time there is nothing to watch: it takes as long as the machine needs.
-    let mode = LiveMode::detect(output.quiet || virtual_time);
+    let mode = match end.each_s.filter(|_| !output.quiet && !virtual_time) {
+        Some(_) => LiveMode::Lines,
+        None => LiveMode::detect(output.quiet || virtual_time),
+    };
     let plan = opened.plan();
     let (listening, total) = (plan.only_receives(), plan.stop.duration.map(|d| d.as_secs_f64()).or(end.after_s));
     let mut live = Live::new(mode, title, total.map(Duration::from_secs_f64));
+    end.each_s.iter().for_each(|seconds| live.line_each(f64::from(*seconds)));
     let said = if mode == LiveMode::Quiet { Vec::new() } else { plan.notes.clone() };
     said.iter().for_each(|note| live.note(&format!("note: {note}")));
     let mut run = opened.start()?;

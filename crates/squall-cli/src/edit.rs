@@ -40,8 +40,14 @@ A faulty file is edited as far as it can be read; the exit status is then 2."
 pub struct Args {
     /// IN, one or several: pcap or pcapng, compressed or not; - is the standard input. The last is OUT: by its name's end a
     /// pcapng or a pcap; - is the standard output
-    #[arg(value_name = "FILE", required = true, num_args = 2..)]
+    #[arg(value_name = "FILE", required_unless_present_any = ["infile", "outfile"], num_args = 2..)]
     files: Vec<PathBuf>,
+    /// The same as IN, as tcprewrite has it
+    #[arg(short, long, value_name = "IN", requires = "outfile", conflicts_with = "files")]
+    infile: Option<PathBuf>,
+    /// The same as OUT
+    #[arg(short, long, value_name = "OUT", requires = "infile", conflicts_with = "files")]
+    outfile: Option<PathBuf>,
     #[command(flatten)]
     edits: EditArgs,
     #[command(flatten)]
@@ -292,7 +298,9 @@ impl Args {
 }
 
 pub fn edit(args: &Args) -> Result<ExitCode, Error> {
-    let (out, inputs) = args.files.split_last().expect("clap wants two files at least");
+    let named: Vec<PathBuf> = args.infile.iter().chain(&args.outfile).cloned().collect();
+    let files = if named.is_empty() { &args.files } else { &named };
+    let (out, inputs) = files.split_last().expect("clap wants two files at least");
     let to_stdout = args.json.as_deref() == Some("-");
     if to_stdout && out.as_os_str() == "-" {
         return Err(Error::Usage(

@@ -74,6 +74,11 @@ pub fn ports(args: &Args) -> Result<ExitCode, Error> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// All of them.
+pub fn list() -> Result<ExitCode, Error> {
+    ports(&Args { interface: None, probe: false, time: Nanos::ZERO, json: None })
+}
+
 /// The interface of that name.
 pub fn find<'a>(name: &str, found: &'a [InterfaceInfo]) -> Result<&'a InterfaceInfo, Error> {
     found.iter().find(|i| i.name == name).ok_or_else(|| {

@@ -135,8 +135,9 @@ pub fn prep(args: &Args) -> Result<ExitCode, Error> {
         ));
     };
     let line = if args.no_arg_comment { None } else { Some(command_line()) };
-    let comment: Vec<&str> = line.as_deref().into_iter().chain(args.comment.as_deref()).collect();
-    let Prepared { cache, fault } = prepare(input, &split, &comment.join("\n"))?;
+    // A text of one's own begins a line of its own, as in tcpprep's caches, even where there is none before it.
+    let own = args.comment.as_ref().map_or_else(String::new, |text| format!("\n{text}"));
+    let Prepared { cache, fault } = prepare(input, &split, &(line.unwrap_or_default() + &own))?;
     if cache.is_empty() && fault.is_none() {
         return Err(Error::Usage(format!("{}: there is no packet in it", input.display())));
     }
@@ -177,7 +178,7 @@ impl Rules {
 
 fn services(path: &Path) -> Result<Services, Error> {
     let wrong = |error: &dyn std::fmt::Display| Error::Usage(format!("{}: {error}", path.display()));
-    let text = std::fs::read(path).map_err(|error| wrong(&error))?;
+    let text = squall::read_file(path).map_err(|error| wrong(&error))?;
     Services::parse(&String::from_utf8_lossy(&text)).map_err(|error| wrong(&error))
 }
 

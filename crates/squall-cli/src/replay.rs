@@ -40,17 +40,20 @@ Exit status: 0 done, 1 failed by --fail-if, 2 wrong usage or a damaged capture (
 3 environment.")]
 pub struct Args {
     /// pcap or pcapng, compressed or not, one after the other; - is the standard input
-    #[arg(required = true, value_name = "FILE")]
+    #[arg(required_unless_present = "listnics", value_name = "FILE")]
     pub files: Vec<PathBuf>,
     /// Where to send: eth1, af_packet:eth1, loop:NAME, pcap:FILE, null:; with --port2, what clients send
-    #[arg(short = 'i', long, visible_alias = "intf1", value_name = "ADDR")]
-    pub port: String,
+    #[arg(short = 'i', long, visible_alias = "intf1", value_name = "ADDR", required_unless_present = "listnics")]
+    port: Option<String>,
     /// Where to send what servers send
     #[arg(short = 'I', long, visible_alias = "intf2", value_name = "ADDR")]
     pub port2: Option<String>,
     /// Interleaves several files by their time stamps
     #[arg(long)]
     merge: bool,
+    /// Two files, one for each direction as of a tap: the first leaves by -i, the second by -I, interleaved by time stamps
+    #[arg(short = '2', long, requires = "port2", conflicts_with = "merge", group = "split")]
+    dualfile: bool,
     /// Reads everything before the first frame leaves, and once for all loops
     #[arg(short = 'K', long, visible_alias = "preload-pcap")]
     preload: bool,
@@ -99,8 +102,11 @@ pub struct Args {
     #[arg(short = 'L', long, visible_short_alias = 'n', visible_alias = "count", value_name = "N", value_parser = parse_count, help_heading = "Loops and ends")]
     limit: Option<u64>,
     /// Ends after so long: 10 (seconds), 10s, 1m30s
-    #[arg(short, long, value_name = "TIME", value_parser = seconds_or_time, help_heading = "Loops and ends")]
+    #[arg(long, value_name = "TIME", value_parser = seconds_or_time, help_heading = "Loops and ends")]
     pub duration: Option<Nanos>,
+    /// tcpreplay's level of debugging. Taken for a duration, it would end the run after some seconds.
+    #[arg(short = 'd', long = "dbug", hide = true, num_args = 0..=1, default_missing_value = "0", value_parser = no_debugging)]
+    dbug: Option<String>,
 
     /// What tells the two ports' packets apart: a file of tcpprep or of squall prep
     #[arg(short, long, visible_alias = "cachefile", value_name = "FILE", group = "split", help_heading = "Two ports")]
@@ -149,6 +155,21 @@ pub struct Args {
     /// Leaves these out
     #[arg(long, value_name = "LIST", help_heading = "Which packets")]
     exclude: Option<Numbers>,
+    /// Sends frames as long as they were on the wire: what was not captured is zeros (--unfold)
+    #[arg(long, help_heading = "Which packets")]
+    pktlen: bool,
+    /// Prints a line of figures each N seconds
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "As tcpreplay")]
+    stats: Option<u32>,
+    /// Prints the number of the process at the start
+    #[arg(short = 'P', long, help_heading = "As tcpreplay")]
+    pid: bool,
+    /// Accepted, and changes nothing: there is one way to wait for an instant
+    #[arg(short = 'T', long, value_name = "METHOD", value_parser = ["nano", "select", "ioport", "gtod", "rdtsc", "abstime"], hide_possible_values = true, help_heading = "As tcpreplay")]
+    timer: Option<String>,
+    /// Lists the interfaces, as squall ports does
+    #[arg(long, help_heading = "As tcpreplay")]
+    listnics: bool,
     /// Of a frame that is longer than the port takes
     #[arg(long, value_enum, value_name = "WHAT", default_value = "skip")]
     too_long: Long,
@@ -185,13 +206,33 @@ fn seconds_or_time(text: &str) -> Result<Nanos, String> {
     }
 }
 
+fn no_debugging(_: &str) -> Result<String, String> {
+    Err("-d is tcpreplay's level of debugging, which there is none of here; to end after a time, try --duration 10s"
+        .into())
+}
+
 pub fn replay(args: &Args) -> Result<ExitCode, Error> {
+    if args.listnics {
+        return crate::ports::list();
+    }
+    if args.pid {
+        println!("PID: {}", std::process::id());
+    }
     if args.stateful.stateful {
         return stateful(args);
     }
+    if args.dualfile && args.files.len() != 2 {
+        return Err(Error::Usage(format!(
+            "--dualfile sends two files, one by each port, and there are {}\n  try squall replay --dualfile in.pcap out.pcap -i eth1 \
+             -I eth2",
+            args.files.len()
+        )));
+    }
+    let mut edits = args.edits.edits();
+    edits.unfold |= args.pktlen;
     let replay = Replay {
         inputs: args.files.iter().map(|path| squall::replay::input(path)).collect(),
-        merge: args.merge,
+        merge: args.merge || args.dualfile,
         timing: args.speed().timing(args.pps_multi)?,
         since: None,
         longest_gap: args.maxsleep.map(|ms| ms.saturating_mul(1_000_000)),
@@ -215,12 +256,12 @@ pub fn replay(args: &Args) -> Result<ExitCode, Error> {
             max_flows: u32::try_from(args.max_flows).unwrap_or(u32::MAX).min(1 << 29),
             ..Flows::default()
         }),
-        edits: args.edits.edits(),
+        edits,
         filter: args.filter.as_deref().map(squall::replay::filter).transpose()?,
         include: args.include.clone(),
         exclude: args.exclude.clone(),
     };
-    let ports = ["A", "B"].into_iter().zip(std::iter::once(&args.port).chain(&args.port2));
+    let ports = ["A", "B"].into_iter().zip(args.port.iter().chain(&args.port2));
     let ports: Vec<_> = ports.map(|(name, address)| (name, address.as_str())).collect();
     let preview = args.verbose.then(|| Preview::open(&replay, ports.len())).transpose()?;
     let mut session = Session::replay(replay, ports);
@@ -231,8 +272,9 @@ pub fn replay(args: &Args) -> Result<ExitCode, Error> {
     if let Some(frames) = args.oneatatime {
         return by_hand(session, args, frames, preview);
     }
-    let title = format!("squall replay on {}", args.port);
-    drive_until(session, &args.output, &title, End::default(), |_| {}, squall::render::replay)
+    let title = format!("squall replay on {}", args.port());
+    let end = End { each_s: args.stats, ..End::default() };
+    drive_until(session, &args.output, &title, end, |_| {}, squall::render::replay)
 }
 
 /// `frames` leave each time Enter is pressed.
@@ -259,7 +301,7 @@ fn by_hand(session: Session, args: &Args, frames: u64, mut preview: Option<Previ
             },
         }
         for (port, line) in preview.iter_mut().flatten().take(usize::try_from(wanted).unwrap_or(usize::MAX)) {
-            let address = if port == 0 { Some(&args.port) } else { args.port2.as_ref() };
+            let address = if port == 0 { args.port.as_ref() } else { args.port2.as_ref() };
             eprintln!("{} {line}", address.map_or("", String::as_str));
         }
         run.step(wanted);
@@ -273,7 +315,14 @@ fn by_hand(session: Session, args: &Args, frames: u64, mut preview: Option<Previ
 }
 
 impl Args {
+    pub fn port(&self) -> &str {
+        self.port.as_deref().unwrap_or_default()
+    }
+
     fn split(&self) -> Result<Option<SplitBy>, Error> {
+        if self.dualfile {
+            return Ok(Some(SplitBy::Capture));
+        }
         let cache = self.cache.as_ref().map(|path| path.to_string_lossy().into_owned());
         let auto = self.auto.or((self.port2.is_some() && self.reverse).then_some(AutoMode::First));
         let given = [

@@ -66,7 +66,10 @@ pub struct Stateful {
 }
 
 /// Options of frames, which conversations do not have: their packets are made anew.
-const REFUSED: [&str; 27] = [
+const REFUSED: [&str; 30] = [
+    "dualfile",
+    "pktlen",
+    "stats",
     "merge",
     "preload",
     "pps",
@@ -162,7 +165,7 @@ fn profile(args: &Args, file: &str) -> Result<Profile, Error> {
         }
     }
     let mut ports = Map::new();
-    ports.insert("A".into(), json!(args.port));
+    ports.insert("A".into(), json!(args.port()));
     ports.extend(args.port2.as_ref().map(|port| ("B".into(), json!(port))));
     let mut profile = Map::new();
     profile.insert("ports".into(), Value::Object(ports));

@@ -133,6 +133,8 @@ pub(crate) struct Replayer {
     /// The clock of the schedule, which all ports share as their order is part of it.
     pace: Pace,
     paused: Option<Picos>,
+    /// Until when nothing leaves between two loops that have no schedule.
+    rest: Option<Picos>,
     /// Nothing comes behind the chunks at hand.
     ended: bool,
     /// Nothing more is handed over; what is under way may still leave.
@@ -202,6 +204,7 @@ impl Replayer {
             shift: Picos(0),
             pace: Pace::new(clock != Clock::Virtual),
             paused: None,
+            rest: None,
             ended: false,
             over: false,
             overdue: false,
@@ -259,7 +262,9 @@ impl Replayer {
             return self.patience;
         }
         match self.chunk().departures.get(self.next.at) {
-            Some(frame) if frame.due == Departure::AT_ONCE => Some(Picos(0)),
+            Some(frame) if frame.due == Departure::AT_ONCE => {
+                Some(self.rest.unwrap_or(Picos(0))).filter(|&due| due < end)
+            }
             Some(frame) => Some(self.due(frame)).filter(|&due| due < end).map(|due| Picos(self.pace.real(due.0))),
             None if self.ended => None,
             None => Some(Picos(0)),
@@ -328,6 +333,14 @@ impl Replayer {
         if self.outs.iter().enumerate().any(|(i, out)| i != port && out.under_way > 0) {
             return moved;
         }
+        if self.rests(at) {
+            let over = self.rest.is_some_and(|until| until >= budget.end);
+            if over && (!real || at >= budget.end) {
+                self.over = true;
+                return self.end() || moved;
+            }
+            return moved;
+        }
         let horizon = if !real {
             u64::MAX
         } else if ahead.0 > 0 {
@@ -360,6 +373,25 @@ impl Replayer {
             Departure { due: Departure::AT_ONCE, .. } => schedule,
             Departure { due, .. } => self.pace.owing(at.0, self.shifted(due).0).min(schedule),
         }
+    }
+
+    /// Whether the next frame waits for the delay between loops: as fast as the port goes there is no schedule that the delay
+    /// could be a part of, so it counts from when the frames before have left.
+    fn rests(&mut self, at: Picos) -> bool {
+        let (chunk, next) = (self.chunk(), self.next.at);
+        if !chunk.departures[next].rests {
+            return false;
+        }
+        if self.outs.iter().any(|out| out.under_way > 0) {
+            return true;
+        }
+        let until = Picos(at.0.saturating_add(chunk.rest.0));
+        if at < *self.rest.get_or_insert(until) {
+            return true;
+        }
+        self.rest = None;
+        self.chunk_mut().departures[next].rests = false;
+        false
     }
 
     fn shifted(&self, due: Picos) -> Picos {
@@ -448,7 +480,8 @@ impl Replayer {
             Departure::AT_ONCE => at < budget.end,
             due => due.0.saturating_add(shift) <= horizon,
         };
-        let ours = |frame: &&Departure| frame.port == port && frame.progress == Progress::Waiting && may_leave(frame);
+        let waits = |frame: &&Departure| frame.progress == Progress::Waiting && !frame.rests;
+        let ours = |frame: &&Departure| frame.port == port && waits(frame) && may_leave(frame);
         let out = &mut self.outs[usize::from(port)];
         let most = usize::try_from(budget.packets.min(self.allowed)).unwrap_or(BATCH).min(out.limit).min(frames.len());
         let mut count = frames[..most].iter().take_while(ours).count();

@@ -12,6 +12,8 @@ pub struct Chunk {
     pub departures: Vec<Departure>,
     /// From which frame on addresses have changed so often.
     pub changes: Vec<(usize, u64)>,
+    /// How long nothing leaves before each frame that [`Departure::rests`].
+    pub rest: Picos,
 }
 
 /// A frame of a chunk.
@@ -28,6 +30,8 @@ pub struct Departure {
     pub flow: FlowId,
     /// The place in the replay's list of ports.
     pub port: u8,
+    /// The first of a loop that has no instant: [`Chunk::rest`] passes after the frame before it has left.
+    pub rests: bool,
     /// It has lost its end: the port takes no such long frame.
     pub truncated: bool,
     pub progress: Progress,

@@ -88,6 +88,8 @@ pub enum SplitBy {
     /// What was found out before; packets behind its end are left out.
     Cache(Arc<Cache>),
     Rule(Box<Split>),
+    /// Its capture, of several that are merged: the first one's leave by the first port.
+    Capture,
 }
 
 /// What is done with a frame that is longer than its port takes.
@@ -511,13 +513,16 @@ impl Departing {
         if let Some(unique) = self.unique {
             chunk.changes.push((chunk.departures.len(), unique.change_number(self.loops)));
         }
+        chunk.rest = self.loop_delay;
         for ((&time_ns, &mark), &flow) in frames.times.iter().zip(&frames.marks).zip(&frames.flows) {
             if self.is_over() {
                 break;
             }
+            let mut rests = false;
             if mark.begins() {
                 let delay = if std::mem::take(&mut self.turned) { self.loop_delay } else { Picos(0) };
                 self.schedule.begin(delay);
+                rests = delay > Picos(0);
                 (self.first, self.before) = (time_ns, self.passed);
             }
             self.passed = self.passed.max(self.before.saturating_add(time_ns.saturating_sub(self.first)));
@@ -533,6 +538,7 @@ impl Departing {
                 len,
                 flow,
                 port: mark.port(),
+                rests: rests && due == Departure::AT_ONCE,
                 truncated: mark.truncated(),
                 progress: Progress::Waiting,
             });
@@ -568,6 +574,7 @@ struct Pass {
 enum Chooser {
     Cache(Arc<Cache>),
     Rule(Box<Splitter>),
+    Capture,
 }
 
 impl Chooser {
@@ -575,12 +582,15 @@ impl Chooser {
         match split {
             SplitBy::Cache(cache) => Self::Cache(cache.clone()),
             SplitBy::Rule(split) => Self::Rule(Box::new(Splitter::new(split, Link::Ethernet))),
+            SplitBy::Capture => Self::Capture,
         }
     }
 
     #[inline]
-    fn side(&mut self, octets: &[u8], number: u64) -> Side {
+    fn side(&mut self, octets: &[u8], number: u64, which: usize) -> Side {
         match self {
+            Self::Capture if which == 0 => Side::Primary,
+            Self::Capture => Side::Secondary,
             Self::Cache(cache) => cache.side(number).unwrap_or(Side::Skip),
             Self::Rule(splitter) => splitter.side(octets, number),
         }
@@ -760,7 +770,7 @@ impl Pass {
             tally.unwanted += 1;
             return head.go_on();
         }
-        let side = chooser.as_mut().map(|chooser| chooser.side(&octets, number));
+        let side = chooser.as_mut().map(|chooser| chooser.side(&octets, number, which));
         let port = match side {
             None | Some(Side::Primary) => 0,
             Some(Side::Secondary) => (ports.len() - 1).min(1),

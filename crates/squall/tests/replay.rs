@@ -133,6 +133,26 @@ fn loops_follow_each_other_with_their_delay_and_a_limit_ends_in_their_midst() {
 }
 
 #[test]
+fn loops_at_top_speed_keep_their_delay() {
+    let folder = Folder::new("top-loops");
+    let packets = frames(10, 1000);
+    let capture = folder.capture("in.pcap", &packets);
+    for (timing, preload) in
+        [(Timing::Top, false), (Timing::Top, true), (Timing::Paced { gap: Gap::Zero, together: 1 }, true)]
+    {
+        let replay = Replay { timing, preload, loops: 3, loop_delay: Picos(500_000_000), ..plain(&[&capture]) };
+        let (out, report) = sent(&folder, replay.clone());
+        assert_eq!(times(&out), (0..30).map(|i| i / 10 * 500_000).collect::<Vec<_>>(), "{timing:?}, {preload}");
+        assert_eq!(report.replay.unwrap().loops, 3);
+        // An end within a delay is an end.
+        let mut session = Session::replay(replay, vec![("A", "null:virtual")]);
+        session.profile.stop.duration = Some(Nanos(700_000));
+        let report = session.open().unwrap().start().unwrap().finish().unwrap();
+        assert_eq!(report.ports[0].tx.packets, 20);
+    }
+}
+
+#[test]
 fn any_rate_is_kept_to_the_frame_in_every_way_of_reading() {
     let folder = Folder::new("rates");
     let capture = folder.capture("in.pcap", &frames(700, 3_333));

@@ -46,6 +46,8 @@ pub struct Live {
     screen: Screen,
     /// The sample time from which the next frame or line is due.
     due_s: f64,
+    /// Between two lines.
+    line_s: f64,
 }
 
 /// More often than this nobody can read.
@@ -61,7 +63,12 @@ impl Live {
     }
 
     fn to(screen: Screen, mode: LiveMode, title: String, total: Option<Duration>) -> Self {
-        Self { mode, title: printable(&title), total, screen, due_s: 0.0 }
+        Self { mode, title: printable(&title), total, screen, due_s: 0.0, line_s: LINE_S }
+    }
+
+    /// A line as often as that, seconds, the first after that time.
+    pub fn line_each(&mut self, seconds: f64) {
+        (self.line_s, self.due_s) = (seconds, seconds);
     }
 
     /// Shows `sample`, and of `so_far` the totals. Samples that come faster than anyone can read are skipped.
@@ -70,7 +77,7 @@ impl Live {
         if sample.t_s + 0.0005 < self.due_s {
             return;
         }
-        let period = if self.mode == LiveMode::Terminal { FRAME_S } else { LINE_S };
+        let period = if self.mode == LiveMode::Terminal { FRAME_S } else { self.line_s };
         self.due_s = (sample.t_s / period + 0.001).floor() * period + period;
         match self.mode {
             LiveMode::Terminal => {
