@@ -98,6 +98,9 @@ pub(crate) fn print_duration(ns: u64, f: &mut fmt::Formatter<'_>) -> fmt::Result
     f.write_str(if ns == 0 { "0 s" } else { unreachable!("every duration is a whole number of ns") })
 }
 
+/// How a rate in bits a second may end, the longer first: profiles, reports and other tools.
+const BITS: [&str; 6] = ["bits/s", "bit/s", "b/s", "bps", "bits", "bit"];
+
 /// Lower-case prefixes count as upper-case ones (TRex writes `1mpps`), but `B` is no `b`: somebody who writes `MBps`
 /// means octets, and would get an eighth.
 pub(crate) fn rate(text: &str) -> Result<Rate, UnitError> {
@@ -118,15 +121,17 @@ pub(crate) fn rate(text: &str) -> Result<Rate, UnitError> {
     }
     let unit = unit.to_ascii_lowercase();
     let layer = |name: &'static str| Some(unit.strip_suffix(name)?.trim_end_matches([' ', '_']));
-    let (prefix, unit) = if unit.is_empty() {
-        ("", RateUnit::Pps)
+    let bits = |text: &str| BITS.iter().find_map(|end| text.strip_suffix(end)).map(str::to_owned);
+    let (prefix, unit) = if decimal_prefix(&unit).is_some() {
+        // As a bare number.
+        (unit, RateUnit::Pps)
     } else if unit == "%" || unit == "percent" {
-        ("", RateUnit::Percent)
+        (String::new(), RateUnit::Percent)
     } else if let Some(prefix) = unit.strip_suffix("pps").or(unit.strip_suffix("fps")) {
-        (prefix, RateUnit::Pps)
-    } else if let Some(prefix) = layer("l1").and_then(|bps| bps.strip_suffix("bps")) {
+        (prefix.to_owned(), RateUnit::Pps)
+    } else if let Some(prefix) = layer("l1").and_then(bits) {
         (prefix, RateUnit::BpsL1)
-    } else if let Some(prefix) = layer("l2").unwrap_or(&unit).strip_suffix("bps") {
+    } else if let Some(prefix) = bits(layer("l2").unwrap_or(&unit)) {
         (prefix, RateUnit::BpsL2)
     } else {
         return Err(error(EXAMPLES));
@@ -332,6 +337,18 @@ mod tests {
             ("2 Gbps_l1", (2_000_000_000, 1, BpsL1)),
             ("2 Gbps L1", (2_000_000_000, 1, BpsL1)),
             ("10kbpsl1", (10_000, 1, BpsL1)),
+            // As reports print them.
+            ("1 Gb/s", (1_000_000_000, 1, BpsL2)),
+            ("33.5 kb/s L1", (33_500, 1, BpsL1)),
+            ("512 kb/s l2", (512_000, 1, BpsL2)),
+            ("1.2 k", (1200, 1, Pps)),
+            ("1k", (1000, 1, Pps)),
+            ("2M", (2_000_000, 1, Pps)),
+            // As tc does.
+            ("4Mbit", (4_000_000, 1, BpsL2)),
+            ("4 mbit/s", (4_000_000, 1, BpsL2)),
+            ("9600 bits/s", (9600, 1, BpsL2)),
+            ("100 bit", (100, 1, BpsL2)),
             ("50%", (50, 1, Percent)),
             ("0.1 %", (1, 10, Percent)),
             ("MAX", (1, 1, Max)),
@@ -352,9 +369,14 @@ mod tests {
             "inf",
             "pps",
             "10 xpps",
-            "10 k",
+            "10 K l1",
+            "10 kk",
             "10 pps l1",
             "10 MBps",
+            "10 MB/s",
+            "10 MByte",
+            "10 /s",
+            "10 Mb",
             "1..5 pps",
             "1. pps",
             "_1",
