@@ -1110,6 +1110,8 @@ class ConversationsReport:
         Of those that the filter took; ``packets_left_out`` are in no conversation, by reason.
     found, playable : int
         Conversations that there are, and those of them that are played.
+    one_sided : int
+        Those of which the capture has one direction only.
     loops : int or None
         None: until the run ended.
     not_played : dict of str to int
@@ -1126,6 +1128,7 @@ class ConversationsReport:
     packets_left_out: dict[str, int]
     found: int
     playable: int
+    one_sided: int
     loops: int | None
     not_played: dict[str, int]
     not_played_first: tuple[ConversationNote, ...]

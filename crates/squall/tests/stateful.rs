@@ -23,7 +23,7 @@ fn segment(client: u8, there: bool, seq: u32, ack: u32, flags: u8, octets: &[u8]
 }
 
 /// Six conversations, of which the third has no beginning and the fifth a hole.
-fn capture(name: &str) -> PathBuf {
+fn capture(name: &str, both_directions: bool) -> PathBuf {
     let path = std::env::temp_dir().join(format!("squall-stateful-{name}-{}.pcap", std::process::id()));
     let format = PcapFormat { nanoseconds: true, link_type: LinkType::ETHERNET, ..PcapFormat::default() };
     let mut writer = PcapWriter::create(&path, format).unwrap();
@@ -47,7 +47,8 @@ fn capture(name: &str) -> PathBuf {
             5 => drop(packets.remove(5)),
             _ => {}
         }
-        for (i, packet) in (0..).zip(&packets) {
+        let from_client = |packet: &[u8]| packet[27] == 0;
+        for (i, packet) in (0..).zip(&packets).filter(|(_, packet)| both_directions || from_client(packet)) {
             let time = 1_700_000_000_000_000_000 + u64::from(client) * 10_000_000 + i * 100_000;
             writer.write(time, packet.len() as u32, packet).unwrap();
         }
@@ -56,8 +57,11 @@ fn capture(name: &str) -> PathBuf {
     path
 }
 
-fn played(name: &str, mut replay: serde_json::Value) -> Report {
-    let path = capture(name);
+fn played(name: &str, replay: serde_json::Value) -> Report {
+    played_from(capture(name, true), name, replay)
+}
+
+fn played_from(path: PathBuf, name: &str, mut replay: serde_json::Value) -> Report {
     replay["capture"] = json!(path);
     let port = format!("loop:stateful-{name}");
     let profile = json!({
@@ -67,6 +71,16 @@ fn played(name: &str, mut replay: serde_json::Value) -> Report {
     let report = Session::new(profile).open().unwrap().start().unwrap().finish().unwrap();
     std::fs::remove_file(path).unwrap();
     report
+}
+
+#[test]
+fn a_capture_of_one_direction_is_told() {
+    let both = played("both", json!({})).load.unwrap().conversations.unwrap();
+    assert_eq!(both.one_sided, 0);
+    let one = played_from(capture("one", false), "one", json!({})).load.unwrap().conversations.unwrap();
+    assert_eq!((one.found, one.one_sided), (6, 6), "{one:?}");
+    let said = squall::render::conversations(&one);
+    assert!(said.iter().any(|line| line.starts_with("one-sided: of 6 conversations")), "{said:?}");
 }
 
 #[test]

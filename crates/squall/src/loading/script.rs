@@ -56,6 +56,10 @@ pub fn script(said: &Conversations, found: Option<Import>, mistakes: &mut Mistak
         packets_left_out: import.left_out.iter().map(|(name, n)| (name.to_owned(), n)).collect(),
         ..ConversationsReport::default()
     };
+    let both = |one: &Imported| one.report.of_client.packets > 0 && one.report.of_server.packets > 0;
+    let some_have_both = import.conversations.iter().any(both);
+    let lacks_one = |one: &&Imported| !both(one) && (one.client.transport == Transport::Tcp || !some_have_both);
+    report.one_sided = import.conversations.iter().filter(lacks_one).count() as u64;
     let mut found: Vec<(usize, Imported)> = (1..).zip(import.conversations).collect();
     found.sort_by_key(|(_, one)| one.report.begin_ns);
     let mut conversations: Vec<Conversation> = Vec::with_capacity(found.len());

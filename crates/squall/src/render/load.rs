@@ -61,6 +61,12 @@ pub fn conversations(played: &ConversationsReport) -> Vec<String> {
     };
     let (found, playable) = (human::count(played.found), human::count(played.playable));
     let mut lines = vec![format!("{}: {playable} of {found} conversations played{times}{payload}", played.capture)];
+    if played.one_sided > 0 {
+        let n = human::count(played.one_sided);
+        lines.push(format!(
+            "one-sided: of {n} conversations the capture has one direction only, and one is all that is played"
+        ));
+    }
     for (what, counts) in [("not played", &played.not_played), ("packets left out", &played.packets_left_out)] {
         if !counts.is_empty() {
             lines.push(format!("{what}: {}", listed(counts)));

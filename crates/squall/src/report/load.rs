@@ -33,11 +33,15 @@ pub struct ConversationsReport {
     pub capture: String,
     /// Packets of it, of those that the filter took.
     pub packets: u64,
-    /// Of these, packets that are in no conversation, by reason: `other_protocols`, `damaged`, `fragments`, `multicast`, `silent`.
+    /// Of these, packets that are in no conversation, by reason: `other_protocols`, `damaged`, `fragments`, `multicast`, `silent`, `port_zero`.
     pub packets_left_out: BTreeMap<String, u64>,
     /// Conversations that there are, and those of them that are played.
     pub found: u64,
     pub playable: u64,
+    /// Conversations of which the capture has one direction only: what the other side said is not known, and is not played. Of
+    /// UDP, where one side may say all, only if no conversation of the capture has both.
+    #[serde(default)]
+    pub one_sided: u64,
     /// Each so many times; none: until the run ended.
     pub loops: Option<u64>,
     /// Conversations that are not played, by reason: `mid_stream` (the capture lacks their beginning), `holes` (it lacks octets),
