@@ -47,7 +47,8 @@ pub struct Args {
     /// Captures only what EXPR takes, in the language of tcpdump: 'udp and port 5001'
     #[arg(short, long, value_name = "EXPR")]
     filter: Option<String>,
-    /// Which packets: those that come in, those that this host sends, or both
+    /// Which packets: those that come in, those that this host sends, or both. What squall itself sends is among them only
+    /// over af_packet with bypass=0
     #[arg(short = 'Q', long, value_enum, value_name = "in|out|both", hide_possible_values = true)]
     direction: Option<Direction>,
     /// Leaves the interfaces as they are: what is for other stations does not come

@@ -364,6 +364,18 @@ impl Port for PacketPort {
         Ok(true)
     }
 
+    fn notes(&self) -> Vec<String> {
+        let hidden = !self.ignores_outgoing();
+        let text = || {
+            format!(
+                "{}: what leaves past the queueing discipline is not received: that of squall over af_packet (but with bypass=0), \
+                 af_xdp, xdp_live and dpdk",
+                self.link.name
+            )
+        };
+        hidden.then(text).into_iter().collect()
+    }
+
     fn interface_counters(&self) -> Option<InterfaceCounters> {
         self.netlink.link(self.link.index).ok().map(|link| link.counters)
     }
