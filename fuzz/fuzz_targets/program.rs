@@ -36,7 +36,7 @@ fuzz_target!(|data: &[u8]| {
         Role::Server => {
             let Tuple { local, local_port, .. } = socket.tuple();
             let (class, ports) = (ClassId(0), local_port..=local_port);
-            apps.listen(Listener { program: id, class, addresses: local..=local, ports });
+            apps.listen(Listener { program: id, class, addresses: local..=local, ports, peers: None });
             apps.on_accept(socket.now, &socket.tuple()).expect("somebody listens").1
         }
     };

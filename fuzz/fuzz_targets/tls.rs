@@ -68,7 +68,7 @@ impl End {
             apps.client(program, 1, Nanos(1))
         } else {
             let (class, ports) = (ClassId(0), tuple.local_port..=tuple.local_port);
-            apps.listen(Listener { program, class, addresses: tuple.local..=tuple.local, ports });
+            apps.listen(Listener { program, class, addresses: tuple.local..=tuple.local, ports, peers: None });
             apps.on_accept(Nanos(1), &tuple).expect("somebody listens").1
         };
         Self { apps, socket }

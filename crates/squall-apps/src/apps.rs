@@ -31,7 +31,8 @@ pub struct State {
     began: u32,
     /// The only variable or count of the program, or the row of all.
     register: u32,
-    /// How often it sent; in programs that speak HTTP in the lower half, and there an [`http::Parser`](Parser) in the upper.
+    /// How often it sent; in programs that speak HTTP in the lowest 13 bits, then the class of the status of the answer that is
+    /// being read, and an [`http::Parser`](Parser) in the upper half.
     sent: u32,
     /// The operation, 22 bits; messages sent and not yet acknowledged, 4 bits; flags.
     at: u32,
@@ -54,6 +55,11 @@ const STARTED: u32 = 1 << 31;
 /// Nothing is done any more: all of `PIECES` and not `STARTED`.
 const FAILED: u32 = PIECES;
 
+/// In programs that speak HTTP: how often it sent, and the class of a status.
+const SENT: u32 = (1 << STATUS_AT) - 1;
+const STATUS_AT: u32 = 13;
+const STATUS: u32 = 7 << STATUS_AT;
+
 /// Octets that may wait for acknowledgement before another message is begun.
 const SEND_AHEAD: u32 = 1 << 20;
 /// Of octets that came before an instruction waits for them, where they cannot merely be counted: from so many on the peer
@@ -75,6 +81,8 @@ pub struct Apps<O = ()> {
     spare: Vec<Vec<u8>>,
     /// Of programs that speak over TLS; `None`: there are none.
     pub(crate) secure: Option<Box<Layer>>,
+    /// Flows of peers whom no listener of theirs names.
+    unknown_peers: u64,
     observer: O,
 }
 
@@ -87,6 +95,26 @@ pub struct Listener {
     /// Both ends included, of one version.
     pub addresses: RangeInclusive<IpAddr>,
     pub ports: RangeInclusive<u16>,
+    /// `None`: whoever comes.
+    pub peers: Option<Peers>,
+}
+
+/// Whom a listener serves, of all who come to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peers {
+    /// Both ends included.
+    pub addresses: Vec<RangeInclusive<IpAddr>>,
+    /// Those whose port has this remainder ...
+    pub rank: u16,
+    /// ... by this, at least 1.
+    pub of: u16,
+}
+
+impl Peers {
+    #[inline]
+    fn includes(&self, tuple: &Tuple) -> bool {
+        tuple.remote_port % self.of == self.rank && self.addresses.iter().any(|range| range.contains(&tuple.remote))
+    }
 }
 
 /// A flow as programs use it: [`squall_tcp::Socket`], or a pipe in a test.
@@ -126,6 +154,7 @@ impl<O: Observer> Apps<O> {
             stash: HashMap::new(),
             spare: vec![],
             secure: None,
+            unknown_peers: 0,
             observer,
         }
     }
@@ -159,7 +188,8 @@ impl<O: Observer> Apps<O> {
         self.secure.get_or_insert_default().add(program, tls);
     }
 
-    /// Who comes to these addresses and ports is served by this program. Of several that fit, the first added counts.
+    /// Who comes to these addresses and ports is served by this program. Of several that fit, the first added counts; of
+    /// peers that no listener there names, the first of all.
     ///
     /// # Panics
     /// If the program is a client's.
@@ -308,8 +338,16 @@ impl<O: Observer> Apps<O> {
     /// As [`Application::accept`].
     #[inline]
     pub fn on_accept(&mut self, now: Nanos, tuple: &Tuple) -> Option<(ClassId, State)> {
-        let listener = self.listeners.find(tuple)?;
-        Some((listener.class, self.server(listener.program, now, tuple)))
+        let (listener, known) = self.listeners.find(tuple)?;
+        let (class, program) = (listener.class, listener.program);
+        self.unknown_peers += u64::from(!known);
+        Some((class, self.server(program, now, tuple)))
+    }
+
+    /// Flows so far that were served by the first of several programs, as their peers are none of those whom these are for.
+    #[must_use]
+    pub fn unknown_peers(&self) -> u64 {
+        self.unknown_peers
     }
 
     /// What a flow begins with that a server's program is to serve.
@@ -770,14 +808,11 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
         let http = self.traits.http;
         let nth = match of.register {
             Some(register) => self.register(register),
-            None if http => self.state.sent & 0xffff,
+            None if http => self.state.sent & SENT,
             None => self.state.sent,
         };
-        self.state.sent = if http {
-            self.state.sent & !0xffff | (self.state.sent + 1) & 0xffff
-        } else {
-            self.state.sent.wrapping_add(1)
-        };
+        self.state.sent =
+            if http { self.state.sent & !SENT | (self.state.sent + 1) & SENT } else { self.state.sent.wrapping_add(1) };
         let len = len.unwrap_or_else(|| match of.len {
             0 => {
                 let tuple = self.socket.tuple();
@@ -858,7 +893,11 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
             let (used, found) = parser.read(Kind::Response { head }, input);
             *input = &input[used..];
             match found {
-                Found::Status(status) => self.apps.observer.status(program, status),
+                // It counts when all of the answer is there.
+                Found::Status(status) => {
+                    let class = u32::from(status / 100).min(STATUS >> STATUS_AT);
+                    self.state.sent = self.state.sent & !STATUS | class << STATUS_AT;
+                }
                 Found::End { close, .. } => break close,
                 Found::More if self.is(PEER_CLOSED) && parser.ends_by_close() => {
                     parser = Parser::default();
@@ -875,6 +914,8 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
             }
         };
         self.keep_parser(parser);
+        self.apps.observer.status(program, ((self.state.sent & STATUS) >> STATUS_AT) as u8);
+        self.state.sent &= !STATUS;
         if self.is(ASKED) {
             let took = self.since_began();
             self.apps.observer.transaction(program, took);
@@ -904,7 +945,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
                     self.say(serve.proceed, None);
                 }
                 Found::End { head, close } => {
-                    self.apps.observer.status(program, serve.status);
+                    self.apps.observer.status(program, (serve.status / 100) as u8);
                     let (piece, header) = if close { serve.close } else { serve.keep };
                     self.say(piece, head.then_some(header));
                     if close {
@@ -925,7 +966,7 @@ impl<O: Observer, S: FlowSocket> Running<'_, O, S> {
                     return Step::Waits;
                 }
                 Found::Status(_) | Found::Bad => {
-                    self.apps.observer.status(program, 400);
+                    self.apps.observer.status(program, 4);
                     self.say(serve.refuse, None);
                     self.fail(ProtocolError::BadHttp);
                     return Step::Over;
@@ -1102,8 +1143,9 @@ impl Listeners {
         }
     }
 
+    /// Whom a flow is served by, and whether that is said of its peer.
     #[inline]
-    fn find(&self, tuple: &Tuple) -> Option<&Listener> {
+    fn find(&self, tuple: &Tuple) -> Option<(&Listener, bool)> {
         let transport = match tuple.kind {
             FlowKind::Tcp => Transport::Tcp,
             FlowKind::Udp => Transport::Udp,
@@ -1111,11 +1153,21 @@ impl Listeners {
         let fits = |(of, listener): &&(Transport, Listener)| {
             *of == transport && listener.ports.contains(&tuple.local_port) && listener.addresses.contains(&tuple.local)
         };
-        let found = match self.by_port.get(row(transport, tuple.local_port)) {
-            None => self.all.iter().find(fits),
-            Some(these) => these.iter().map(|&i| &self.all[i as usize]).find(fits),
-        };
-        found.map(|(_, listener)| listener)
+        match self.by_port.get(row(transport, tuple.local_port)) {
+            None => Self::first(self.all.iter().filter(fits), tuple),
+            Some(these) => Self::first(these.iter().map(|&i| &self.all[i as usize]).filter(fits), tuple),
+        }
+    }
+
+    #[inline]
+    fn first<'a>(
+        mut fit: impl Iterator<Item = &'a (Transport, Listener)> + Clone,
+        tuple: &Tuple,
+    ) -> Option<(&'a Listener, bool)> {
+        let names = |listener: &Listener| listener.peers.as_ref().is_some_and(|peers| peers.includes(tuple));
+        let known = fit.clone().find(|(_, listener)| names(listener));
+        let known = known.or_else(|| fit.clone().find(|(_, listener)| listener.peers.is_none()));
+        known.map(|(_, listener)| (listener, true)).or_else(|| fit.next().map(|(_, listener)| (listener, false)))
     }
 }
 

@@ -34,7 +34,7 @@ mod secure;
 mod text;
 mod tls;
 
-pub use apps::{Apps, FlowSocket, Listener, ProgramId, State};
+pub use apps::{Apps, FlowSocket, Listener, Peers, ProgramId, State};
 pub use builder::ProgramBuilder;
 pub use import::{
     ConversationReport, Delays, End, Hole, Holes, Import, ImportError, ImportOptions, Imported, LeftOut, SideReport,

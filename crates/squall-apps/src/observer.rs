@@ -31,9 +31,10 @@ pub trait Observer {
     #[inline]
     fn received(&mut self, _program: ProgramId, _octets: u32) {}
 
-    /// An HTTP response (client) or what was answered (server): its status, 100..=999.
+    /// An HTTP response that came as a whole (client), or what was answered (server): the class of its status, 1 to 5; 6 and 7
+    /// of what is no status of HTTP.
     #[inline]
-    fn status(&mut self, _program: ProgramId, _status: u16) {}
+    fn status(&mut self, _program: ProgramId, _class: u8) {}
 
     /// The handshake of TLS is done, `took` after that of TCP; of an earlier session, `resumed`; with this cipher suite
     /// (`TLS13_AES_128_GCM_SHA256`).
@@ -171,8 +172,8 @@ impl Observer for Counts {
     fn received(&mut self, _: ProgramId, octets: u32) {
         self.received += u64::from(octets);
     }
-    fn status(&mut self, _: ProgramId, status: u16) {
-        self.statuses[usize::from(status / 100).min(9)] += 1;
+    fn status(&mut self, _: ProgramId, class: u8) {
+        self.statuses[usize::from(class).min(9)] += 1;
     }
     fn secured(&mut self, _: ProgramId, _: Nanos, resumed: bool, _: &'static str) {
         self.secured += 1;

@@ -13,7 +13,7 @@ use rustls::{
     server::{ServerConnectionData, UnbufferedServerConnection},
     unbuffered::{ConnectionState, EncodeError, EncodeTlsData, EncryptError, UnbufferedStatus, WriteTraffic},
 };
-use squall_tcp::{Event, FlowId, Piece, Tuple};
+use squall_tcp::{Event, FlowId, Piece, Reason, Tuple};
 use squall_units::Nanos;
 
 use crate::{Apps, FlowSocket, Observer, ProgramId, ProtocolError, Role, State, tls::Tls};
@@ -67,6 +67,8 @@ struct Session {
     closing: bool,
     /// ... and the peer was told.
     closed: bool,
+    /// Where all that the program said ends in what was sent, once it has closed.
+    ends: u32,
     peer_closed: bool,
     /// Nothing is read or said any more.
     over: bool,
@@ -193,6 +195,7 @@ impl Layer {
             open: false,
             closing: false,
             closed: false,
+            ends: 0,
             peer_closed: false,
             over: false,
         })
@@ -320,7 +323,14 @@ impl<O: Observer, S: FlowSocket> Secured<'_, O, S> {
         if !self.session.open && !self.session.over {
             self.apps.observer_mut().insecure(self.program, &"the flow ended in the handshake");
         }
-        self.program(event);
+        // A peer that closes first does not read our close_notify any more: its host resets the flow for it, after both sides
+        // have heard all of the other.
+        let Session { open, peer_closed, closed, begins, ends, .. } = *self.session;
+        let heard = open && peer_closed && closed && begins.wrapping_sub(ends) < 1 << 31;
+        self.program(match event {
+            Event::Gone(Reason::Reset) if heard => Event::Gone(Reason::Closed),
+            event => event,
+        });
     }
 
     /// The program goes on.
@@ -362,6 +372,8 @@ impl<O: Observer, S: FlowSocket> Secured<'_, O, S> {
         let closes = self.session.closing && !self.session.closed && self.session.said.is_empty();
         if closes {
             self.session.closed = true;
+            let outstanding = self.session.kept.len() + self.buffers.cipher.len();
+            self.session.ends = self.session.begins.wrapping_add(outstanding as u32);
             // Who has closed before us mostly does not read any more, and would reset the flow for it (so nginx does, too).
             if self.session.open && !self.session.over && !self.session.peer_closed {
                 // The flow ends all the same if it cannot be said.
@@ -542,6 +554,10 @@ fn progress(peer: &mut impl Records, incoming: &mut [u8], cipher: &mut Vec<u8>, 
             Ok(ConnectionState::EncodeTlsData(data)) => encode(data, cipher),
             Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
             Ok(ConnectionState::PeerClosed) => peer_closed = true,
+            // By both: we were first.
+            Ok(ConnectionState::Closed) => {
+                return Progress { used: used + discard, peer_closed: true, result: Ok(()) };
+            }
             // It wants more, or is ready to send. Early data is never asked for.
             Ok(_) => return Progress { used: used + discard, peer_closed, result: Ok(()) },
             Err(error) => {

@@ -15,6 +15,7 @@ use rustls::{
     },
     crypto::{CryptoProvider, ring},
     pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime, pem::PemObject},
+    server::WebPkiClientVerifier,
     version::{TLS12, TLS13},
 };
 
@@ -31,6 +32,10 @@ pub struct TlsSettings {
     pub ca: Option<Vec<u8>>,
     /// PEM: the chain of the server, and its key.
     pub certificate: Option<(Vec<u8>, Vec<u8>)>,
+    /// PEM: the chain that clients show to servers that ask for one, and its key.
+    pub client_certificate: Option<(Vec<u8>, Vec<u8>)>,
+    /// PEM: servers ask clients for a certificate, and verify it by these.
+    pub client_ca: Option<Vec<u8>>,
     /// Servers give tickets, and clients use them.
     pub resumption: bool,
     /// Of which the highest that both have is used. Empty: TLS 1.3.
@@ -91,12 +96,17 @@ impl Tls {
         let builder = ClientConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(&versions)
             .map_err(|error| wrong("versions")(error.to_string()))?;
-        let mut client = match &settings.ca {
-            Some(pem) => builder.with_root_certificates(roots(pem).map_err(wrong("ca"))?).with_no_client_auth(),
-            None => builder
-                .dangerous()
-                .with_custom_certificate_verifier(Arc::new(Unverified(provider.clone())))
-                .with_no_client_auth(),
+        let builder = match &settings.ca {
+            Some(pem) => builder.with_root_certificates(roots(pem).map_err(wrong("ca"))?),
+            None => builder.dangerous().with_custom_certificate_verifier(Arc::new(Unverified(provider.clone()))),
+        };
+        let mut client = match &settings.client_certificate {
+            Some((chain, key)) => {
+                let chain = certificates(chain).map_err(wrong("client_certificate"))?;
+                let key = private_key(key).map_err(wrong("client_key"))?;
+                builder.with_client_auth_cert(chain, key).map_err(|error| wrong("client_key")(unfit(&error)))?
+            }
+            None => builder.with_no_client_auth(),
         };
         client.alpn_protocols = alpn.clone();
         client.resumption = Resumption::disabled();
@@ -107,18 +117,26 @@ impl Tls {
             }
             None => self_signed(settings.server_name.as_deref()).map_err(wrong("certificate"))?,
         };
-        let mut server = ServerConfig::builder_with_provider(provider)
+        let builder = ServerConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(&versions)
-            .map_err(|error| wrong("versions")(error.to_string()))?
-            .with_no_client_auth()
-            .with_single_cert(chain, key)
-            .map_err(|error| wrong("key")(format!("it does not fit the certificate: {error}")))?;
+            .map_err(|error| wrong("versions")(error.to_string()))?;
+        let builder = match &settings.client_ca {
+            Some(pem) => {
+                let roots = roots(pem).map_err(wrong("client_ca"))?;
+                let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider).build();
+                builder.with_client_cert_verifier(verifier.map_err(|error| wrong("client_ca")(error.to_string()))?)
+            }
+            None => builder.with_no_client_auth(),
+        };
+        let mut server = builder.with_single_cert(chain, key).map_err(|error| wrong("key")(unfit(&error)))?;
         server.alpn_protocols = alpn;
         // What is not asked for costs two messages and their keys in each session.
         server.send_tls13_tickets = 0;
         server.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
         if settings.resumption {
-            server.send_tls13_tickets = 2;
+            // Each flow uses one up and gets one. More cost the server a message, its keys and its encryption each, and the
+            // client the same: with two a session that was resumed cost more than a whole handshake.
+            server.send_tls13_tickets = 1;
             server.ticketer = ring::Ticketer::new().map_err(|error| wrong("resumption")(error.to_string()))?;
         }
         let settings = Arc::new(settings.clone());
@@ -140,6 +158,10 @@ impl Tls {
     pub(crate) fn name_of(&self, server: IpAddr) -> ServerName<'static> {
         self.server_name.clone().unwrap_or_else(|| ServerName::IpAddress(server.into()))
     }
+}
+
+fn unfit(error: &rustls::Error) -> String {
+    format!("it does not fit the certificate: {error}")
 }
 
 fn versions(wanted: &[TlsVersion]) -> Vec<&'static SupportedProtocolVersion> {

@@ -166,7 +166,13 @@ fn a_client_does_not_listen() {
     let mut apps = Apps::new(1, ());
     let program = apps.add(&Program::client("c").recv(1).build().expect("right")).expect("right");
     let any = "0.0.0.0".parse().expect("an address");
-    apps.listen(squall_apps::Listener { program, class: squall_tcp::ClassId(0), addresses: any..=any, ports: 1..=1 });
+    apps.listen(squall_apps::Listener {
+        program,
+        class: squall_tcp::ClassId(0),
+        addresses: any..=any,
+        ports: 1..=1,
+        peers: None,
+    });
 }
 
 proptest! {

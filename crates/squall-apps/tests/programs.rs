@@ -302,6 +302,23 @@ fn http_clients_take_each_framing_and_count_statuses() {
 }
 
 #[test]
+fn an_answer_counts_by_its_status_when_all_of_it_is_there() {
+    for (answer, statuses, error_of) in [
+        // Shorter than it says, in its body or in its header; and a chunked one without an end.
+        (r"HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n${repeat:4999:x}", 0, ProtocolError::TooShort),
+        (r"HTTP/1.1 200 OK\r\nContent-", 0, ProtocolError::TooShort),
+        (r"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nabcd\r\n", 0, ProtocolError::TooShort),
+        // Longer: the answer was whole, and what is behind it is an error of its own.
+        (r"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nabcde", 1, ProtocolError::UnexpectedData),
+    ] {
+        let pair = answered_by(answer, 1);
+        let counts = pair.counts(0);
+        assert_eq!(counts.statuses.iter().sum::<u64>(), statuses, "{answer}: {counts:?}");
+        assert_eq!((counts.finished, error(&pair, 0, error_of)), (0, 1), "{answer}: {counts:?}");
+    }
+}
+
+#[test]
 fn http_servers_answer_what_they_are_asked() {
     let response = |body: usize, connection: &str| {
         format!(

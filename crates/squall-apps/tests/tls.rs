@@ -142,34 +142,9 @@ fn protocols_are_agreed_on() {
 
 #[test]
 fn a_certificate_is_verified_if_an_authority_is_given() {
-    let key = rcgen::KeyPair::generate().expect("a key");
-    let mut params = rcgen::CertificateParams::new([]).expect("right");
-    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-    let ca = rcgen::CertifiedIssuer::self_signed(params, key).expect("a certificate");
-    let leaf_key = rcgen::KeyPair::generate().expect("a key");
-    let params = rcgen::CertificateParams::new(["a.test".to_owned()]).expect("right");
-    let leaf = params.signed_by(&leaf_key, &ca).expect("a certificate");
-    let pem = |der: &[u8], kind: &str| {
-        let mut text = String::new();
-        // Base64 as rustls reads it: lines may have any length.
-        const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-        for three in der.chunks(3) {
-            let word = three.iter().fold(0u32, |word, octet| word << 8 | u32::from(*octet)) << (8 * (3 - three.len()));
-            let digits = (0..4).map(|i| DIGITS[(word >> (18 - 6 * i)) as usize & 63] as char);
-            text.extend(digits.take(three.len() + 1));
-            text.extend(std::iter::repeat_n('=', 3 - three.len()));
-        }
-        format!("-----BEGIN {kind}-----\n{text}\n-----END {kind}-----\n").into_bytes()
-    };
-    let server = TlsSettings {
-        certificate: Some((pem(leaf.der(), "CERTIFICATE"), pem(&leaf_key.serialize_der(), "PRIVATE KEY"))),
-        ..TlsSettings::default()
-    };
-    let verified = TlsSettings {
-        ca: Some(pem(ca.der(), "CERTIFICATE")),
-        server_name: Some("a.test".into()),
-        ..TlsSettings::default()
-    };
+    let (ca, certificate) = authority();
+    let server = TlsSettings { certificate: Some(certificate), ..TlsSettings::default() };
+    let verified = TlsSettings { ca: Some(ca), server_name: Some("a.test".into()), ..TlsSettings::default() };
     let other_name = TlsSettings { server_name: Some("b.test".into()), ..verified.clone() };
     for (client, server, errors_of_client) in [
         (&verified, &server, 0),
@@ -184,6 +159,61 @@ fn a_certificate_is_verified_if_an_authority_is_given() {
         assert_eq!(errors(&pair, 0, ProtocolError::TlsCertificate), errors_of_client);
         assert_eq!(errors(&pair, 1, ProtocolError::TlsAlert), errors_of_client);
         pair.nothing_is_left();
+    }
+}
+
+/// An authority, and a certificate of a.test by it with its key.
+fn authority() -> (Vec<u8>, (Vec<u8>, Vec<u8>)) {
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let mut params = rcgen::CertificateParams::new([]).expect("right");
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let ca = rcgen::CertifiedIssuer::self_signed(params, key).expect("a certificate");
+    let leaf_key = rcgen::KeyPair::generate().expect("a key");
+    let params = rcgen::CertificateParams::new(["a.test".to_owned()]).expect("right");
+    let leaf = params.signed_by(&leaf_key, &ca).expect("a certificate");
+    let certificate = (pem(leaf.der(), "CERTIFICATE"), pem(&leaf_key.serialize_der(), "PRIVATE KEY"));
+    (pem(ca.der(), "CERTIFICATE"), certificate)
+}
+
+fn pem(der: &[u8], kind: &str) -> Vec<u8> {
+    let mut text = String::new();
+    // Base64 as rustls reads it: lines may have any length.
+    const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    for three in der.chunks(3) {
+        let word = three.iter().fold(0u32, |word, octet| word << 8 | u32::from(*octet)) << (8 * (3 - three.len()));
+        let digits = (0..4).map(|i| DIGITS[(word >> (18 - 6 * i)) as usize & 63] as char);
+        text.extend(digits.take(three.len() + 1));
+        text.extend(std::iter::repeat_n('=', 3 - three.len()));
+    }
+    format!("-----BEGIN {kind}-----\n{text}\n-----END {kind}-----\n").into_bytes()
+}
+
+#[test]
+fn clients_show_a_certificate_to_servers_that_ask_for_one() {
+    let ((ca, certificate), (_, of_another)) = (authority(), authority());
+    for (versions, resumption) in [(&[][..], false), (&[TlsVersion::Tls12], false), (&[], true)] {
+        let of = |client_certificate: Option<&(Vec<u8>, Vec<u8>)>| TlsSettings {
+            client_certificate: client_certificate.cloned(),
+            versions: versions.to_vec(),
+            resumption,
+            ..TlsSettings::default()
+        };
+        let server = TlsSettings { client_ca: Some(ca.clone()), ..of(None) };
+        for (client, errors_of_server) in [(of(Some(&certificate)), 0), (of(None), 1), (of(Some(&of_another)), 1)] {
+            let mut pair = pair(http(10), Some(&client), Some(&server));
+            pair.begin(0, FlowKind::Tcp);
+            pair.run(secs(1000));
+            assert_eq!(pair.counts(1).secured, 1 - errors_of_server, "{:?}", pair.counts(1));
+            assert_eq!(errors(&pair, 1, ProtocolError::TlsCertificate), errors_of_server);
+            assert_eq!(errors(&pair, 0, ProtocolError::TlsAlert), errors_of_server, "{:?}", pair.counts(0));
+            assert_eq!(pair.counts(0).finished, 1 - errors_of_server);
+            pair.nothing_is_left();
+        }
+        // Who is not asked shows nothing.
+        let mut pair = pair(http(10), Some(&of(Some(&certificate))), Some(&of(None)));
+        pair.begin(0, FlowKind::Tcp);
+        pair.run(secs(1000));
+        assert_eq!(pair.counts(0).finished, 1);
     }
 }
 
@@ -235,11 +265,20 @@ fn programs_with_several_variables_keep_none_when_a_session_fails() {
 #[test]
 fn wrong_settings_are_named() {
     let right = TlsSettings::default();
+    let ((_, (certificate, _)), (_, (_, key))) = (authority(), authority());
+    let chain = certificate.clone();
     for (settings, setting) in [
         (TlsSettings { server_name: Some("a b".into()), ..right.clone() }, "server_name"),
         (TlsSettings { alpn: vec![String::new()], ..right.clone() }, "alpn"),
         (TlsSettings { ca: Some(b"x".to_vec()), ..right.clone() }, "ca"),
         (TlsSettings { certificate: Some((b"x".to_vec(), b"y".to_vec())), ..right.clone() }, "certificate"),
+        (
+            TlsSettings { client_certificate: Some((b"x".to_vec(), b"y".to_vec())), ..right.clone() },
+            "client_certificate",
+        ),
+        (TlsSettings { client_certificate: Some((certificate, b"y".to_vec())), ..right.clone() }, "client_key"),
+        (TlsSettings { client_certificate: Some((chain, key)), ..right.clone() }, "client_key"),
+        (TlsSettings { client_ca: Some(b"x".to_vec()), ..right.clone() }, "client_ca"),
     ] {
         assert_eq!(Tls::new(&settings).expect_err("wrong").setting, setting);
     }

@@ -126,7 +126,7 @@ fn run(what: &str, arrival: Arrival, life: &str, answer: u64, seconds: u64) -> f
     let client = all.total().client;
     println!(
         "{what}: {cps:.0} connections/s, {:.0} cycles a connection and side, {:.2} Gbit/s, peak {} open, {rss} MiB resident",
-        cpu * 2.445 / 2.0,
+        cpu * counter_ghz() / 2.0,
         answers * 8.0 / 1e9,
         client.peak,
     );
@@ -158,6 +158,19 @@ fn total(outcome: &Outcome) -> Statistics {
     let mut all = Statistics::default();
     outcome.workers.iter().flat_map(|w| &w.flows).for_each(|flows| all.merge(&flows.statistics));
     all
+}
+
+/// Of the time stamp counter; no number where there is none.
+fn counter_ghz() -> f64 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let (begun, first) = (std::time::Instant::now(), safe_arch::read_timestamp_counter());
+        std::thread::sleep(Duration::from_millis(100));
+        let ticks = safe_arch::read_timestamp_counter() - first;
+        ticks as f64 / begun.elapsed().as_nanos() as f64
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    f64::NAN
 }
 
 /// MiB.

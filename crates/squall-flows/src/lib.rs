@@ -18,6 +18,7 @@ mod load;
 mod network;
 mod pool;
 mod script;
+mod sharing;
 mod side;
 mod statistics;
 mod steady;

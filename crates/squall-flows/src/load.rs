@@ -11,6 +11,7 @@ use crate::{
     network::Network,
     pool::{Pool, PoolError, Tuples},
     script::Script,
+    sharing::{Share, Sharing},
 };
 
 /// The load of a run: the same value on all its sides and workers.
@@ -39,8 +40,8 @@ pub struct Template {
     /// Pools, by their numbers in the load.
     pub clients: usize,
     pub servers: usize,
-    /// Where its servers listen. Templates on one port of one pool, over TCP or over UDP, have one server program: the
-    /// first's, among whose flows those of all are counted.
+    /// Where its servers listen. Of templates on one port of the same servers, over TCP or over UDP, each is served by its own
+    /// program: by the addresses of its clients, or where those are the same by a share of their ports.
     pub port: u16,
     pub client: Program,
     pub server: Program,
@@ -162,6 +163,17 @@ pub enum LoadError {
     NoTarget(String),
     #[error("the load has a target, and no template a weight\n  try weight = 1")]
     NoWeight,
+    #[error(
+        "template {template:?}: servers at port {port} are those of template {first:?}, too, and do something else there for the \
+         same clients, who are not ours: nothing tells them whom they serve\n  try another port or other servers for one of \
+         them, or say clients and rates as they are where these are begun"
+    )]
+    SharedByOthers { template: String, first: String, port: u16 },
+    #[error(
+        "template {template:?}: servers at port {port} are those of template {first:?}, too, and tell them apart by the clients' \
+         ports, of which pool {pool:?} has too few\n  try at least {of} ports, or another port of the servers"
+    )]
+    SharedPorts { template: String, first: String, port: u16, pool: String, of: u16 },
     #[error("template {0:?}: a rate of 0, expected more")]
     NoRate(String),
     #[error("template {0:?}: TLS is over TCP, and its programs are over UDP\n  try without tls: there is no DTLS here")]
@@ -176,6 +188,24 @@ pub enum LoadError {
     Conversation { number: usize, text: String },
     #[error("{0}")]
     Network(String),
+}
+
+impl LoadError {
+    /// The template that is wrong, if one is.
+    pub fn template(&self) -> Option<&str> {
+        match self {
+            Self::NoPool { template, .. }
+            | Self::Transports { template, .. }
+            | Self::Template { template, .. }
+            | Self::SharedByOthers { template, .. }
+            | Self::SharedPorts { template, .. }
+            | Self::Families(template)
+            | Self::NoTarget(template)
+            | Self::NoRate(template)
+            | Self::NoTls(template) => Some(template),
+            Self::Pool(_) | Self::NoWeight | Self::Conversation { .. } | Self::Network(_) => None,
+        }
+    }
 }
 
 impl Cps {
@@ -228,11 +258,7 @@ impl Load {
     /// [`LoadError`].
     pub fn check(&self, network: &Network) -> Result<(Vec<Tuples>, Vec<Tuples>), LoadError> {
         network.check().map_err(LoadError::Network)?;
-        let ready = |pools: &[Pool], salt: u64| -> Result<Vec<_>, PoolError> {
-            let with_seed = |(i, pool): (u64, &Pool)| Tuples::new(pool, squall_program::mix(self.seed ^ salt, i));
-            (0..).zip(pools).map(with_seed).collect()
-        };
-        let (clients, servers) = (ready(&self.clients, 0)?, ready(&self.servers, 1 << 32)?);
+        let (clients, servers) = self.pools()?;
         for t in &self.templates {
             let no_pool = |role, number| LoadError::NoPool { template: t.name.clone(), role, number };
             let ours = clients.get(t.clients).ok_or_else(|| no_pool("clients", t.clients))?;
@@ -260,6 +286,39 @@ impl Load {
             return Err(LoadError::NoWeight);
         }
         Ok((clients, servers))
+    }
+
+    /// Whether servers can know of each flow which template it is of.
+    ///
+    /// # Errors
+    /// [`LoadError`], also of pools.
+    pub fn check_servers(&self) -> Result<(), LoadError> {
+        let (clients, _) = self.pools()?;
+        Sharing::of(self, &clients).mistake.map_or(Ok(()), Err)
+    }
+
+    /// What the clients of each template draw their addresses and ports from: their pool, or a share of its ports where servers
+    /// know them by these.
+    ///
+    /// # Errors
+    /// [`LoadError`]: a pool that cannot be.
+    pub fn client_tuples(&self) -> Result<Vec<Tuples>, LoadError> {
+        let (clients, _) = self.pools()?;
+        let shares = Sharing::of(self, &clients).shares;
+        let tuples = |(template, share): (&Template, Share)| {
+            let pool = &clients[template.clients];
+            pool.share(share.rank, share.of).unwrap_or_else(|| pool.clone())
+        };
+        Ok(self.templates.iter().zip(shares).map(tuples).collect())
+    }
+
+    /// Pools of clients and of servers, ready to be drawn from.
+    fn pools(&self) -> Result<(Vec<Tuples>, Vec<Tuples>), PoolError> {
+        let ready = |pools: &[Pool], salt: u64| -> Result<Vec<_>, PoolError> {
+            let with_seed = |(i, pool): (u64, &Pool)| Tuples::new(pool, squall_program::mix(self.seed ^ salt, i));
+            (0..).zip(pools).map(with_seed).collect()
+        };
+        Ok((ready(&self.clients, 0)?, ready(&self.servers, 1 << 32)?))
     }
 
     /// Flows a second that a template is asked for; `None`: others decide, as in a closed loop.

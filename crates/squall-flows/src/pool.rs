@@ -142,6 +142,8 @@ pub struct Tuples {
     v4: bool,
     addresses: u64,
     first_port: u16,
+    /// From one port to the next.
+    step: u16,
     ports: u64,
     order: Order,
     seed: u64,
@@ -186,10 +188,20 @@ impl Tuples {
             v4,
             addresses: addresses as u64,
             first_port: *pool.ports.start(),
+            step: 1,
             ports: u64::from(pool.ports.end() - pool.ports.start()) + 1,
             order: pool.order,
             seed,
         })
+    }
+
+    /// Those of its tuples whose port has the remainder `rank` by `of`; `None`: there are none.
+    pub fn share(&self, rank: u16, of: u16) -> Option<Self> {
+        let first = u64::from(self.first_port);
+        let of = of.max(1);
+        let skipped = (u64::from(rank) + u64::from(of) - first % u64::from(of)) % u64::from(of);
+        let ports = self.ports.checked_sub(skipped).filter(|ports| *ports > 0)?.div_ceil(of.into());
+        Some(Self { first_port: (first + skipped) as u16, step: of, ports, ..self.clone() })
     }
 
     pub fn is_ipv4(&self) -> bool {
@@ -264,7 +276,7 @@ impl Tuples {
             Order::Hash => scaled(mix(self.seed, k), len),
         };
         let (port, address) = divided(at, self.addresses);
-        (address, self.first_port + port as u16)
+        (address, self.first_port + port as u16 * self.step)
     }
 
     /// The server (its index) of flow `k`, the `wrap`-th time that its client's tuple comes.
@@ -403,6 +415,26 @@ mod tests {
         for wrong in ["", "16.0.0.9-16.0.0.1", "16.0.0.1-fd00::1", "16.0.0.0/33", "fd00::/129", "a-b", "1.2.3.4/x"] {
             assert!(wrong.parse::<AddrRange>().is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn shares_of_a_pool_are_apart_and_together_all_of_it() {
+        for (ports, of) in [(1000..=1009, 3), (1024..=65535, 3), (7..=9, 3), (65_530..=65_535, 4)] {
+            let all = Tuples::new(&pool(&["16.0.0.1-16.0.0.2"], ports.clone(), Order::Random), 3).unwrap();
+            let mut met = Vec::new();
+            for rank in 0..of {
+                let share = all.share(rank, of).expect("a port for each");
+                let tuples: Vec<_> = (0..share.len()).map(|k| share.tuple(k)).collect();
+                assert!(tuples.iter().all(|(_, port)| port % of == rank));
+                met.extend(tuples);
+            }
+            met.sort_unstable();
+            met.dedup();
+            assert_eq!(met.len() as u64, all.len());
+            assert!(met.iter().all(|(_, port)| ports.contains(port)));
+        }
+        let two = Tuples::new(&pool(&["16.0.0.1"], 10..=11, Order::Random), 3).unwrap();
+        assert_eq!((0..3).filter(|rank| two.share(*rank, 3).is_some()).count(), 2);
     }
 
     #[test]

@@ -2,18 +2,20 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use squall_apps::{Apps, Listener, Program, ProgramError, ProgramId, Transport};
+use squall_apps::{Apps, Listener, Peers, Program, ProgramError, ProgramId, Transport};
 use squall_host::Answer;
 use squall_tcp::{ClassId, ConnectError, FlowId, FlowKind, Near, Output, Settings, Stack, Tunables, Tuple};
 use squall_units::{Cut, Nanos};
 use squall_wire::checksum::{fold, sum};
 
 use crate::{
-    Exhausted, FlowStatistics, Load, LoadError, Network, NotBegun, Script, Statistics, TemplateStatistics, Tuples,
+    Exhausted, FlowStatistics, LinkStatistics, Load, LoadError, Network, NotBegun, Script, Statistics,
+    TemplateStatistics, Tuples,
     arrivals::{Arrivals, Due},
     link::{ETHERNET, Link},
     pool::divided,
     script::Serving,
+    sharing::{Share, Sharing},
     steady::{Steady, Tallies, Tally},
     watched::{Begun, Recorder, Watched},
 };
@@ -80,6 +82,8 @@ pub struct Side {
     classes: Vec<[Option<(ClassId, ProgramId)>; 2]>,
     settings: SideSettings,
     drain: Nanos,
+    /// When the run ends that was asked for, if that is known.
+    end: Option<Nanos>,
     stopping: Stopping,
     steady: Steady,
     /// When the last flow was due, if none is any more: one gap behind it, so that n flows a second are n.
@@ -92,6 +96,8 @@ pub struct Side {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stopping {
     No,
+    /// All flows have begun, and the run may go on: so they do, until then, and behind it while anything happens to them.
+    Ending(Nanos, u64),
     /// No flow begins; those that are open may end by themselves until then.
     Draining(Nanos),
     /// Those from this number on are still to be aborted.
@@ -133,6 +139,8 @@ struct Part {
 
 struct ClientTemplate {
     pool: usize,
+    /// Of the pool, those that are this template's.
+    tuples: Tuples,
     servers: usize,
     port: u16,
     kind: FlowKind,
@@ -160,6 +168,8 @@ const BUSY: Nanos = Nanos(10_000_000);
 const BACK_OFF: Nanos = Nanos(1_000_000);
 /// Flows that are aborted in a row: each has a reset that is to find room.
 const ABORTED_AT_ONCE: u32 = 1024;
+/// How often it is looked whether anything happens to the last flows, at most.
+const LOOK: Nanos = Nanos(1_000_000);
 /// Servers whose next hops are asked for in advance.
 const ASKED_AHEAD: u64 = 256;
 
@@ -168,6 +178,10 @@ impl Side {
     /// [`LoadError`]: a load, network, program or tunable that cannot be.
     pub fn new(load: &Load, network: &Network, settings: SideSettings) -> Result<Self, LoadError> {
         let (clients, servers) = load.check(network)?;
+        let sharing = Sharing::of(load, &clients);
+        if let Some(mistake) = sharing.mistake.filter(|_| settings.role != Role::Clients) {
+            return Err(mistake);
+        }
         let has_clients = settings.role != Role::Servers;
         let has_servers = settings.role != Role::Clients;
         let ours = |pools: &[Tuples], wanted: bool, of: fn(&crate::Template) -> usize| -> Vec<Tuples> {
@@ -195,6 +209,7 @@ impl Side {
             classes: Vec::new(),
             settings,
             drain: load.drain,
+            end: end_of(load, settings.start),
             stopping: Stopping::No,
             steady: Steady::new(load, settings.start),
             arrivals_until: None,
@@ -224,19 +239,26 @@ impl Side {
                 false => None,
             };
             side.classes.push([client, server]);
+            let Share { rank, of } = sharing.shares[i];
             if let Some((class, program)) = server.filter(|_| load.script.is_none()) {
+                let addresses = load.clients[template.clients].ranges.iter().map(|range| range.first()..=range.last());
+                let peers = Peers { addresses: addresses.collect(), rank, of };
+                let peers = sharing.shared[i].then_some(peers);
                 for range in &load.servers[template.servers].ranges {
                     side.stack.app_mut().apps.listen(Listener {
                         program,
                         class,
                         addresses: range.first()..=range.last(),
                         ports: template.port..=template.port,
+                        peers: peers.clone(),
                     });
                 }
             }
             if let Some((class, program)) = client {
+                let pool = &clients[template.clients];
                 templates.push(ClientTemplate {
                     pool: template.clients,
+                    tuples: pool.share(rank, of).unwrap_or_else(|| pool.clone()),
                     servers: template.servers,
                     port: template.port,
                     kind: kind_of(&template.client),
@@ -248,6 +270,9 @@ impl Side {
             }
         }
         if has_clients {
+            let udp = load.templates.iter().filter(|template| template.client.transport == Transport::Udp);
+            let ends = udp.map(|template| (clients[template.clients].clone(), servers[template.servers].clone()));
+            side.stack.app_mut().clients = ends.collect();
             let worker = (settings.worker.0.into(), settings.worker.1.into());
             let busy = |tuples: &Tuples| vec![0; tuples.addresses().div_ceil(64) as usize];
             let pool = |tuples: Tuples| Pool { busy: busy(&tuples), tuples, exhausted: Exhausted::default() };
@@ -381,7 +406,10 @@ impl Side {
         if begun == 0 && self.stopping == Stopping::No && !self.steady.is_told() && self.arrivals_over(now) {
             self.end_arrivals(self.clients.as_ref().and_then(|c| c.arrivals.behind_last()).unwrap_or(now));
             if self.settings.role == Role::Clients {
-                self.stop(now);
+                self.stop_arrivals(now);
+                let until = self.end.unwrap_or(now).max(now) + self.drain;
+                self.stopping = Stopping::Ending(until, self.happened());
+                self.go_on_stopping(now);
             }
         }
         begun
@@ -405,6 +433,7 @@ impl Side {
             return;
         }
         self.steady.change(load, self.settings.start);
+        self.end = end_of(load, self.settings.start);
         if let Some(clients) = &mut self.clients {
             clients.limit = load.limits.active.unwrap_or(u64::MAX);
             clients.arrivals.change(now, load);
@@ -516,7 +545,7 @@ impl Side {
         }
         let arrivals = self.clients.as_ref().and_then(Clients::next_due);
         let end = match self.stopping {
-            Stopping::Draining(until) => Some(until),
+            Stopping::Ending(until, _) | Stopping::Draining(until) => Some(until),
             Stopping::Aborting(_) => Some(self.now),
             Stopping::No | Stopping::Done => None,
         };
@@ -540,13 +569,18 @@ impl Side {
 
     /// No more flows begin; those that are open have the load's drain time to end, then they are aborted.
     pub fn stop(&mut self, now: Nanos) {
-        if self.stopping != Stopping::No {
+        if !matches!(self.stopping, Stopping::No | Stopping::Ending(..)) {
             return;
         }
         self.stopping = Stopping::Draining(now + self.drain);
         // What was due in time still begins, however late this is heard.
         self.begin(now, usize::MAX);
         self.end_arrivals(now);
+        self.stop_arrivals(now);
+        self.go_on_stopping(now);
+    }
+
+    fn stop_arrivals(&mut self, now: Nanos) {
         if let Some(clients) = &mut self.clients {
             clients.arrivals.stop(now);
             while let Some((due, _)) = clients.parked.pop_front() {
@@ -556,7 +590,12 @@ impl Side {
                 clients.refuse(now, due.template, NotBegun::PORTS);
             }
         }
-        self.go_on_stopping(now);
+    }
+
+    /// Changes when anything happens to an open flow.
+    fn happened(&self) -> u64 {
+        let classes = self.classes.iter().flatten().flatten();
+        classes.map(|(class, _)| self.stack.counters(*class)).map(|c| c.segments_in + c.segments_out).sum()
     }
 
     /// Open flows are aborted at once, drain time or not.
@@ -580,7 +619,14 @@ impl Side {
 
     fn go_on_stopping(&mut self, now: Nanos) {
         match self.stopping {
-            Stopping::Draining(_) if self.stack.active() == 0 => self.stopping = Stopping::Done,
+            Stopping::Ending(..) | Stopping::Draining(_) if self.stack.active() == 0 => self.stopping = Stopping::Done,
+            Stopping::Ending(until, before) if now >= until => {
+                let happened = self.happened();
+                // A program that waits for its time, or a segment that is sent again.
+                let goes_on = happened != before || self.stack.next_due().is_some();
+                let then = now + self.drain.max(LOOK);
+                self.stopping = if goes_on { Stopping::Ending(then, happened) } else { Stopping::Draining(now) };
+            }
             Stopping::Draining(until) if now >= until => {
                 self.stack.app_mut().stopping = true;
                 self.stopping = Stopping::Aborting(0);
@@ -685,7 +731,7 @@ impl Side {
             templates,
             steady,
             seconds: if full && self.is_over() { self.steady.seconds() } else { Default::default() },
-            link: self.link.statistics,
+            link: LinkStatistics { unknown_clients: self.stack.app().apps.unknown_peers(), ..self.link.statistics },
             strays: self.stack.strays().clone(),
             exhausted: self.clients.iter().flat_map(|c| c.pools.iter().map(|p| p.exhausted)).collect(),
             failed: recorder.failed().to_vec(),
@@ -724,6 +770,10 @@ fn has_partial_checksum(packet: &[u8]) -> bool {
         };
     let expected = fold(sum(addresses) + u64::from(protocol) + len as u64);
     packet.get(at..at + 2).is_some_and(|octets| octets == expected.to_be_bytes())
+}
+
+fn end_of(load: &Load, start: Nanos) -> Option<Nanos> {
+    load.limits.duration.map(|duration| Nanos(start.0.saturating_add(duration.0).min(u64::MAX / 2)))
 }
 
 fn kind_of(program: &Program) -> FlowKind {
@@ -766,7 +816,7 @@ impl Clients {
             return part.tuple;
         }
         let template = &self.templates[due.template];
-        let (pool, servers) = (&self.pools[template.pool].tuples, &self.servers[template.servers]);
+        let (pool, servers) = (&template.tuples, &self.servers[template.servers]);
         let position = due.number + template.skipped * self.arrivals.workers();
         let (address, port) = pool.tuple(position);
         let client = pool.address(address);
@@ -812,7 +862,7 @@ impl Clients {
             return 1;
         }
         let template = &self.templates[template];
-        self.pools[template.pool].tuples.len().saturating_mul(self.servers[template.servers].addresses())
+        template.tuples.len().saturating_mul(self.servers[template.servers].addresses())
     }
 
     #[cold]

@@ -228,6 +228,9 @@ pub struct LinkStatistics {
     /// Next hops that answered, and that did not after all tries.
     pub resolved: u64,
     pub resolution_failed: u64,
+    /// Flows to a port that servers of several templates share, from addresses that are none of their clients': a device has
+    /// translated them, and the first template's server was taken.
+    pub unknown_clients: u64,
 }
 
 /// Of a pool of clients.
@@ -492,7 +495,7 @@ impl LinkStatistics {
         copy.fields_mut().map(|(name, n)| (name, *n)).into_iter()
     }
 
-    fn fields_mut(&mut self) -> [(&'static str, &mut u64); 14] {
+    fn fields_mut(&mut self) -> [(&'static str, &mut u64); 15] {
         let Self {
             frames_received,
             not_ours,
@@ -508,6 +511,7 @@ impl LinkStatistics {
             answers_dropped,
             resolved,
             resolution_failed,
+            unknown_clients,
         } = self;
         [
             ("frames_received", frames_received),
@@ -524,6 +528,7 @@ impl LinkStatistics {
             ("answers_dropped", answers_dropped),
             ("resolved", resolved),
             ("resolution_failed", resolution_failed),
+            ("unknown_clients", unknown_clients),
         ]
     }
 }

@@ -7,7 +7,7 @@ use squall_tcp::{Application, ClassId, Event, FlowId, Piece, Reason, Socket, Tup
 use squall_units::Nanos;
 
 use crate::{
-    FailedConversation, Failure, FlowStatistics, Served, TlsStatistics, script::Serving, statistics::MOST_FAILED,
+    FailedConversation, Failure, FlowStatistics, Served, TlsStatistics, Tuples, script::Serving, statistics::MOST_FAILED,
 };
 
 /// Applications, each flow's beginning beside them.
@@ -15,6 +15,8 @@ pub(crate) struct Watched {
     pub apps: Apps<Recorder>,
     /// Whom the programs of a script serve.
     pub serving: Option<Box<Serving>>,
+    /// Clients of ours, and the servers that they speak with over UDP.
+    pub clients: Vec<(Tuples, Tuples)>,
     /// Of the flows that we began, by their numbers.
     begun: Vec<Begun>,
     /// Of the flow that is being begun: it may be over before its number is known.
@@ -59,8 +61,8 @@ pub(crate) struct Recorder {
     served: Served,
     /// Templates of clients' flows that are gone, to be told to those who begin others.
     ended: Vec<u32>,
-    /// Of the last flow that is gone: whether its program came to its end.
-    finished: bool,
+    /// Of the last flow that is gone: how it ended for its program, and whether that came to its end.
+    gone: Option<(Reason, bool)>,
 }
 
 /// Whose a program is.
@@ -81,7 +83,7 @@ struct Recorded {
 
 impl Watched {
     pub fn new(apps: Apps<Recorder>) -> Self {
-        Self { apps, serving: None, begun: Vec::new(), beginning: None, stopping: false }
+        Self { apps, serving: None, clients: Vec::new(), begun: Vec::new(), beginning: None, stopping: false }
     }
 
     /// Takes a template's program in.
@@ -186,6 +188,13 @@ impl Application for Watched {
     fn listens(&self, flow: &Tuple) -> bool {
         self.serving.as_ref().map_or_else(|| self.apps.on_listens(flow), |serving| serving.listens(flow))
     }
+
+    /// A server may go on for a while after its client has ended, as with speech: that its port is closed would end the flow of
+    /// the server as refused, who has done nothing wrong.
+    fn ended(&self, flow: &Tuple) -> bool {
+        let mut ours = self.clients.iter();
+        ours.any(|(clients, servers)| clients.index_of(flow.local).is_some() && servers.index_of(flow.remote).is_some())
+    }
 }
 
 impl Recorder {
@@ -229,7 +238,7 @@ impl Recorder {
 
     #[inline]
     fn over(&mut self, program: ProgramId, reason: Reason, stopping: bool, now: Nanos, begun: Begun) {
-        let finished = std::mem::take(&mut self.finished);
+        let (reason, finished) = self.gone.take().unwrap_or((reason, false));
         let recorded = self.recorded(program);
         let all = &mut recorded.statistics;
         all.active -= 1;
@@ -293,9 +302,8 @@ impl Observer for Recorder {
     }
 
     #[inline]
-    fn status(&mut self, program: ProgramId, status: u16) {
-        let class = usize::from(status / 100).wrapping_sub(1);
-        if let Some(count) = self.at(program).http.get_mut(class) {
+    fn status(&mut self, program: ProgramId, class: u8) {
+        if let Some(count) = self.at(program).http.get_mut(usize::from(class).wrapping_sub(1)) {
             *count += 1;
         }
     }
@@ -329,8 +337,8 @@ impl Observer for Recorder {
     }
 
     #[inline]
-    fn gone(&mut self, _: ProgramId, _: Reason, finished: bool) {
-        self.finished = finished;
+    fn gone(&mut self, _: ProgramId, reason: Reason, finished: bool) {
+        self.gone = Some((reason, finished));
     }
 }
 

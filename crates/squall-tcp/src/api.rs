@@ -67,6 +67,12 @@ pub trait Application {
     fn listens(&self, _flow: &Tuple) -> bool {
         false
     }
+
+    /// Whether a datagram of `flow`, which is not known any more, belongs to one that we have ended: it came late, nobody is
+    /// told that the port is closed.
+    fn ended(&self, _flow: &Tuple) -> bool {
+        false
+    }
 }
 
 /// What happens to a flow.

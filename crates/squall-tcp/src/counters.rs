@@ -147,6 +147,8 @@ counters! {
         unknown_flow,
         /// SYNs and datagrams that the application did not take.
         not_accepted,
+        /// Datagrams to flows that we have ended.
+        late,
         /// Flows that found no room.
         table_full,
         /// ICMP errors about no flow of ours.

@@ -32,6 +32,10 @@ impl<A: Application> Stack<A> {
             Some(flow) => flow,
             None => {
                 let Some((class, state)) = self.app.accept(now, &key.tuple()) else {
+                    if self.app.ended(&key.tuple()) {
+                        self.core.strays.late += 1;
+                        return;
+                    }
                     self.core.strays.not_accepted += 1;
                     return self.core.answer_unreachable(&key, packet);
                 };

@@ -84,7 +84,13 @@ impl Pair {
                 apps.add(client).expect("a right program");
                 let program = apps.add(server).expect("a right program");
                 let port = 80 + i as u16;
-                apps.listen(Listener { program, class: ClassId(0), addresses: SERVER..=SERVER, ports: port..=port });
+                apps.listen(Listener {
+                    program,
+                    class: ClassId(0),
+                    addresses: SERVER..=SERVER,
+                    ports: port..=port,
+                    peers: None,
+                });
             }
             let app = Recorder { apps, heard: BTreeMap::new(), ended: vec![], record: true };
             let mut stack = Stack::new(Settings::default(), app);

@@ -3,8 +3,8 @@ use squall_program::mix;
 
 use super::*;
 use crate::{
-    Arrival, Conversation, Cps, Limits, NextHop, Order, Pool as PoolOf, Ramp, Spacing, Target, Template, Think, Wrap,
-    tests::template,
+    Arrival, Conversation, Cps, Failure, Limits, NextHop, Order, Pool as PoolOf, Ramp, Spacing, Target, Template,
+    Think, Wrap, tests::template,
 };
 
 const MS: u64 = 1_000_000;
@@ -405,7 +405,7 @@ fn flows_that_do_not_end_are_aborted_when_the_drain_time_is_over() {
     let total = all.total();
     assert_eq!(total.client.failed.iter().collect::<Vec<_>>(), [("stopped", 3000)]);
     // Servers hear of it by resets.
-    assert_eq!(total.server.failed.get(crate::Failure::Reset), 3000, "{:?} {before:?}", total.server.failed);
+    assert_eq!(total.server.failed.get(Failure::Reset), 3000, "{:?} {before:?}", total.server.failed);
 }
 
 #[test]
@@ -599,4 +599,188 @@ fn which_conversation_failed_is_told() {
     let all = lab.end();
     let client: Vec<_> = all.failed.iter().filter(|failed| failed.client).map(|failed| failed.number).collect();
     assert_eq!((client, all.total().client.completed), (vec![3], 4), "{all:?}");
+}
+
+/// Templates at one port of one server, of which each has an answer of its own length.
+fn templates_of_one_server(clients: [usize; 3]) -> Load {
+    let mut of = load(open(200));
+    of.servers = vec![pool("48.0.0.1", 1..=1)];
+    of.templates = (0..3)
+        .map(|i| {
+            let answer = "x".repeat(100 * (i + 1));
+            Template {
+                name: format!("template {i}"),
+                clients: clients[i],
+                client: Program::client("get").send("ping").recv(answer.len() as u32).build().unwrap(),
+                server: Program::server("give").recv(4).send(&answer).build().unwrap(),
+                ..template("t", open(200))
+            }
+        })
+        .collect();
+    of.limits = Limits { duration: Some(Nanos(500 * MS)), ..Limits::default() };
+    of
+}
+
+#[test]
+fn templates_that_share_servers_and_port_are_each_served_by_their_own_program() {
+    for (order, clients) in [(Order::Sequential, [0, 0, 0]), (Order::Random, [0, 0, 0]), (Order::Sequential, [0, 1, 0])]
+    {
+        let mut of = templates_of_one_server(clients);
+        of.clients[0].order = order;
+        // Of one port more for the first than for the others.
+        of.clients[0].ports = 2000..=2099;
+        of.clients.push(pool("16.9.0.1-16.9.0.9", 2000..=2001));
+        for worker in [(0, 1), (1, 2)] {
+            let mut lab = Lab::with(&of, network(1), network(2), worker);
+            lab.run(Nanos(5000 * MS));
+            let all = lab.end();
+            for (i, of) in (1u64..).zip(&all.templates) {
+                let flows = 100 / u64::from(worker.1);
+                assert_eq!((of.client.completed, of.server.completed), (flows, flows), "{order:?} {clients:?} {i}");
+                assert_eq!(of.client.received_octets, flows * 100 * i);
+            }
+            assert_eq!(all.link.unknown_clients, 0);
+        }
+    }
+}
+
+#[test]
+fn a_template_in_plain_and_one_in_tls_share_servers_and_port() {
+    let mut of = templates_of_one_server([0; 3]);
+    of.templates[1].tls = Some(squall_apps::Tls::new(&squall_apps::TlsSettings::default()).unwrap());
+    let mut lab = Lab::new(&of);
+    lab.run(Nanos(5000 * MS));
+    for of in &lab.end().templates {
+        assert_eq!((of.client.completed, of.server.completed), (100, 100));
+    }
+}
+
+#[test]
+fn who_is_translated_on_the_way_is_served_by_the_first_and_counted() {
+    let of = templates_of_one_server([0; 3]);
+    let mut servers = of.clone();
+    // As if a device had other addresses for them.
+    servers.clients = vec![pool("99.0.0.1", 1024..=65535)];
+    let mut lab = Lab::new(&of);
+    let settings = SideSettings { role: Role::Servers, start: Nanos(MS), ..SideSettings::default() };
+    lab.sides[1] = Side::new(&servers, &network(2), settings).unwrap();
+    lab.run(Nanos(2000 * MS));
+    let servers = lab.sides[1].statistics(false);
+    assert_eq!(servers.templates[0].server.attempted, 300);
+    assert_eq!(servers.link.unknown_clients, 300);
+}
+
+#[test]
+fn servers_that_cannot_tell_templates_apart_are_refused() {
+    let new = |of: &Load, role| Side::new(of, &network(1), SideSettings { role, ..SideSettings::default() });
+    let mut of = templates_of_one_server([0; 3]);
+    of.clients[0].ports = 2000..=2001;
+    let error = new(&of, Role::Servers).err().expect("two ports for three");
+    assert_eq!(error.template(), Some("template 1"));
+    assert!(error.to_string().contains("try at least 3 ports"), "{error}");
+    assert!(new(&of, Role::Clients).is_ok(), "servers of others may know");
+    of.clients[0].ports = 2000..=2002;
+    assert!(new(&of, Role::Servers).is_ok());
+    of.templates[2].arrival = Arrival::None;
+    let error = new(&of, Role::Both).err().expect("nobody knows who they are");
+    assert!(matches!(error, LoadError::SharedByOthers { .. }), "{error}");
+    // Of which one does what the others do it does not matter.
+    let (first, clients) = (of.templates[0].server.clone(), pool("16.9.0.1", 1..=1));
+    of.templates.iter_mut().for_each(|template| template.server = first.clone());
+    assert!(new(&of, Role::Servers).is_ok());
+    let mut of = templates_of_one_server([0, 1, 0]);
+    of.templates.iter_mut().for_each(|template| template.arrival = Arrival::None);
+    of.templates.truncate(2);
+    of.clients.push(clients);
+    assert!(new(&of, Role::Servers).is_ok(), "addresses tell them apart");
+}
+
+#[test]
+fn flows_that_are_the_last_have_the_time_that_was_asked_for() {
+    let slow = |of: &mut Load, time: &str| {
+        of.templates[0].client = Program::client("slow").send("ping").recv(4).delay(time).build().unwrap();
+        of.limits.flows = Some(3);
+    };
+    // Longer than the drain time, which begins with the end of the run.
+    let mut of = load(open(100));
+    slow(&mut of, "20 s");
+    of.limits.duration = Some(Nanos(60_000 * MS));
+    let mut lab = Lab::new(&of);
+    lab.run(Nanos(100_000 * MS));
+    assert_eq!((lab.now.0 / (1000 * MS), lab.end().total().client.completed), (20, 3));
+    // Without an end they have it for as long as something is going to happen.
+    of.limits.duration = None;
+    let mut lab = Lab::new(&of);
+    lab.run(Nanos(100_000 * MS));
+    assert_eq!((lab.now.0 / (1000 * MS), lab.end().total().client.completed), (20, 3));
+    // Who is told to stop does, after the drain time.
+    let mut lab = Lab::new(&of);
+    lab.run(Nanos(1000 * MS));
+    lab.sides[0].stop(lab.now);
+    lab.run(Nanos(100_000 * MS));
+    assert_eq!(lab.now.0 / (1000 * MS), 6);
+    assert_eq!(lab.end().total().client.failed.get(Failure::Stopped), 3);
+}
+
+#[test]
+fn flows_to_which_nothing_happens_any_more_are_not_waited_for() {
+    let mut of = load(open(100));
+    of.templates[0].server = Program::server("mute").recv(4).wait_peer_close().build().unwrap();
+    of.limits.flows = Some(3);
+    // Nothing has happened between two looks.
+    for (duration, seconds) in [(None, 10), (Some(Nanos(60_000 * MS)), 70)] {
+        of.limits.duration = duration;
+        let mut lab = Lab::new(&of);
+        lab.run(Nanos(100_000 * MS));
+        assert_eq!(lab.now.0 / (1000 * MS), seconds);
+        assert_eq!(lab.end().total().client.failed.get(Failure::Stopped), 3);
+    }
+}
+
+#[test]
+fn a_server_over_udp_whose_client_ends_first_is_not_refused() {
+    let rtp = squall_apps::builtin::rtp(5);
+    let mut of = load(open(100));
+    (of.templates[0].client, of.templates[0].server) = (rtp.client, rtp.server);
+    of.limits.flows = Some(10);
+    let mut lab = Lab::new(&of);
+    // The last packets of the server arrive after the client has ended.
+    lab.wires.iter_mut().for_each(|wire| wire.delay = Nanos(30 * MS));
+    lab.run(Nanos(5000 * MS));
+    let all = lab.end();
+    let total = all.total();
+    assert_eq!((total.client.completed, total.server.completed), (10, 10), "{:?}", total.server);
+    assert!(all.strays.late >= 10, "{:?}", all.strays);
+    assert_eq!(all.strays.icmp_out, 0);
+}
+
+/// A server that closes its TLS session first; what becomes of the client when the server then resets the flow, or before.
+fn reset_by_the_server(behind_its_end: bool) -> FlowStatistics {
+    let mut of = load(open(100));
+    let server = Program::server("give").recv(4).send("pong");
+    // The client has closed by then, and its close_notify is on its way.
+    let server = if behind_its_end { server.delay("10 ms").close() } else { server.delay("1 s") };
+    of.templates[0].client = Program::client("get").send("ping").recv(4).close().build().unwrap();
+    of.templates[0].server = server.build().unwrap();
+    of.templates[0].tls = Some(squall_apps::Tls::new(&squall_apps::TlsSettings::default()).unwrap());
+    of.limits.flows = Some(1);
+    let mut lab = Lab::new(&of);
+    lab.wires.iter_mut().for_each(|wire| wire.delay = Nanos(20 * MS));
+    let heard = |lab: &Lab| lab.sides[0].statistics(false).total().client.received_octets;
+    while heard(&lab) < 4 && lab.now < Nanos(1000 * MS) {
+        lab.run(lab.now + Nanos(MS));
+    }
+    lab.run(lab.now + Nanos(15 * MS));
+    let now = lab.now;
+    lab.sides[1].stack.with(now, FlowId(0), |_, socket| socket.abort()).expect("it is open");
+    lab.run(Nanos(20_000 * MS));
+    lab.end().total().client
+}
+
+#[test]
+fn a_session_that_both_sides_have_closed_is_complete_whatever_comes_then() {
+    let client = reset_by_the_server(true);
+    assert_eq!((client.completed, client.failed.total(), client.tcp.reset), (1, 0, 1), "{client:?}");
+    let client = reset_by_the_server(false);
+    assert_eq!((client.completed, client.failed.get(Failure::Reset)), (0, 1), "{client:?}");
 }
