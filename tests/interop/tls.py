@@ -25,6 +25,9 @@ HTTPS = """
   log_format tls '$request_uri $status $body_bytes_sent $ssl_protocol $ssl_session_reused $ssl_server_name $ssl_alpn_protocol';
   server {{ listen 443 ssl; root {folder}/www; access_log {folder}/tls.log tls; ssl_protocols TLSv1.2 TLSv1.3;
     ssl_certificate {folder}/server.pem; ssl_certificate_key {folder}/server.key; }}
+  server {{ listen 444 ssl; root {folder}/www; access_log {folder}/tls.log tls; ssl_protocols TLSv1.3; keepalive_timeout 0;
+    ssl_certificate {folder}/server.pem; ssl_certificate_key {folder}/server.key;
+    ssl_client_certificate {folder}/ca.pem; ssl_verify_client on; }}
 """
 
 
@@ -66,6 +69,14 @@ def our_clients(folder):
     counted(what, report, "client", 20, 20)
     same(what, (role["tls"]["handshakes"], role["tls"]["resumed"]), (20, 19))
     same(f"{what}: nginx says", sorted(log), [f"/page 200 {PAGE} TLSv1.3 . - -"] + [f"/page 200 {PAGE} TLSv1.3 r - -"] * 19)
+
+    what = "a certificate of ours, and a server that closes first"
+    shown = tls(f"certificate={folder}/server.pem", f"key={folder}/server.key")
+    _, report, log = get(50, *shown, url=f"https://{V4}:444/page")
+    counted(what, report, "client", 50, 50)
+    same(f"{what}: nginx says", log, [f"/page 200 {PAGE} TLSv1.3 . - -"] * 50)
+    role, _, _ = get(5, url=f"https://{V4}:444/page")
+    same(f"{what}: without it", role["http"], {"4xx": 5})
 
     what = "TLS 1.2"
     role, report, log = get(5, *tls("versions=1.2", *verified))

@@ -23,6 +23,9 @@ Examples:
   squall flows http --url http://10.0.0.2/big --port eth1 --clients 10.0.1.1 --users 100 --requests 10
   squall flows serve --port eth1 --servers 10.0.2.1-10.0.2.9 --body 32KiB
   squall flows http --url https://10.0.0.2/ --port eth1 --clients 10.0.1.1 --users 20 --tls-option resumption=true
+  squall flows http --url https://10.0.0.2/ --port eth1 --clients 10.0.1.1 --users 20 --tls-option ca=ca.pem \\
+    --tls-option client_certificate=me.pem --tls-option client_key=me.key
+  squall flows app http --port eth1 --wrap 'vlan 7' --port2 eth2 --wrap2 'vlan 8' --clients 16.0.0.0/24 --servers 48.0.0.1 --cps 1k
   squall flows app dns --port eth1 --port2 eth2 --clients 16.0.0.0/24 --servers 48.0.0.1 --cps 1k --flows 10k
   squall flows app http --port loop:x --port2 loop:x --clients 16.0.0.0/16 --servers 48.0.0.1 --cps 50k
   squall flows apps                                          # what is built in, and its options
@@ -101,6 +104,15 @@ struct App {
     /// Where the servers are; without it nobody answers here, and the servers are somebody else's
     #[arg(long, value_name = "ADDR")]
     port2: Option<String>,
+    /// A router that the servers hand all packets to; once for each of IPv4 and IPv6
+    #[arg(long, value_name = "IP", requires = "port2", help_heading = "Network")]
+    gateway2: Vec<String>,
+    /// The MAC address that all packets of the servers go to; nobody is asked
+    #[arg(long, value_name = "MAC", requires = "port2", conflicts_with = "gateway2", help_heading = "Network")]
+    next_hop2: Option<String>,
+    /// Around packets of the servers, from outside in, as --wrap; repeatable
+    #[arg(long, value_name = "LAYER", requires = "port2", help_heading = "Network")]
+    wrap2: Vec<String>,
     #[command(flatten)]
     clients: Clients,
     #[command(flatten)]
@@ -152,8 +164,8 @@ struct Common {
     /// Flows are TLS 1.3 sessions, at both ends that are ours (https URLs need it not)
     #[arg(long)]
     tls: bool,
-    /// Of these: server_name=www.example.net, alpn=http/1.1, ca=FILE, certificate=FILE, key=FILE, resumption=true,
-    /// versions=1.2,1.3; repeatable
+    /// Of these: server_name=www.example.net, alpn=http/1.1, ca=FILE, certificate=FILE, key=FILE, client_certificate=FILE,
+    /// client_key=FILE, client_ca=FILE, resumption=true, versions=1.2,1.3; repeatable
     #[arg(long, value_name = "NAME=VALUE")]
     tls_option: Vec<String>,
     /// A router to hand all packets to; once for each of IPv4 and IPv6
@@ -184,6 +196,9 @@ pub fn flows(args: &Args) -> Result<ExitCode, Error> {
             return Ok(ExitCode::SUCCESS);
         }
     };
+    if common.running.count.is_some() {
+        return Err(no_effect("--count", "it counts frames of streams; try --flows to end after so many flows"));
+    }
     let session = common.running.session(profile);
     if common.print_profile {
         output::print_data(&session.profile.to_toml());
@@ -192,9 +207,24 @@ pub fn flows(args: &Args) -> Result<ExitCode, Error> {
     drive(session, &common.output, &title)
 }
 
+/// What an HTTP client does, and what a server answers: of the application's options.
+const OF_HTTP_CLIENTS: [&str; 7] = ["url", "post", "requests", "pipeline", "think", "close", "within"];
+const OF_HTTP_SERVERS: [&str; 1] = ["body"];
+
 impl Http {
     fn profile(&self) -> Result<Profile, Error> {
         let mut options = self.common.options()?;
+        let said = [
+            ("url", true),
+            ("requests", self.requests.is_some()),
+            ("pipeline", self.pipeline.is_some()),
+            ("post", self.post.is_some()),
+        ];
+        for (name, _) in said.into_iter().filter(|(name, given)| *given && options.contains_key(*name)) {
+            return Err(no_effect(&format!("--option {name}"), &format!("--{name} says it already")));
+        }
+        self.common.only(&options, &OF_HTTP_SERVERS, "the servers are somebody else's, and answer as they like")?;
+        self.common.only_clients()?;
         options.insert("url".into(), json!(self.url));
         options.extend(self.requests.map(|n| ("requests".into(), json!(n))));
         options.extend(self.pipeline.map(|n| ("pipeline".into(), json!(n))));
@@ -208,13 +238,20 @@ impl Http {
         let mut template = self.common.template("http", options)?;
         template.insert("servers".into(), json!(server));
         template.insert("port".into(), json!(port));
-        self.common.profile(None, Some(&self.clients), template, true)
+        self.common.profile(None, Some(&self.clients), template)
     }
 }
 
 impl Serve {
     fn profile(&self) -> Result<Profile, Error> {
         let mut options = self.common.options()?;
+        if self.app == "http" {
+            self.common.only(&options, &OF_HTTP_CLIENTS, "the clients are somebody else's, and ask as they like")?;
+        }
+        if self.body.is_some() && options.contains_key("body") {
+            return Err(no_effect("--option body", "--body says it already"));
+        }
+        self.common.only_servers()?;
         options.extend(self.body.as_ref().map(|octets| ("body".into(), json!(octets))));
         let mut template = self.common.template(&self.app, options)?;
         if self.servers.is_empty() {
@@ -224,7 +261,7 @@ impl Serve {
         // Whoever comes.
         template.insert("clients".into(), json!(if self.servers[0].contains(':') { "::1" } else { "0.0.0.1" }));
         template.extend(self.listen.map(|port| ("port".into(), json!(port))));
-        self.common.profile(None, None, template, false)
+        self.common.profile(None, None, template)
     }
 }
 
@@ -233,16 +270,83 @@ impl App {
         if self.servers.is_empty() {
             return Err(Error::Usage("--servers is missing\n  try --servers 48.0.0.1".into()));
         }
-        let mut template = self.common.template(&self.app, self.common.options()?)?;
+        let options = self.common.options()?;
+        if self.port2.is_none() {
+            let servers = if self.app == "http" { &OF_HTTP_SERVERS[..] } else { &[] };
+            self.common.only(
+                &options,
+                servers,
+                "the servers are somebody else's; --port2 is where they would be ours",
+            )?;
+            self.common.only_clients()?;
+        }
+        let mut template = self.common.template(&self.app, options)?;
         template.insert("servers".into(), json!(self.servers));
         template.extend(self.listen.map(|port| ("port".into(), json!(port))));
-        self.common.profile(self.port2.as_deref(), Some(&self.clients), template, true)
+        self.common.profile(Some(self), Some(&self.clients), template)
     }
+
+    /// What stands around the servers' packets.
+    fn network(&self) -> Option<Value> {
+        network(&self.gateway2, self.next_hop2.as_ref(), &self.wrap2)
+    }
+}
+
+/// As a profile says it; `None`: nothing of it.
+fn network(gateway: &[String], next_hop: Option<&String>, wrap: &[String]) -> Option<Value> {
+    let mut network = Map::new();
+    if !gateway.is_empty() {
+        network.insert("gateway".into(), json!(gateway));
+    }
+    network.extend(next_hop.map(|mac| ("next_hop".into(), json!(mac))));
+    if !wrap.is_empty() {
+        network.insert("wrap".into(), json!(wrap));
+    }
+    (!network.is_empty()).then_some(Value::Object(network))
+}
+
+fn no_effect(what: &str, why: &str) -> Error {
+    Error::Usage(format!("{what} has no effect here: {why}"))
 }
 
 impl Common {
     fn options(&self) -> Result<Map<String, Value>, Error> {
         pairs("--option", &self.option)
+    }
+
+    /// Refuses those of `strays` that are said.
+    fn only(&self, options: &Map<String, Value>, strays: &[&str], why: &str) -> Result<(), Error> {
+        match strays.iter().find(|name| options.contains_key(**name)) {
+            Some(name) => Err(no_effect(&format!("--option {name}"), why)),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses what is of servers.
+    fn only_clients(&self) -> Result<(), Error> {
+        let said = pairs("--tls-option", &self.tls_option)?;
+        match said.contains_key("client_ca") {
+            true => Err(no_effect("--tls-option client_ca", "servers verify clients by it, and none are ours")),
+            false => Ok(()),
+        }
+    }
+
+    /// Refuses what is of clients.
+    fn only_servers(&self) -> Result<(), Error> {
+        let said = pairs("--tls-option", &self.tls_option)?;
+        for (name, why) in [
+            ("ca", "clients verify servers by it, and none are ours; try client_ca"),
+            ("client_certificate", "clients show it, and none are ours; try certificate"),
+            ("client_key", "it is of clients, and none are ours; try key"),
+        ] {
+            if said.contains_key(name) {
+                return Err(no_effect(&format!("--tls-option {name}"), why));
+            }
+        }
+        if said.contains_key("server_name") && said.contains_key("certificate") {
+            return Err(no_effect("--tls-option server_name", "the certificate says whom it is for"));
+        }
+        Ok(())
     }
 
     fn template(&self, app: &str, options: Map<String, Value>) -> Result<Map<String, Value>, Error> {
@@ -279,33 +383,25 @@ impl Common {
 
     fn profile(
         &self,
-        port2: Option<&str>,
+        both: Option<&App>,
         load: Option<&Clients>,
         mut template: Map<String, Value>,
-        clients: bool,
     ) -> Result<Profile, Error> {
+        let (clients, port2) = (load.is_some(), both.and_then(|app| app.port2.as_ref()));
         let mut ports = Map::new();
         ports.insert("A".into(), json!(self.port));
         ports.extend(port2.map(|port| ("B".into(), json!(port))));
         let mut flows = Map::new();
         flows.insert(if clients { "clients" } else { "servers" }.into(), json!("A"));
         flows.extend(port2.map(|_| ("servers".into(), json!("B"))));
+        flows.extend(both.and_then(App::network).map(|network| ("server_network".into(), network)));
         let mut profile = Map::new();
         if let Some(load) = load {
             load.put(&mut template, &mut flows, &mut profile);
         }
-        let mut network = Map::new();
-        if !self.gateway.is_empty() {
-            network.insert("gateway".into(), json!(self.gateway));
-        }
-        network.extend(self.next_hop.as_ref().map(|mac| ("next_hop".into(), json!(mac))));
-        if !self.wrap.is_empty() {
-            network.insert("wrap".into(), json!(self.wrap));
-        }
-        if !network.is_empty() {
-            let side = if clients { "client_network" } else { "server_network" };
-            flows.insert(side.into(), Value::Object(network));
-        }
+        let network = network(&self.gateway, self.next_hop.as_ref(), &self.wrap);
+        let side = if clients { "client_network" } else { "server_network" };
+        flows.extend(network.map(|network| (side.into(), network)));
         profile.insert("ports".into(), Value::Object(ports));
         profile.insert("flows".into(), Value::Object(flows));
         profile.insert("template".into(), json!([template]));

@@ -203,6 +203,14 @@ fn mistakes_of_the_user_are_status_2_and_say_where() {
     let good = profile("good.toml", BOTH_WAYS);
     let frame = ["--packet", "eth/ipv4/udp", "-n", "1"];
     let send = |rest: &[&'static str]| [&["send"], rest, &frame].concat();
+    let of_clients = ["--port", "loop:cli-mistakes", "--clients", "10.0.1.1", "--users", "3"];
+    let http =
+        |rest: &[&'static str]| [&["flows", "http", "--url", "http://10.0.0.2/"], &of_clients[..], rest].concat();
+    let app =
+        |rest: &[&'static str]| [&["flows", "app", "http", "--servers", "10.0.0.2"], &of_clients[..], rest].concat();
+    let serve = |rest: &[&'static str]| {
+        [&["flows", "serve", "--port", "loop:cli-mistakes", "--servers", "10.0.0.2"], rest].concat()
+    };
     let cases: Vec<(Vec<&str>, &str)> = vec![
         (vec!["run", &wrong], "wrong.toml:17:8  stream \"back\": rate = \"50 kpp\" is not a rate"),
         (vec!["run", "nowhere.toml"], "nowhere.toml  cannot be read"),
@@ -242,6 +250,22 @@ fn mistakes_of_the_user_are_status_2_and_say_where() {
         (vec!["recv", "-p", "null:", "--flows", "1000000000000"], "more than the memory of this machine"),
         (vec!["recv", "-p", "lo", "-p", "lo"], "port lo is there twice"),
         (vec!["capture", "--port", "null:", "--buffer", "999TB"], "more than the memory of this machine"),
+        (http(&["-o", "body=9"]), "--option body has no effect here: the servers are somebody else's"),
+        (http(&["-o", "url=http://10.0.0.9/"]), "--url says it already"),
+        (http(&["-n", "100"]), "--count has no effect here: it counts frames of streams; try --flows"),
+        (http(&["--tls-option", "client_ca=x.pem"]), "--tls-option client_ca has no effect here"),
+        (http(&["--pipeline", "4"]), "try requests = 4"),
+        (http(&["--poisson"]), "spacing = \"poisson\" has no effect"),
+        (http(&["--tcp", "udp_idle=1s"]), "tcp.udp_idle has no effect"),
+        (http(&["--wrap2", "vlan 7"]), "--wrap2"),
+        (app(&["--wrap2", "vlan 7"]), "--port2 <ADDR>"),
+        (app(&["--gateway2", "48.0.0.254"]), "--port2 <ADDR>"),
+        (app(&["-o", "body=9"]), "--port2 is where they would be ours"),
+        (serve(&["-o", "requests=9"]), "--option requests has no effect here: the clients are somebody else's"),
+        (serve(&["--body", "9", "-o", "body=8"]), "--body says it already"),
+        (serve(&["--tls-option", "ca=x.pem"]), "try client_ca"),
+        (serve(&["--tls-option", "client_certificate=x.pem"]), "try certificate"),
+        (serve(&["--app", "mix", "--listen", "80"]), "port = 80 has no effect on a mix"),
     ];
     for (args, expected) in cases {
         let (status, out, err) = run(&args);

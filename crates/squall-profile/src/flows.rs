@@ -235,6 +235,10 @@ pub struct Tls {
     pub ca: Option<Said>,
     pub certificate: Option<Said>,
     pub key: Option<Said>,
+    /// Files: what clients show, and what servers verify that by.
+    pub client_certificate: Option<Said>,
+    pub client_key: Option<Said>,
+    pub client_ca: Option<Said>,
     pub resumption: bool,
     /// `1.2`, `1.3`; none: the latter.
     pub versions: Vec<Said>,
@@ -371,6 +375,9 @@ impl Tls {
         set("ca", text(&self.ca));
         set("certificate", text(&self.certificate));
         set("key", text(&self.key));
+        set("client_certificate", text(&self.client_certificate));
+        set("client_key", text(&self.client_key));
+        set("client_ca", text(&self.client_ca));
         set("resumption", self.resumption.then_some(json!(true)));
         set("versions", texts(&self.versions));
         if table.is_empty() { json!(true) } else { Json::Object(table) }

@@ -457,6 +457,9 @@ fn template() -> impl Strategy<Value = Template> {
             ca: file("ca.pem"),
             certificate: file("a.pem"),
             key: file("a.key"),
+            client_certificate: file("c.pem"),
+            client_key: file("c.key"),
+            client_ca: file("cs.pem"),
             resumption,
             versions: if named { vec![said("1.2")] } else { vec![] },
         })

@@ -114,3 +114,46 @@ fn what_cannot_be_cut_says_why() {
     let narrow = mistake("A = \"loop:0,max_frame=1514\"", &stream("segment = 1473\nsize = 9000"));
     says(&narrow, &["load.toml:8:11", "1519 octets are longer than port A takes", "try segment = 1472"]);
 }
+
+/// Of flows between two ends of a loop; `[flows]` says `shared`.
+fn flows(shared: &str, templates: &str) -> String {
+    let ports = "C = \"loop:flow-mistakes\"\nS = \"loop:flow-mistakes\"\n[flows]\nclients = \"C\"\nservers = \"S\"";
+    mistake(&format!("{ports}\n{shared}"), templates)
+}
+
+fn template(name: &str, more: &str) -> String {
+    let cps = if more.contains("users") || more.contains("weight") { "" } else { "cps = 10\n" };
+    let clients = if more.contains("clients") { "" } else { "clients = \"16.0.0.0/24\"\n" };
+    format!("[[template]]\nname = \"{name}\"\n{clients}servers = \"48.0.0.1\"\n{cps}{more}\n")
+}
+
+#[test]
+fn what_has_no_effect_on_flows_is_a_mistake() {
+    for (more, parts) in [
+        ("app = \"mix\"\nport = 8080", &["load.toml:8:1", "port = 8080 has no effect on a mix"][..]),
+        ("app = \"http\"\ntransport = \"udp\"", &["transport = \"udp\" has no effect"]),
+        ("app = \"http\"\ntcp = { udp_idle = \"1 s\" }", &["load.toml:14:", "tcp.udp_idle has no effect", "over TCP"]),
+        ("app = \"dns\"\ntcp = { sack = false }", &["tcp.sack has no effect", "over UDP"]),
+        ("app = \"http\"\nusers = 3\nspacing = \"poisson\"", &["spacing = \"poisson\" has no effect", "try think"]),
+        ("app = \"http\"\noptions = { pipeline = 3 }", &["options.pipeline has no effect", "try requests = 3"]),
+        ("app = \"http\"\noptions = { think = \"1 ms\" }", &["options.think has no effect", "try requests = 2"]),
+    ] {
+        says(&flows("", &template("web", more)), parts);
+    }
+    let shared = "active = 10";
+    let more = "app = \"http\"\nweight = 1\nspacing = \"poisson\"";
+    says(&flows(shared, &template("web", more)), &["spacing = \"poisson\" has no effect"]);
+    let one_port = "A = \"loop:0\"\n[flows]\nclients = \"A\"\nservers = \"A\"\nserver_network = { wrap = \"vlan 7\" }";
+    let message = mistake(one_port, &template("web", "app = \"http\""));
+    says(&message, &["load.toml:6:", "server_network has no effect", "client_network"]);
+}
+
+#[test]
+fn templates_that_servers_cannot_tell_apart_are_named_with_their_place() {
+    let pool = "[[pool]]\nname = \"one\"\naddresses = \"16.0.0.1\"\nports = \"5000-5001\"\n";
+    let three = |app: &str| template(app, &format!("app = \"{app}\"\nclients = \"one\""));
+    let message = flows("", &(pool.to_owned() + &three("http") + &three("http-get") + &three("http-post")));
+    says(&message, &["load.toml:18:1", "template \"http-get\"", "those of template \"http\"", "try at least 3 ports"]);
+    let mix = pool.to_owned() + &template("office", "app = \"mix\"\nclients = \"one\"");
+    says(&flows("", &mix), &["load.toml:12:1", "template \"office http-get\""]);
+}

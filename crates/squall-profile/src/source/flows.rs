@@ -191,6 +191,14 @@ table! {
         certificate: Said,
         /// A PEM file with its key. Relative to the profile.
         key: Said,
+        /// A PEM file with the certificate that clients show to servers that ask for one. Default: where no servers are ours,
+        /// `certificate`. Relative to the profile.
+        client_certificate: Said,
+        /// A PEM file with its key. Relative to the profile.
+        client_key: Said,
+        /// A PEM file: servers ask clients for a certificate, and verify it by those in it. Default: they do not ask. Relative to
+        /// the profile.
+        client_ca: Said,
         /// true: servers give tickets, and clients come back with them. Default false: each handshake is a full one.
         resumption: bool,
         /// "1.3" or "1.2", or a list: the highest that both ends have is used. Default "1.3".
@@ -599,10 +607,15 @@ fn tls(said: TlsSaid, cx: &mut Reader<'_>) -> Option<Tls> {
         TlsSaid::Whether(whether) => return whether.then(Tls::default),
         TlsSaid::Table(table) => table,
     };
-    for (one, other, example) in [("certificate", "key", "server.key"), ("key", "certificate", "server.pem")] {
+    for (one, other, example, without) in [
+        ("certificate", "key", "server.key", "one is made"),
+        ("key", "certificate", "server.pem", "one is made"),
+        ("client_certificate", "client_key", "client.key", "none is shown"),
+        ("client_key", "client_certificate", "client.pem", "none is shown"),
+    ] {
         if table.given.has(one) && !table.given.has(other) {
             let says = format!("has {one:?} without {other:?}");
-            cx.report(&table.place, &says, &[format!("add {other} = {example:?}, or leave out both: one is made")]);
+            cx.report(&table.place, &says, &[format!("add {other} = {example:?}, or leave out both: {without}")]);
         }
     }
     let texts = |texts: Option<Placed<OneOrMore>>| texts.map_or_else(Vec::new, |texts| texts.value.0);
@@ -615,6 +628,9 @@ fn tls(said: TlsSaid, cx: &mut Reader<'_>) -> Option<Tls> {
         ca: file(table.ca),
         certificate: file(table.certificate),
         key: file(table.key),
+        client_certificate: file(table.client_certificate),
+        client_key: file(table.client_key),
+        client_ca: file(table.client_ca),
         resumption: table.resumption.is_some_and(|resumption| resumption.value),
         versions: texts(table.versions),
     })

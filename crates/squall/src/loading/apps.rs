@@ -133,6 +133,14 @@ fn http(given: &Given<'_>, mistakes: &mut Mistakes<'_>) -> Result<Option<Ends>, 
     client.post = given.of("post").map(|_| given.octets("post", 0, mistakes));
     client.requests = given.number("requests", 1, mistakes);
     client.pipeline = given.number("pipeline", 1, mistakes);
+    for (name, asked, needed) in
+        [("pipeline", client.pipeline, client.pipeline), ("think", u32::from(given.of("think").is_some()) * 2, 2)]
+    {
+        if let Some(said) = given.of(name).filter(|_| asked > client.requests) {
+            let says = format!("options.{name} has no effect with requests = {}", client.requests);
+            mistakes.note(said, &says, &format!("try requests = {needed} or more"));
+        }
+    }
     if let Some(said) = given.of("think") {
         match format!("delay {}", said.text).parse() {
             Ok(Instruction::Delay(delay)) => client.think = Some(delay),

@@ -21,7 +21,7 @@ use squall_flows::{
 use squall_port::PortFacts;
 use squall_profile::{At, Diagnostic, Diagnostics, Flows, Profile, Said, Says};
 use squall_tcp::Tunables;
-use squall_units::MacAddr;
+use squall_units::{MacAddr, Nanos};
 
 pub use apps::applications;
 pub use planned::{PlannedLoad, PlannedPool, PlannedTemplate};
@@ -79,6 +79,12 @@ pub fn compile(
         let Some(port) = port else { continue };
         if let Some(side) = sides.iter_mut().find(|side| side.port == port) {
             side.role = Role::Both;
+            if *said != squall_profile::Network::default() {
+                let words = said.mac.iter().chain(&said.next_hop).chain(&said.gateway).chain(&said.wraps);
+                let at = words.map(|word| word.at).next().unwrap_or_default();
+                let hint = "clients and servers on one port have one network: say it in client_network";
+                mistakes.at(at, "server_network has no effect", hint);
+            }
             continue;
         }
         let facts = facts.get(port).copied().flatten();
@@ -87,10 +93,22 @@ pub fn compile(
         let network = network::network(said, mac, mtu, &mut mistakes);
         sides.push(FlowSide { port, role, network, flows: squall_flows::FLOWS });
     }
+    let wrong = || {
+        let of_side = sides.iter().find_map(|side| load.check(&side.network).err());
+        of_side.or_else(|| flows.servers.and_then(|_| load.check_servers().err()))
+    };
     if mistakes.found.is_empty()
-        && let Some(error) = sides.iter().find_map(|side| load.check(&side.network).err())
+        && let Some(error) = wrong()
     {
-        mistakes.told(&Said::default(), &error);
+        // One of a mix has the name of its template in front.
+        let named = |said: &&squall_profile::Template| {
+            error
+                .template()
+                .and_then(|name| name.strip_prefix(&said.name))
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+        };
+        let at = flows.templates.iter().filter(named).max_by_key(|said| said.name.len()).map(|said| said.at);
+        mistakes.told(&Said { text: String::new(), at: at.unwrap_or_default() }, &error);
     }
     mistakes.check()?;
     Ok(Loaded { flows: Arc::new(Played { load, sides }), conversations })
@@ -140,8 +158,9 @@ fn templates(
     mistakes: &mut Mistakes<'_>,
 ) -> Vec<Template> {
     let Some(ends) = ends(said, flows, captures, mistakes) else { return Vec::new() };
+    no_effect(said, flows, &ends, mistakes);
     let tunables = tunables::tunables(&said.tcp, Tunables::default(), mistakes);
-    let tls = tls::tls(said, mistakes);
+    let tls = tls::tls(said, flows.servers.is_some(), mistakes);
     let (several, shares) = (ends.len() > 1, ends.iter().map(|(share, ..)| share).sum());
     // Where those who speak HTTP inside of TLS look for it.
     let usual = |port: u16| if port == 80 && tls.is_some() { 443 } else { port };
@@ -159,6 +178,47 @@ fn templates(
         limit: said.limit.map(|limit| (limit * u64::from(share)).div_ceil(u64::from(shares))),
     };
     ends.into_iter().map(template).collect()
+}
+
+/// Notes what a template says and nothing listens to.
+fn no_effect(
+    said: &squall_profile::Template,
+    flows: &Flows,
+    ends: &[(u32, String, Ends)],
+    mistakes: &mut Mistakes<'_>,
+) {
+    let name = &said.name;
+    let over = |transport: Transport| ends.iter().all(|(.., ends)| ends.client.transport == transport);
+    if let (Some(port), [_, _, ..]) = (said.port, ends) {
+        let text = format!("template {name:?}: port = {port} has no effect on a mix");
+        mistakes.at(said.at, &text, "each of its applications has a port of its own: try a template for each");
+    }
+    if said.udp && !matches!(said.says, Says::Programs { .. }) && !over(Transport::Udp) {
+        let text = format!("template {name:?}: transport = \"udp\" has no effect");
+        mistakes.at(said.at, &text, "what an application or a capture speaks, it speaks over its own transport");
+    }
+    for (setting, value) in &said.tcp.settings {
+        let stray = match setting.as_str() {
+            "udp_idle" => over(Transport::Tcp),
+            "mss" | "tos" | "ttl" => false,
+            known => over(Transport::Udp) && tunables::NAMES.contains(&known),
+        };
+        if stray {
+            let transport = if over(Transport::Tcp) { "TCP" } else { "UDP" };
+            let text = format!("tcp.{setting} has no effect: the flows of template {name:?} are over {transport}");
+            mistakes.note(value, &text, "leave it out");
+        }
+    }
+    let random = match (said.arrival, flows.target) {
+        (squall_profile::Arrival::Users { think, exponential, .. }, _) => exponential && think == Nanos::ZERO,
+        (squall_profile::Arrival::Weight { poisson, .. }, Some(squall_profile::Target::Active(_))) => poisson,
+        _ => false,
+    };
+    if random {
+        let text = format!("template {name:?}: spacing = \"poisson\" has no effect");
+        let hint = "a flow begins here when another has ended: try think = \"100 ms\" with users, or cps";
+        mistakes.at(said.at, &text, hint);
+    }
 }
 
 /// Its share of `shares` of a template's flows.

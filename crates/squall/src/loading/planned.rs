@@ -56,8 +56,21 @@ impl PlannedLoad {
         // They were checked when they were compiled.
         let pools: Vec<Option<Tuples>> = load.clients.iter().map(|pool| Tuples::new(pool, 0).ok()).collect();
         let size = |pool: usize, of: fn(&Tuples) -> u64| pools.get(pool).and_then(Option::as_ref).map_or(0, of);
+        let ends = load.client_tuples().unwrap_or_default();
+        let share = |i: usize| ends.get(i).map_or((0, 0), |ends| (ends.len(), ends.ports()));
+        let known_by_ports =
+            |(i, template): &(usize, &squall_flows::Template)| share(*i).1 < size(template.clients, Tuples::ports);
+        let known: Vec<_> = load.templates.iter().enumerate().filter(known_by_ports).collect();
+        if !known.is_empty() {
+            let names: Vec<_> = known.iter().map(|(_, template)| format!("{:?}", template.name)).collect();
+            notes.push(format!(
+                "templates {} have servers at one address and port, and each a share of the clients' ports, by which servers \
+                 know them; behind a device that translates ports try a port for each",
+                names.join(", ")
+            ));
+        }
         let template = |(i, template): (usize, &squall_flows::Template)| {
-            let tuples = size(template.clients, Tuples::len).saturating_mul(size(template.servers, Tuples::addresses));
+            let tuples = share(i).0.saturating_mul(size(template.servers, Tuples::addresses));
             let asked_cps = load.asked(i).map(squall_flows::Cps::value);
             // The side that closes first keeps the tuple for so long.
             let kept = template.client_tunables.time_wait.as_secs_f64();

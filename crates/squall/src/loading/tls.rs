@@ -7,8 +7,9 @@ use squall_profile::{Said, Says, Template};
 
 use super::Mistakes;
 
-/// Of a template that says so itself, or by a URL that begins with `https`.
-pub fn tls(template: &Template, mistakes: &mut Mistakes<'_>) -> Option<Tls> {
+/// Of a template that says so itself, or by a URL that begins with `https`. Where no `servers` are ours, its certificate is that
+/// of the clients.
+pub fn tls(template: &Template, servers: bool, mistakes: &mut Mistakes<'_>) -> Option<Tls> {
     let url = match &template.says {
         Says::App { options, .. } => options.iter().find(|(name, said)| name == "url" && is_https(&said.text)),
         _ => None,
@@ -30,7 +31,12 @@ pub fn tls(template: &Template, mistakes: &mut Mistakes<'_>) -> Option<Tls> {
             }
         }
     };
-    let (ca, certificate) = (file(&said.ca), file(&said.certificate).zip(file(&said.key)));
+    let (ca, client_ca) = (file(&said.ca), file(&said.client_ca));
+    let mut certificate = file(&said.certificate).zip(file(&said.key));
+    let mut client_certificate = file(&said.client_certificate).zip(file(&said.client_key));
+    if !servers && client_certificate.is_none() {
+        client_certificate = certificate.take();
+    }
     let settings = TlsSettings {
         server_name: match &said.server_name {
             Some(name) => Some(name.text.clone()),
@@ -39,6 +45,8 @@ pub fn tls(template: &Template, mistakes: &mut Mistakes<'_>) -> Option<Tls> {
         alpn: said.alpn.iter().map(|name| name.text.clone()).collect(),
         ca,
         certificate,
+        client_certificate,
+        client_ca,
         resumption: said.resumption,
         versions: said.versions.iter().filter_map(|said| version(said, mistakes)).collect(),
     };
@@ -54,6 +62,9 @@ pub fn tls(template: &Template, mistakes: &mut Mistakes<'_>) -> Option<Tls> {
                 "ca" => said.ca.as_ref(),
                 "certificate" => said.certificate.as_ref(),
                 "key" => said.key.as_ref(),
+                "client_certificate" => said.client_certificate.as_ref().or(said.certificate.as_ref()),
+                "client_key" => said.client_key.as_ref().or(said.key.as_ref()),
+                "client_ca" => said.client_ca.as_ref(),
                 _ => None,
             };
             let whole = Said { text: String::new(), at: template.at };

@@ -12,6 +12,7 @@ pub fn tunables(tcp: &Tcp, default: Tunables, mistakes: &mut Mistakes<'_>) -> Tu
     for (name, said) in &tcp.settings {
         set(&mut all, name, said, mistakes);
     }
+    follow(&mut all, tcp);
     if let Err(error) = all.check() {
         let nowhere = Said::default();
         let said = tcp.settings.iter().find(|(name, _)| *name == error.name).map_or(&nowhere, |(_, said)| said);
@@ -20,7 +21,35 @@ pub fn tunables(tcp: &Tcp, default: Tunables, mistakes: &mut Mistakes<'_>) -> Tu
     all
 }
 
-const NAMES: [&str; 24] = [
+/// What was not said follows what was: a smaller window holds fewer segments out of order, a larger one needs a larger scale.
+fn follow(all: &mut Tunables, tcp: &Tcp) {
+    const MOST: u32 = u16::MAX as u32;
+    let said = |name: &str| tcp.settings.iter().any(|(known, _)| known == name);
+    if !said("wscale")
+        && let Some(scale) = all.wscale
+    {
+        let needed = (scale..=14).find(|scale| all.window <= MOST << scale);
+        all.wscale = Some(needed.unwrap_or(scale));
+    }
+    if !said("window") {
+        all.window = all.window.min(MOST << all.wscale.unwrap_or(0).min(14));
+    }
+    if !said("reassembly") {
+        all.reassembly = all.reassembly.min(all.window);
+    }
+    // From the bounds inwards.
+    if !said("rto_max") {
+        all.rto_max = all.rto_max.max(all.rto_min);
+    }
+    if !said("rto_min") {
+        all.rto_min = all.rto_min.min(all.rto_max);
+    }
+    if !said("rto_initial") && all.rto_min <= all.rto_max {
+        all.rto_initial = all.rto_initial.clamp(all.rto_min, all.rto_max);
+    }
+}
+
+pub const NAMES: [&str; 24] = [
     "mss",
     "initwnd",
     "window",
@@ -95,5 +124,44 @@ fn octets(said: &Said, to: &mut u32, mistakes: &mut Mistakes<'_>) {
 fn time(said: &Said, to: &mut Nanos, mistakes: &mut Mistakes<'_>) {
     if let Some(time) = mistakes.parsed(said, "a time", "\"200 ms\"") {
         *to = time;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(settings: &[(&str, &str)]) -> Result<Tunables, String> {
+        let profile = squall_profile::Profile::default();
+        let mut mistakes = Mistakes::of(&profile);
+        let settings = settings.iter().map(|(name, value)| ((*name).to_owned(), Said::from(*value)));
+        let all = tunables(&Tcp { settings: settings.collect() }, Tunables::default(), &mut mistakes);
+        mistakes.check().map(|()| all).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_is_not_said_follows_what_is() {
+        let small = of(&[("window", "4 KiB")]).unwrap();
+        assert_eq!((small.window, small.reassembly, small.wscale), (4096, 4096, Some(7)));
+        let large = of(&[("window", "64 MiB")]).unwrap();
+        assert_eq!((large.window, large.wscale), (64 << 20, Some(11)));
+        let unscaled = of(&[("wscale", "false")]).unwrap();
+        assert_eq!((unscaled.window, unscaled.reassembly), (65_535, 65_535));
+        let quick = of(&[("rto_max", "100 ms")]).unwrap();
+        assert_eq!([quick.rto_min, quick.rto_initial, quick.rto_max], [Nanos(100_000_000); 3]);
+        assert_eq!(of(&[("rto_min", "2 s")]).unwrap().rto_initial, Nanos(2_000_000_000));
+    }
+
+    #[test]
+    fn what_is_said_of_both_has_to_fit() {
+        for wrong in [
+            &[("window", "4 KiB"), ("reassembly", "8 KiB")][..],
+            &[("window", "64 MiB"), ("wscale", "7")],
+            &[("window", "2 GiB")],
+            &[("rto_min", "2 s"), ("rto_max", "1 s")],
+            &[("rto_initial", "100 ms")],
+        ] {
+            assert!(of(wrong).is_err(), "{wrong:?}");
+        }
     }
 }
