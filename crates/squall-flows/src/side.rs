@@ -404,7 +404,12 @@ impl Side {
             self.arrive(now, due);
         }
         if begun == 0 && self.stopping == Stopping::No && !self.steady.is_told() && self.arrivals_over(now) {
-            self.end_arrivals(self.clients.as_ref().and_then(|c| c.arrivals.behind_last()).unwrap_or(now));
+            let at = self.clients.as_ref().and_then(|clients| {
+                let (behind, end) = (clients.arrivals.behind_last()?, clients.arrivals.end());
+                // What is still due when the time is over was asked for until then.
+                Some(if now >= end { behind.max(end) } else { behind })
+            });
+            self.end_arrivals(at.unwrap_or(now));
             if self.settings.role == Role::Clients {
                 self.stop_arrivals(now);
                 let until = self.end.unwrap_or(now).max(now) + self.drain;
