@@ -6,13 +6,13 @@ use std::{
     os::unix::net::UnixStream,
     path::Path,
     sync::{
-        Mutex, PoisonError,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
 
-use squall_port::{Address, InterfaceCounters, monotonic};
+use squall_port::{Address, InterfaceCounters, Link, LinkState, monotonic};
 use squall_units::{MacAddr, Nanos};
 
 use crate::{
@@ -98,6 +98,9 @@ pub struct Device {
     pub facts: DeviceFacts,
     pub config: Config,
     wait: Duration,
+    pub link: Arc<Link>,
+    /// Drivers look at their registers: one at a time.
+    looking: Mutex<()>,
     clock: Mutex<Option<DeviceClock>>,
     /// Frames that the device has taken, by transmit queue: each written by the one who sends, on a cache line of its own.
     taken: Box<[Taken]>,
@@ -136,6 +139,8 @@ impl Device {
             eal,
             config: Config::default(),
             wait: Duration::from_secs(options.wait_s.into()),
+            link: Arc::new(Link::new(address.to_string(), options.on_link_down)),
+            looking: Mutex::new(()),
             clock: Mutex::new(None),
             taken: Box::default(),
         };
@@ -268,7 +273,14 @@ impl Device {
         self.counters().is_some_and(|c| c.tx_packets + c.tx_errors >= taken)
     }
 
-    pub fn is_up(&self) -> bool {
+    /// Asks the driver for the link's state, and notes it.
+    pub fn look(&self) -> LinkState {
+        let _one = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
+        self.link.set(self.is_up(), monotonic());
+        self.link.state()
+    }
+
+    fn is_up(&self) -> bool {
         let mut speed = 0;
         // SAFETY: a port of ours, and a place for the answer. Devices that do not know are not 0 (down).
         unsafe { (self.eal.api.link)(self.port, &mut speed) != 0 }
@@ -285,11 +297,6 @@ impl Device {
         while !self.is_up() && Instant::now() < patience {
             std::thread::sleep(Duration::from_millis(5));
         }
-    }
-
-    /// How long a link may be down before the port counts as lost.
-    pub fn patience(&self) -> Duration {
-        self.wait
     }
 
     fn lock_clock(&self) -> std::sync::MutexGuard<'_, Option<DeviceClock>> {

@@ -13,12 +13,13 @@
 mod clock;
 mod device;
 mod eal;
+mod link;
 mod port;
 mod shim;
 
 use std::{io, ops::RangeInclusive};
 
-use squall_port::{Address, AddressError, Port};
+use squall_port::{Address, AddressError, OnLinkDown, Port};
 
 use device::DeviceName;
 use eal::EalOptions;
@@ -60,8 +61,9 @@ pub(crate) struct Options {
     pub hardware_timestamps: bool,
     /// The device sends a frame so many nanoseconds after it is due; given in microseconds.
     pub launch_ns: Option<u32>,
-    /// For the link to come up before sending, and to come back.
+    /// For the link to come up before sending.
     pub wait_s: u32,
+    pub on_link_down: OnLinkDown,
 }
 
 impl Options {
@@ -74,6 +76,7 @@ impl Options {
         "timestamps",
         "launch",
         "wait",
+        OnLinkDown::KEY,
         "huge",
         "memory",
         "eal",
@@ -96,6 +99,7 @@ impl Options {
             },
             launch_ns: take_number(&mut a, "launch", 0..=1_000_000)?.map(|us| us * 1000),
             wait_s: a.take_in("wait", 0..=600, 5)?,
+            on_link_down: OnLinkDown::take(&mut a)?,
         };
         let eal = EalOptions {
             huge_mb: take_number(&mut a, "huge", 0..=1 << 20)?,

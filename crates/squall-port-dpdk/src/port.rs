@@ -8,8 +8,8 @@ use std::{
 };
 
 use squall_port::{
-    Address, BATCH, Cut, ETHERNET, InterfaceCounters, Lent, Port, PortFacts, RxBatch, RxFrame, RxQueue, Segmentation,
-    SendError, Timestamps, TxBatch, TxMeta, TxQueue,
+    Address, BATCH, Cut, ETHERNET, InterfaceCounters, Lent, Link, LinkState, Port, PortFacts, RxBatch, RxFrame,
+    RxQueue, Segmentation, SendError, Timestamps, TxBatch, TxMeta, TxQueue,
 };
 use squall_units::Nanos;
 
@@ -17,6 +17,7 @@ use crate::{
     Options,
     device::{Bus, Device, DeviceName},
     eal::Eal,
+    link::LinkWatch,
     shim::{self, Api, ClockPair, Frame, Rx, SlotPlace, Tx},
 };
 
@@ -57,12 +58,13 @@ pub fn open(address: &Address, eal: Eal, name: &DeviceName, options: &Options) -
     }
     let queues = |n: u32| vec![false; n as usize];
     let (tx_open, rx_open) = (queues(facts.tx_queues), queues(facts.rx_queues));
-    let port = DpdkPort { facts, device: Arc::new(device), launch_ns: options.launch_ns, tx_open, rx_open, note };
-    Ok(Box::new(port))
+    let (device, launch_ns) = (Arc::new(device), options.launch_ns);
+    Ok(Box::new(DpdkPort { facts, watch: None, device, launch_ns, tx_open, rx_open, note }))
 }
 
 struct DpdkPort {
     facts: PortFacts,
+    watch: Option<LinkWatch>,
     device: Arc<Device>,
     launch_ns: Option<u32>,
     tx_open: Vec<bool>,
@@ -81,6 +83,7 @@ impl Port for DpdkPort {
             return Err(self.facts.already_open(queue));
         }
         self.device.wait_for_link();
+        self.watch()?;
         DpdkTx::open(self.device.clone(), queue, max_frame, self.launch_ns).map(|tx| Box::new(tx) as _)
     }
 
@@ -89,6 +92,7 @@ impl Port for DpdkPort {
         if mem::replace(&mut self.rx_open[queue as usize], true) {
             return Err(self.facts.already_open(queue));
         }
+        self.watch()?;
         DpdkRx::open(self.device.clone(), queue).map(|rx| Box::new(rx) as _)
     }
 
@@ -96,8 +100,22 @@ impl Port for DpdkPort {
         self.device.interface_counters()
     }
 
+    fn link(&self) -> Option<Arc<Link>> {
+        Some(self.device.link.clone())
+    }
+
     fn notes(&self) -> Vec<String> {
         vec![self.note.clone()]
+    }
+}
+
+impl DpdkPort {
+    /// From the first queue on.
+    fn watch(&mut self) -> io::Result<()> {
+        if self.watch.is_none() {
+            self.watch = Some(LinkWatch::start(&self.device)?);
+        }
+        Ok(())
     }
 }
 
@@ -109,9 +127,8 @@ struct DpdkTx {
     lent: Lent,
     queue: u32,
     launch_ns: Option<u32>,
-    /// Calls in a row that the device took nothing in, and since when its link is known to be down.
+    /// Calls in a row that the device took nothing in.
     blocked: u32,
-    down_since: Option<Instant>,
     /// Last, so that it goes last: with it goes the device.
     device: Arc<Device>,
 }
@@ -135,31 +152,17 @@ impl DpdkTx {
             return Err(api.error(&device.address, &doing, code));
         }
         let meta = vec![TxMeta::default(); slots.count as usize].into_boxed_slice();
-        let (lent, blocked, down_since) = (Lent::default(), 0, None);
-        Ok(Self { api, tx, slots, meta, lent, queue, launch_ns, blocked, down_since, device })
+        Ok(Self { api, tx, slots, meta, lent: Lent::default(), queue, launch_ns, blocked: 0, device })
     }
 
-    /// A full queue, unless the link has been down for longer than one would wait for it.
+    /// A full queue, or no link.
     #[cold]
     fn full(&mut self) -> Result<usize, SendError> {
         self.blocked += 1;
-        if !self.blocked.is_multiple_of(1024) {
-            return Ok(0);
+        if self.blocked.is_multiple_of(1024) && self.device.look() == LinkState::Lost {
+            return Err(SendError::Port(self.device.link.error()));
         }
-        if self.device.is_up() {
-            self.down_since = None;
-            return Ok(0);
-        }
-        let since = *self.down_since.get_or_insert_with(Instant::now);
-        if since.elapsed() < self.device.patience() {
-            return Ok(0);
-        }
-        let text = format!(
-            "{}: the link is down (no carrier, or nobody at the other end) for {:.0?}; wait=SECONDS waits longer",
-            self.device.address,
-            since.elapsed()
-        );
-        Err(SendError::Port(io::Error::new(io::ErrorKind::NetworkDown, text)))
+        Ok(0)
     }
 }
 
@@ -196,7 +199,6 @@ impl TxQueue for DpdkTx {
             0 => self.full(),
             1.. => {
                 self.blocked = 0;
-                self.down_since = None;
                 self.lent.pass(taken as usize);
                 self.device.taken(self.queue).add(taken as u64);
                 Ok(taken as usize)

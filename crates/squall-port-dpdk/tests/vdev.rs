@@ -543,7 +543,7 @@ fn a_killed_process_leaves_nothing() -> Outcome {
 
 fn nobody_at_the_other_end_is_told() -> Outcome {
     let name = format!("squall-test-{}", std::process::id());
-    let mut alone = port(&format!("dpdk:vdev=net_memif0;role=server;socket={name},wait=1"))?;
+    let mut alone = port(&format!("dpdk:vdev=net_memif0;role=server;socket={name},wait=1,on_link_down=stop"))?;
     let mut tx = alone.open_tx(0, 60)?;
     let patience = Instant::now() + Duration::from_secs(30);
     let lost = loop {
@@ -554,7 +554,16 @@ fn nobody_at_the_other_end_is_told() -> Outcome {
         }
     };
     assert!(matches!(&lost, SendError::Port(e) if e.kind() == io::ErrorKind::NetworkDown), "{lost}");
-    assert!(lost.to_string().contains("wait=SECONDS"), "{lost}");
+    assert!(lost.to_string().contains("the link went down"), "{lost}");
+    drop((tx, alone));
+    let mut alone = port(&format!("dpdk:vdev=net_memif1;role=server;socket={name},wait=0"))?;
+    let mut tx = alone.open_tx(0, 60)?;
+    let link = alone.link().expect("a memif has a link");
+    for _ in 0..10_000 {
+        assert_eq!(send(&mut *tx, 0, 1)?, 0, "it waits for the other end");
+    }
+    assert_eq!(link.state(), squall_port::LinkState::Down);
+    assert!(!link.events()[0].up);
     Ok(())
 }
 

@@ -22,7 +22,7 @@
 //! `block=KIB` (the receive ring), `retire=MS` (a block that is not full is handed over after),
 //! `frames=1` (each frame is handed over at once), `bypass=0` (leave through
 //! the interface's qdisc), `direction=in|out|both` (which frames are received), `promisc=0` (only what the interface takes
-//! anyway).
+//! anyway), `on_link_down=stop` (a link that goes down ends sending, instead of making it wait).
 
 mod frames;
 
@@ -30,15 +30,18 @@ use std::{
     io, mem,
     os::fd::BorrowedFd,
     str::FromStr,
-    sync::atomic::{AtomicU32, Ordering, fence},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering, fence},
+    },
     time::Duration,
 };
 
 use libc::c_int;
 use squall_bpf::classic::{self, Instruction};
 use squall_port::{
-    Address, BATCH, Cut, ETHERNET, Filter, InterfaceCounters, Lent, Offload, Port, PortFacts, RxBatch, RxFrame,
-    RxQueue, Segmentation, SendError, Slots, Tags, Timestamps, TxBatch, TxQueue, monotonic,
+    Address, BATCH, Cut, ETHERNET, Filter, InterfaceCounters, Lent, LinkState, Offload, OnLinkDown, Port, PortFacts,
+    RxBatch, RxFrame, RxQueue, Segmentation, SendError, Slots, Tags, Timestamps, TxBatch, TxQueue, monotonic,
 };
 use squall_units::Nanos;
 
@@ -46,9 +49,11 @@ use self::frames::FrameRing;
 use crate::{
     filter::{self, SLL2, Sight},
     interface::{Ethtool, InterfaceInfo, describe},
+    link::{PortLink, Watched},
     netlink::{Link, Netlink},
+    refused::Refused,
     sys::{self, Map, Socket},
-    watch::{Sign, Watch},
+    watch::Watch,
 };
 
 pub(crate) const ETHERNET_HEADER: u32 = 14;
@@ -73,6 +78,7 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
         direction: a.take("direction", "in, out or both")?.unwrap_or_default(),
         promiscuous: a.take_flag("promisc")?.unwrap_or(true),
     };
+    let on_link_down = OnLinkDown::take(&mut a)?;
     a.finish(&OPTIONS)?;
 
     let netlink = Netlink::open()?;
@@ -105,11 +111,24 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
         ahead: Nanos::ZERO,
     };
     let address = address.clone();
-    Ok(Box::new(PacketPort { facts, options, address, link, shape, netlink, fanout: None, filter: None }))
+    // All interfaces together have no link that goes down.
+    let watched = (link.index > 0).then(|| PortLink::new(&link.name, link.index, on_link_down)).transpose()?;
+    Ok(Box::new(PacketPort { facts, options, address, link, watched, shape, netlink, fanout: None, filter: None }))
 }
 
-const OPTIONS: [&str; 10] =
-    ["batch", "bypass", "rx_queues", "blocks", "block", "retire", "frames", "gro", "direction", "promisc"];
+const OPTIONS: [&str; 11] = [
+    "batch",
+    "bypass",
+    "rx_queues",
+    "blocks",
+    "block",
+    "retire",
+    "frames",
+    "gro",
+    "direction",
+    "promisc",
+    OnLinkDown::KEY,
+];
 
 #[derive(Clone, Copy, Debug)]
 struct Options {
@@ -282,6 +301,8 @@ struct PacketPort {
     options: Options,
     address: Address,
     link: Link,
+    /// `None` where the port is of all interfaces.
+    watched: Option<PortLink>,
     shape: Shape,
     /// Stays in the namespace of the thread that opened the port.
     netlink: Netlink,
@@ -303,13 +324,14 @@ impl Port for PacketPort {
         }
         self.facts.check_tx(queue, max_frame)?;
         let socket = packet_socket(&self.address)?;
+        let link = self.watched.as_mut().expect("who sends has one interface").watch()?;
         if self.options.bypass {
             socket.set(libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 1)?;
         }
         // Room for a few batches of jumbo frames; the kernel clips it to net.core.wmem_max.
         socket.set(libc::SOL_SOCKET, libc::SO_SNDBUF, 4 << 20)?;
         socket.bind_packet(self.link.index, 0)?;
-        Ok(Box::new(PacketTx::new(socket, &self.link.name, self.options.batch, max_frame)))
+        Ok(Box::new(PacketTx::new(socket, &self.link.name, link, self.options.batch, max_frame)))
     }
 
     fn open_rx(&mut self, queue: u32) -> io::Result<Box<dyn RxQueue>> {
@@ -321,12 +343,13 @@ impl Port for PacketPort {
             None => (self.program(&classic::Filter::all(u32::MAX)).filter(|program| program.len() > 1), u32::MAX),
         };
         let socket = packet_socket_of(&self.address, kind)?;
+        let link = self.watched.as_mut().map(PortLink::watch).transpose()?;
         let ring: Box<dyn Receives> = match self.options.frames {
             true => {
                 let longest = self.facts.max_frame;
-                Box::new(FrameRing::new(socket, &self.link.name, &self.options, &self.shape, snaplen, longest)?)
+                Box::new(FrameRing::new(socket, link, &self.options, &self.shape, snaplen, longest)?)
             }
-            false => Box::new(Ring::new(socket, &self.link.name, &self.options, &self.shape, snaplen)?),
+            false => Box::new(Ring::new(socket, link, &self.options, &self.shape, snaplen)?),
         };
         let (socket, level) = (ring.socket(), libc::SOL_PACKET);
         if self.ignores_outgoing() {
@@ -379,6 +402,10 @@ impl Port for PacketPort {
     fn interface_counters(&self) -> Option<InterfaceCounters> {
         self.netlink.link(self.link.index).ok().map(|link| link.counters)
     }
+
+    fn link(&self) -> Option<Arc<squall_port::Link>> {
+        self.watched.as_ref().map(|watched| watched.link().clone())
+    }
 }
 
 impl PacketPort {
@@ -416,6 +443,8 @@ impl PacketPort {
     }
 }
 
+/// Calls in a row that take nothing, after which somebody asks whether there is a carrier.
+const LOOK_AFTER: u32 = 64;
 /// Slots for longer frames than this, octets, are so few.
 const LONG: u32 = 16_384;
 const SUPER_BATCH: usize = 8;
@@ -423,6 +452,7 @@ const SUPER_BATCH: usize = 8;
 struct PacketTx {
     socket: Socket,
     interface: String,
+    link: Arc<Watched>,
     /// The kernel copies a frame before sendmmsg returns: one batch of slots is enough, and stays in the cache.
     slots: Slots,
     lent: Lent,
@@ -430,6 +460,7 @@ struct PacketTx {
     batch: usize,
     /// Calls in a row that found the queue full.
     blocked: u32,
+    refused: Refused,
     messages: Messages,
     /// There were frames to be cut: each frame has a [`VirtioHeader`] in front from then on.
     cuts: bool,
@@ -588,16 +619,18 @@ fn network_header(frame: &[u8]) -> usize {
 }
 
 impl PacketTx {
-    fn new(socket: Socket, interface: &str, batch: usize, max_frame: u32) -> Self {
+    fn new(socket: Socket, interface: &str, link: Arc<Watched>, batch: usize, max_frame: u32) -> Self {
         // Super-frames are many frames each: as few as stay in the cache.
         let slots = if max_frame > LONG { SUPER_BATCH } else { BATCH };
         Self {
             socket,
             interface: interface.to_owned(),
+            link,
             slots: Slots::new(slots, max_frame as usize),
             lent: Lent::default(),
             batch,
             blocked: 0,
+            refused: Refused::default(),
             messages: Messages::new(),
             cuts: false,
         }
@@ -633,14 +666,20 @@ impl PacketTx {
     fn refusal(&mut self, error: io::Error) -> Result<usize, SendError> {
         let next = self.lent.range(1).start;
         match error.raw_os_error() {
-            // ENOBUFS is also what a full queue of the driver says, or of a veth's peer.
-            Some(libc::EAGAIN | libc::ENOBUFS | libc::EINTR) => {
+            // ENOBUFS is what a full queue of the driver says, or of a veth's peer; that no frame of this kind will ever be
+            // taken; and that there is no carrier.
+            Some(code @ (libc::EAGAIN | libc::ENOBUFS | libc::EINTR)) => {
                 self.blocked += 1;
-                // Without a carrier the same is said, for ever.
-                if self.blocked.is_multiple_of(64) && !self.socket.is_running(&self.interface) {
-                    return Err(
-                        self.lost(io::ErrorKind::NetworkDown, "the link is down (no carrier, or the peer is down)")
-                    );
+                if self.blocked.is_multiple_of(LOOK_AFTER) && self.link.look() != LinkState::Up {
+                    return self.no_link();
+                }
+                let len = self.slots.frame(next).1.len;
+                if code == libc::ENOBUFS
+                    && self.refused.again(len, || self.link.tx_dropped())
+                    && self.link.look() == LinkState::Up
+                {
+                    self.lent.pass(1);
+                    return Err(SendError::Frame("dropped_by_driver"));
                 }
                 Ok(0)
             }
@@ -656,14 +695,25 @@ impl PacketTx {
                 self.lent.pass(1);
                 Err(SendError::Frame("too_short"))
             }
-            Some(libc::ENETDOWN) => Err(self.lost(io::ErrorKind::NetworkDown, "the interface was taken down")),
-            Some(libc::ENXIO | libc::ENODEV) => Err(self.lost(io::ErrorKind::NotFound, "the interface is gone")),
+            Some(libc::ENETDOWN) => {
+                self.link.look();
+                self.no_link()
+            }
+            Some(libc::ENXIO | libc::ENODEV) => {
+                self.link.link().lose(monotonic());
+                self.no_link()
+            }
             _ => Err(SendError::Port(error)),
         }
     }
 
-    fn lost(&self, kind: io::ErrorKind, why: &str) -> SendError {
-        SendError::Port(io::Error::new(kind, format!("{}: {why}", self.interface)))
+    /// Nothing is taken until the link is up again, if it may come up again.
+    fn no_link(&mut self) -> Result<usize, SendError> {
+        self.refused.forget();
+        match self.link.state() {
+            LinkState::Lost => Err(SendError::Port(self.link.link().error())),
+            LinkState::Up | LinkState::Down => Ok(0),
+        }
     }
 }
 
@@ -683,6 +733,8 @@ impl TxQueue for PacketTx {
             match self.send_messages(chunk) {
                 Ok(sent) => {
                     self.blocked = 0;
+                    let (slots, gone) = (&self.slots, self.lent.range(sent));
+                    self.refused.left(|| gone.map(|i| slots.frame(i).1.len).max().unwrap_or(0));
                     self.lent.pass(sent);
                     taken += sent;
                     // Why the next one was not taken, its own call says.
@@ -774,7 +826,13 @@ const BLOCK_FRAMES: usize = 12;
 const BLOCK_FIRST: usize = 16;
 
 impl Ring {
-    fn new(socket: Socket, interface: &str, options: &Options, shape: &Shape, snaplen: u32) -> io::Result<Self> {
+    fn new(
+        socket: Socket,
+        link: Option<Arc<Watched>>,
+        options: &Options,
+        shape: &Shape,
+        snaplen: u32,
+    ) -> io::Result<Self> {
         let (blocks, block_octets) = (options.blocks as usize, options.block_octets as usize);
         socket.set(libc::SOL_PACKET, libc::PACKET_VERSION, libc::tpacket_versions::TPACKET_V3 as c_int)?;
         let gro = options.gro
@@ -809,7 +867,7 @@ impl Ring {
             left: 0,
             next: 0,
             held: false,
-            watch: Watch::new(interface, patience),
+            watch: Watch::new(link, patience),
             frames,
             clock,
             gro,
@@ -866,12 +924,9 @@ impl Counts {
     }
 }
 
-/// What the receiving socket says when nothing has come.
-fn sign(socket: &Socket) -> io::Result<Sign> {
-    match socket.get(libc::SOL_SOCKET, libc::SO_ERROR, 0 as c_int)? {
-        0 => Ok(Sign::None),
-        _ => Ok(Sign::Changed),
-    }
+/// Whether the receiving socket says that its interface was taken down, or away.
+fn changed(socket: &Socket) -> io::Result<bool> {
+    Ok(socket.get(libc::SOL_SOCKET, libc::SO_ERROR, 0 as c_int)? != 0)
 }
 
 impl RxQueue for Ring {
@@ -879,7 +934,7 @@ impl RxQueue for Ring {
         self.frames.clear();
         if !self.take_block() {
             let socket = &self.socket;
-            self.watch.nothing_came(socket, || sign(socket))?;
+            self.watch.nothing_came(|| changed(socket))?;
             return Ok(RxBatch::empty());
         }
         let at = self.map.at(self.block * self.block_octets, self.block_octets);

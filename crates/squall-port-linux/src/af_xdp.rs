@@ -21,7 +21,8 @@ use std::{
 };
 
 use squall_port::{
-    Address, BATCH, ETHERNET, Hosts, InterfaceCounters, Port, PortFacts, RxQueue, Segmentation, Timestamps, TxQueue,
+    Address, BATCH, ETHERNET, Hosts, InterfaceCounters, OnLinkDown, Port, PortFacts, RxQueue, Segmentation, Timestamps,
+    TxQueue,
 };
 
 use self::{
@@ -34,6 +35,7 @@ use crate::{
     af_packet::{ETHERNET_HEADER, VLAN_TAG, ethernet_link, packet_socket},
     bpf::XdpMode,
     interface::Channels,
+    link::PortLink,
     netlink::{Link, Netlink},
     sys::Socket,
 };
@@ -44,7 +46,7 @@ const LONGEST_FRAME: u32 = 65_535;
 /// For transmit slots: a few batches of jumbo frames, a ring of short ones.
 const TX_OCTETS: usize = 2 << 20;
 
-const OPTIONS: [&str; 13] = [
+const OPTIONS: [&str; 14] = [
     "queue",
     "rx_queues",
     "mode",
@@ -58,6 +60,7 @@ const OPTIONS: [&str; 13] = [
     "busy_budget",
     "launch",
     "tx_stamps",
+    OnLinkDown::KEY,
 ];
 
 pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
@@ -82,10 +85,12 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
         tx_stamps: a.take_flag("tx_stamps")?.unwrap_or(false),
         launch_us: a.take("launch", "microseconds from the due instant to the launch by the device's clock")?,
     };
+    let on_link_down = OnLinkDown::take(&mut a)?;
     a.finish(&OPTIONS)?;
 
     let netlink = Netlink::open()?;
     let (link, interface) = ethernet_link(address, &netlink)?;
+    let watched = PortLink::new(&link.name, link.index, on_link_down)?;
     // A missing permission is told now, not when the run starts.
     xdp_socket(address)?;
     let (rx_device, tx_device) = device_queues(&link, interface.channels);
@@ -135,6 +140,7 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
         facts,
         options,
         link,
+        watched,
         netlink,
         device_queues,
         loaded,
@@ -210,6 +216,7 @@ struct XdpPort {
     facts: PortFacts,
     options: Options,
     link: Link,
+    watched: PortLink,
     /// Stays in the namespace of the thread that opened the port.
     netlink: Netlink,
     /// Those that are received from.
@@ -246,8 +253,9 @@ impl Port for XdpPort {
     fn open_tx(&mut self, queue: u32, max_frame: u32) -> io::Result<Box<dyn TxQueue>> {
         self.facts.check_tx(queue, max_frame)?;
         let side = self.side(self.options.queue.unwrap_or(queue), Direction::Tx, queue)?;
-        let departures = self.departures.clone();
-        Ok(Box::new(XdpTx::new(side, &self.link.name, self.facts.max_frame, max_frame, &self.options, departures)?))
+        let (link, departures) = (self.watched.watch()?, self.departures.clone());
+        let longest = (self.facts.max_frame, max_frame);
+        Ok(Box::new(XdpTx::new(side, &self.link.name, link, longest, &self.options, departures)))
     }
 
     fn open_rx(&mut self, queue: u32) -> io::Result<Box<dyn RxQueue>> {
@@ -266,7 +274,7 @@ impl Port for XdpPort {
             }
             sides.push((device_queue, side?));
         }
-        let rx = XdpRx::new(sides, &self.link.name, self.options.busy_poll_us > 0, receiving.clone())?;
+        let rx = XdpRx::new(sides, self.watched.watch()?, self.options.busy_poll_us > 0, receiving.clone())?;
         self.listen(&receiving)?;
         self.unclaimed = receiving.counters().unclaimed();
         Ok(Box::new(rx))
@@ -291,6 +299,10 @@ impl Port for XdpPort {
         counters.rx_packets = counters.rx_packets.wrapping_sub(frames);
         counters.rx_octets = counters.rx_octets.wrapping_sub(octets);
         Some(counters)
+    }
+
+    fn link(&self) -> Option<Arc<squall_port::Link>> {
+        Some(self.watched.link().clone())
     }
 
     fn notes(&self) -> Vec<String> {

@@ -7,6 +7,7 @@
 use std::{
     io,
     net::{IpAddr, SocketAddr},
+    os::fd::BorrowedFd,
 };
 
 use libc::c_int;
@@ -40,6 +41,10 @@ pub struct Link {
     /// What it stands on, as a VLAN does, in this namespace; 0: nothing.
     pub lower: u32,
     pub counters: InterfaceCounters,
+    /// The device has a carrier; the kernel's flags may say so a second later.
+    pub carrier: bool,
+    /// How often it came or went.
+    pub carrier_changes: u32,
     /// Programs; what the driver can do is for [`GenericNetlink::xdp_features`] to find.
     pub xdp: Xdp,
 }
@@ -94,6 +99,11 @@ impl Link {
     pub fn is_running(&self) -> bool {
         self.is_up() && self.flags & libc::IFF_RUNNING as u32 != 0
     }
+
+    /// Frames can leave and arrive now.
+    pub fn can_carry(&self) -> bool {
+        self.is_running() && self.carrier
+    }
 }
 
 #[derive(Debug)]
@@ -105,6 +115,8 @@ const IN6_ADDR_GEN_MODE_NONE: u8 = 1;
 const VETH_INFO_PEER: u16 = 1;
 const IFLA_MAX_MTU: u16 = 51;
 const IFLA_LINK_NETNSID: u16 = 37;
+const IFLA_CARRIER: u16 = 33;
+const IFLA_CARRIER_CHANGES: u16 = 35;
 const IFLA_XDP: u16 = 43;
 const IFLA_XDP_DRV_PROG_ID: u16 = 5;
 const IFLA_XDP_SKB_PROG_ID: u16 = 6;
@@ -208,6 +220,47 @@ impl Netlink {
     /// Sends a request and hands each message of the answer, `ifinfomsg` first, to `each`.
     fn ask(&self, request: Request, each: impl FnMut(&[u8])) -> io::Result<()> {
         ask(&self.0, request, each)
+    }
+}
+
+/// Messages about the links of a namespace, as they change.
+#[derive(Debug)]
+pub struct LinkNews(Socket);
+
+const RTNLGRP_LINK: c_int = 1;
+
+impl LinkNews {
+    pub fn open() -> io::Result<Self> {
+        let socket = Socket::new(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_ROUTE)?;
+        socket.set(libc::SOL_NETLINK, libc::NETLINK_ADD_MEMBERSHIP, RTNLGRP_LINK)?;
+        Ok(Self(socket))
+    }
+
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
+    /// Reads what has come: whether any of it is about link `index`, or some was lost.
+    pub fn concern(&self, index: u32) -> bool {
+        let mut buffer = vec![0; 1 << 16];
+        let mut any = false;
+        loop {
+            let len = match self.0.recv_now(&mut buffer) {
+                Ok(len) => len,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return any,
+                // There were more than the socket holds.
+                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
+                    any = true;
+                    continue;
+                }
+                Err(_) => return true,
+            };
+            let mut rest = &buffer[..len];
+            while let Some((_, body, next)) = split_message(rest) {
+                any |= body.get(4..8).is_some_and(|octets| u32_of(octets) == index);
+                rest = next;
+            }
+        }
     }
 }
 
@@ -330,6 +383,8 @@ impl Link {
             hardware: u16::from_ne_bytes(*message.get(2..)?.first_chunk()?),
             index: u32_of(message.get(4..8)?),
             flags: u32_of(message.get(8..12)?),
+            // Old kernels do not tell.
+            carrier: true,
             ..Self::default()
         };
         let mut elsewhere = false;
@@ -350,6 +405,8 @@ impl Link {
                     link.kind = kind.map(|(_, v)| text(v)).unwrap_or_default();
                 }
                 libc::IFLA_STATS64 => link.counters = counters(value),
+                IFLA_CARRIER => link.carrier = value.first() != Some(&0),
+                IFLA_CARRIER_CHANGES => link.carrier_changes = u32_of(value),
                 IFLA_MAX_MTU => link.max_mtu = u32_of(value),
                 IFLA_XDP => link.xdp.programs = attributes(value).filter_map(xdp_program).collect(),
                 _ => {}

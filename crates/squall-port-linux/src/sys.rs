@@ -4,9 +4,10 @@ use std::{
     io, mem,
     os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
     ptr::NonNull,
+    time::Duration,
 };
 
-use libc::{c_int, c_ulong, c_void};
+use libc::{c_int, c_void};
 use squall_bpf::classic::Instruction;
 use squall_units::Nanos;
 
@@ -141,12 +142,6 @@ impl Socket {
         check(got as c_int).map(drop)
     }
 
-    /// Whether `interface` is up and there is somebody at the other end.
-    pub fn is_running(&self, interface: &str) -> bool {
-        let flags = self.ifreq(libc::SIOCGIFFLAGS as _, interface, [0; 16]);
-        flags.is_ok_and(|f| c_int::from(i16::from_ne_bytes([f[0], f[1]])) & libc::IFF_RUNNING != 0)
-    }
-
     pub fn send(&self, octets: &[u8]) -> io::Result<usize> {
         // SAFETY: the slice is readable.
         let sent = unsafe { libc::send(self.fd(), octets.as_ptr().cast(), octets.len(), 0) };
@@ -176,20 +171,23 @@ impl Socket {
         Ok(octets)
     }
 
-    /// An interface ioctl: an `ifreq` with the name, its union holding `data`, both ways.
-    pub fn ifreq(&self, request: c_ulong, name: &str, data: [u8; 16]) -> io::Result<[u8; 16]> {
-        let mut ifreq = IfReq { name: interface_name(name)?, data, _rest: [0; 8] };
-        // SAFETY: the callers' requests read and write an `ifreq` alone, which is 40 octets, as `IfReq` is.
-        check(unsafe { libc::ioctl(self.fd(), request as _, &mut ifreq) })?;
-        Ok(ifreq.data)
-    }
-
     /// An ethtool request: `buffer` starts with the command, and takes the answer, which must fit.
     pub fn ethtool(&self, name: &str, buffer: &mut [u32]) -> io::Result<()> {
         let mut ifreq = EthtoolReq { name: interface_name(name)?, data: buffer.as_mut_ptr().cast(), _rest: [0; 16] };
         // SAFETY: `data` is writable, and as large as the command's struct: the callers' promise.
         check(unsafe { libc::ioctl(self.fd(), libc::SIOCETHTOOL as _, &mut ifreq) }).map(drop)
     }
+}
+
+/// Waits at most `timeout` until one of `descriptors` can be read, or its other end is closed: which of them, all false when
+/// the time is up or a signal came.
+pub fn wait_readable(descriptors: &[BorrowedFd<'_>], timeout: Duration) -> Vec<bool> {
+    let wait = |fd: &BorrowedFd<'_>| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let mut waits: Vec<_> = descriptors.iter().map(wait).collect();
+    let ms = timeout.as_millis().min(c_int::MAX as u128) as c_int;
+    // SAFETY: an array of as many entries, which are written.
+    unsafe { libc::poll(waits.as_mut_ptr(), waits.len() as libc::nfds_t, ms) };
+    waits.iter().map(|wait| wait.revents != 0).collect()
 }
 
 /// As `SO_ATTACH_FILTER`; what the kernel does not like is [`io::ErrorKind::InvalidInput`].
@@ -201,13 +199,6 @@ pub fn attach_filter(fd: c_int, program: &[Instruction]) -> io::Result<()> {
     let (fprog, len): (*const libc::sock_fprog, _) = (&fprog, mem::size_of::<libc::sock_fprog>() as u32);
     // SAFETY: `fprog` and the instructions it points at live over the call, which copies them.
     check(unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, fprog.cast(), len) }).map(drop)
-}
-
-#[repr(C)]
-struct IfReq {
-    name: [u8; 16],
-    data: [u8; 16],
-    _rest: [u8; 8],
 }
 
 #[repr(C)]

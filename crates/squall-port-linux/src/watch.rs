@@ -1,13 +1,14 @@
-//! Whether a receiver's interface is still there and up: nothing that arrives says that nothing can arrive any more.
+//! Whether a receiver's interface is still there: nothing that arrives says that nothing can arrive any more.
 
 use std::{
     io,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
-use libc::c_int;
+use squall_port::LinkState;
 
-use crate::sys::Socket;
+use crate::link::Watched;
 
 /// Every so many times that there is nothing, somebody looks: who does not sleep finds nothing a million times a second.
 const LOOKS: u32 = 16;
@@ -15,59 +16,38 @@ const LOOKS: u32 = 16;
 /// Looks after the interface of one receiving queue.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    interface: String,
+    /// `None`: the queue is of all interfaces.
+    link: Option<Arc<Watched>>,
     /// After so long the kernel has given what came before.
     patience: Duration,
     /// Times that there was nothing, in a row or not.
     empty: u32,
     /// Since when the interface is lost.
-    lost: Option<(Instant, io::ErrorKind, &'static str)>,
-}
-
-/// What the receiving socket says of its interface.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sign {
-    /// Nothing.
-    None,
-    /// That it may have been taken down, or away.
-    Changed,
-    /// That it is gone, though there may be another of its name.
-    Gone,
+    lost: Option<Instant>,
 }
 
 impl Watch {
-    pub fn new(interface: &str, patience: Duration) -> Self {
-        Self { interface: interface.to_owned(), patience, empty: 0, lost: None }
+    pub fn new(link: Option<Arc<Watched>>, patience: Duration) -> Self {
+        Self { link, patience, empty: 0, lost: None }
     }
 
-    /// To be called when nothing has come; `sign` is asked for now and then. `asking` is any socket of the interface's
-    /// namespace that is not AF_XDP's.
+    /// To be called when nothing has come; `changed` is asked now and then whether the socket says that its interface may
+    /// have been taken down, or away. It has to take that sign off: poll(2) would return at once as long as it is there.
     ///
     /// # Errors
-    /// The interface is gone or was taken down, when what had come before was given. One that was taken down and up again
-    /// at once is none: the kernel gives its frames again.
-    pub fn nothing_came(&mut self, asking: &Socket, sign: impl FnOnce() -> io::Result<Sign>) -> io::Result<()> {
+    /// The interface is gone, or is down and must not be ([`squall_port::OnLinkDown`]), when what had come before was given.
+    /// While it is down and may come up again, nothing comes.
+    pub fn nothing_came(&mut self, changed: impl FnOnce() -> io::Result<bool>) -> io::Result<()> {
         self.empty = self.empty.wrapping_add(1);
-        if let Some((since, kind, why)) = self.lost {
-            if since.elapsed() < self.patience {
-                return Ok(());
-            }
-            return Err(io::Error::new(kind, format!("{}: {why}", self.interface)));
+        let Some(link) = &self.link else { return Ok(()) };
+        if let Some(since) = self.lost {
+            return if since.elapsed() < self.patience { Ok(()) } else { Err(link.link().error()) };
         }
         if !self.empty.is_multiple_of(LOOKS) {
             return Ok(());
         }
-        let gone = (io::ErrorKind::NotFound, "the interface is gone");
-        let found = match sign()? {
-            Sign::None => None,
-            Sign::Gone => Some(gone),
-            Sign::Changed => match asking.ifreq(libc::SIOCGIFFLAGS as _, &self.interface, [0; 16]) {
-                Ok(flags) if c_int::from(i16::from_ne_bytes([flags[0], flags[1]])) & libc::IFF_UP != 0 => None,
-                Ok(_) => Some((io::ErrorKind::NetworkDown, "the interface was taken down")),
-                Err(_) => Some(gone),
-            },
-        };
-        self.lost = found.map(|(kind, why)| (Instant::now(), kind, why));
+        let state = if changed()? { link.look() } else { link.state() };
+        self.lost = (state == LinkState::Lost).then(Instant::now);
         Ok(())
     }
 }

@@ -10,7 +10,8 @@
 //! turn: when the call has not been attended to for [`UNATTENDED`], the kernel's own timer ends it. Everything in the kernel
 //! is held by descriptors: a process that is killed leaves nothing.
 //!
-//! Options: `batch=N` (frames handed over at once, instead of what suits the rate).
+//! Options: `batch=N` (frames handed over at once, instead of what suits the rate), `on_link_down=stop` (a link that goes
+//! down ends sending, instead of making it wait).
 
 mod program;
 mod queue;
@@ -25,8 +26,8 @@ use std::{
 
 use squall_bpf::Object;
 use squall_port::{
-    Address, BATCH, ETHERNET, Generation, Generator, InterfaceCounters, Port, PortFacts, Remote, RxQueue, Segmentation,
-    Timestamps, TxQueue, monotonic,
+    Address, BATCH, ETHERNET, Generation, Generator, InterfaceCounters, LinkState, OnLinkDown, Port, PortFacts, Remote,
+    RxQueue, Segmentation, Timestamps, TxQueue, monotonic,
 };
 use squall_units::Nanos;
 
@@ -39,6 +40,7 @@ use crate::{
     af_packet::ethernet_link,
     bpf::{Attached, Kind, LiveRun, MappedArray, Program},
     interface::{InterfaceInfo, InterfaceState},
+    link::{PortLink, Watched},
     netlink::{Link, Netlink},
     permissions::Permissions,
     sys::{self, Alarm},
@@ -66,9 +68,11 @@ const SIGNAL: libc::c_int = libc::SIGURG;
 pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
     let mut a = address.clone();
     let batch = a.take_in("batch", 0..=MOST_BATCH, 0)?;
-    a.finish(&["batch"])?;
+    let on_link_down = OnLinkDown::take(&mut a)?;
+    a.finish(&["batch", OnLinkDown::KEY])?;
     let netlink = Netlink::open()?;
     let (link, interface) = ethernet_link(address, &netlink)?;
+    let watched = PortLink::new(&link.name, link.index, on_link_down)?;
     permitted().map_err(|e| io::Error::new(e.kind(), format!("{address}: {e}")))?;
     let facts = PortFacts {
         kind: "xdp_live",
@@ -85,7 +89,7 @@ pub fn open(address: &Address) -> io::Result<Box<dyn Port>> {
         link_type: ETHERNET,
         ahead: AHEAD,
     };
-    Ok(Box::new(LivePort { facts, batch, address: address.clone(), link, netlink }))
+    Ok(Box::new(LivePort { facts, batch, address: address.clone(), link, watched, netlink }))
 }
 
 /// Whether frames made in the kernel can leave there, as far as that is known without trying; why not.
@@ -121,6 +125,7 @@ struct LivePort {
     batch: u32,
     address: Address,
     link: Link,
+    watched: PortLink,
     netlink: Netlink,
 }
 
@@ -164,6 +169,10 @@ impl Port for LivePort {
     fn interface_counters(&self) -> Option<InterfaceCounters> {
         self.netlink.link(self.link.index).ok().map(|link| link.counters)
     }
+
+    fn link(&self) -> Option<Arc<squall_port::Link>> {
+        Some(self.watched.link().clone())
+    }
 }
 
 impl LivePort {
@@ -174,7 +183,7 @@ impl LivePort {
     /// Loads a program and its witnesses; of its maps, `memory` is shared and `exit` leads to the interface. `frame` is what
     /// live frames hold at first, `batch` how many may be handed over together.
     fn load(
-        &self,
+        &mut self,
         object: &Object,
         witnesses: &[(&'static str, Object)],
         (memory, exit): (usize, usize),
@@ -204,6 +213,7 @@ impl LivePort {
         let witnesses = witnesses.iter().map(attach).collect::<io::Result<Vec<_>>>()?;
         let station = Station {
             interface: self.link.name.clone(),
+            link: self.watched.watch()?,
             memory,
             thread: AtomicI32::new(0),
             alarm: Mutex::new(None),
@@ -225,6 +235,7 @@ struct Call {
 /// What other threads can reach of it.
 struct Station {
     interface: String,
+    link: Arc<Watched>,
     memory: MappedArray,
     /// In the system call; 0: none.
     thread: AtomicI32,
@@ -300,12 +311,16 @@ impl Remote for Station {
     }
 
     fn fatal(&self, errno: i32) -> Option<String> {
-        let name = &self.interface;
-        match errno {
-            libc::ENXIO | libc::EOPNOTSUPP => Some(no_target(name)),
-            libc::ENETDOWN => Some(format!("{name}: the interface was taken down")),
-            libc::ENODEV => Some(format!("{name}: the interface is gone")),
-            _ => None,
+        let refuses = match errno {
+            // What a veth says while its peer is down, too.
+            libc::ENXIO | libc::EOPNOTSUPP => true,
+            libc::ENETDOWN | libc::ENODEV => false,
+            _ => return None,
+        };
+        match self.link.look() {
+            LinkState::Lost => Some(self.link.link().error().to_string()),
+            LinkState::Up if refuses => Some(no_target(&self.interface)),
+            LinkState::Up | LinkState::Down => None,
         }
     }
 }

@@ -49,11 +49,14 @@ const TESTS: &[(&str, Test)] = &[
     ("what_a_full_ring_loses_is_counted", what_a_full_ring_loses_is_counted),
     ("half_a_million_frames_at_full_speed_all_arrive", half_a_million_frames_at_full_speed_all_arrive),
     ("a_frame_shorter_than_its_header_is_refused", a_frame_shorter_than_its_header_is_refused),
-    ("a_link_that_goes_down_is_told", a_link_that_goes_down_is_told),
+    ("sending_waits_for_the_link_and_goes_on", sending_waits_for_the_link_and_goes_on),
+    ("a_link_that_must_not_go_down_ends_sending", a_link_that_must_not_go_down_ends_sending),
+    ("an_interface_that_is_gone_is_a_lost_port", an_interface_that_is_gone_is_a_lost_port),
+    ("what_the_peer_never_takes_is_given_up_and_named", what_the_peer_never_takes_is_given_up_and_named),
     ("so_does_one_of_single_frames", so_does_one_of_single_frames),
     (
-        "a_receiver_gives_what_came_and_tells_that_the_interface_is_gone",
-        a_receiver_gives_what_came_and_tells_that_the_interface_is_gone,
+        "a_receiver_gives_what_came_and_tells_that_its_link_went_down",
+        a_receiver_gives_what_came_and_tells_that_its_link_went_down,
     ),
     ("a_wrong_interface_names_near_ones", a_wrong_interface_names_near_ones),
     ("without_permission_the_capability_is_named", without_permission_the_capability_is_named),
@@ -80,9 +83,10 @@ const TESTS: &[(&str, Test)] = &[
     ("af_xdp_killed_leaves_no_program", af_xdp::af_xdp_killed_leaves_no_program),
     ("af_xdp_without_bpf_sends_only_and_says_so", af_xdp::af_xdp_without_bpf_sends_only_and_says_so),
     ("af_xdp_tells_a_bad_frame_and_a_link_that_goes_down", af_xdp::af_xdp_tells_a_bad_frame_and_a_link_that_goes_down),
+    ("af_xdp_waits_for_the_link_and_goes_on", af_xdp::af_xdp_waits_for_the_link_and_goes_on),
     (
-        "an_af_xdp_receiver_gives_what_came_and_tells_that_the_interface_was_taken_down",
-        af_xdp::an_af_xdp_receiver_gives_what_came_and_tells_that_the_interface_was_taken_down,
+        "an_af_xdp_receiver_gives_what_came_and_tells_that_its_link_went_down",
+        af_xdp::an_af_xdp_receiver_gives_what_came_and_tells_that_its_link_went_down,
     ),
     (
         "an_af_xdp_receiver_tells_that_the_interface_is_gone",
@@ -107,6 +111,10 @@ const TESTS: &[(&str, Test)] = &[
     (
         "a_peer_that_does_not_poll_and_a_link_that_goes_down_are_told",
         xdp_live::a_peer_that_does_not_poll_and_a_link_that_goes_down_are_told,
+    ),
+    (
+        "frames_that_are_due_while_the_link_is_down_are_told_so",
+        xdp_live::frames_that_are_due_while_the_link_is_down_are_told_so,
     ),
     ("a_call_that_nobody_attends_to_ends_by_itself", xdp_live::a_call_that_nobody_attends_to_ends_by_itself),
 ];
@@ -531,29 +539,141 @@ fn a_frame_shorter_than_its_header_is_refused() -> Outcome {
     Ok(())
 }
 
-fn a_link_that_goes_down_is_told() -> Outcome {
+/// Whether the link of `port` is up, once it is known to be so or time is up.
+fn wait_for_link(port: &dyn Port, up: bool) {
+    let link = port.link().expect("an interface has a link");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while link.is_up() != up {
+        assert!(Instant::now() < deadline, "{}: the link is never seen {up}", port.facts().address);
+        std::thread::sleep(Duration::from_micros(100));
+    }
+}
+
+/// The link's changes so far: up or down.
+fn changes(port: &dyn Port) -> Vec<bool> {
+    port.link().expect("an interface has a link").events().iter().map(|event| event.up).collect()
+}
+
+fn sending_waits_for_the_link_and_goes_on() -> Outcome {
     enter()?;
-    let (mut a, mut b) = (port("af_packet:veth-a")?, port("af_packet:veth-b")?);
+    waits_for_the_link(port("af_packet:veth-a")?, port("af_packet:veth-b")?)?;
+    // Past the qdisc nobody refuses what has nowhere to go.
+    waits_for_the_link(port("af_packet:veth-a,bypass=0")?, port("af_packet:veth-b,frames=1")?)
+}
+
+/// `a` sends, `b` receives; they are the ends of the lab.
+fn waits_for_the_link(mut a: Box<dyn Port>, mut b: Box<dyn Port>) -> Outcome {
+    let (mut rx, mut tx) = (b.open_rx(0)?, a.open_tx(0, 60)?);
+    send(&mut *tx, 100)?;
+    assert!(receive(&mut *rx)?.into_iter().eq(0..100));
+    // The peer's end first, then our own.
+    for (flaps, end) in [(1, "veth-b"), (2, "veth-a")] {
+        lab::set_down(end)?;
+        wait_for_link(&*a, false);
+        wait_for_link(&*b, false);
+        if !a.facts().address.contains("bypass=0") {
+            for _ in 0..1000 {
+                tx.lend(1).frame(0, 60, Nanos::ZERO).fill(0);
+                assert_eq!(tx.send(1)?, 0, "nothing is taken, and nothing is an error");
+            }
+        }
+        assert!(receive(&mut *rx)?.is_empty());
+        lab::set_up(end)?;
+        wait_for_link(&*a, true);
+        wait_for_link(&*b, true);
+        send(&mut *tx, 100)?;
+        assert!(receive(&mut *rx)?.into_iter().eq(0..100), "after {end} came up again");
+        for port in [&a, &b] {
+            assert_eq!(changes(&**port), [false, true].repeat(flaps));
+            let events = port.link().expect("it has a link").events();
+            assert!(events.windows(2).all(|pair| pair[0].at <= pair[1].at));
+        }
+    }
+    Ok(())
+}
+
+fn a_link_that_must_not_go_down_ends_sending() -> Outcome {
+    enter()?;
+    let open = |end| port(&format!("af_packet:{end},on_link_down=stop"));
+    let (mut a, mut b) = (open("veth-a")?, open("veth-b")?);
     let (mut from_a, mut from_b) = (a.open_tx(0, 60)?, b.open_tx(0, 60)?);
     lab::set_down("veth-b")?;
     for (end, tx) in [("veth-a", &mut from_a), ("veth-b", &mut from_b)] {
         let lost = (0..100_000).find_map(|_| send(&mut **tx, 1).err()).expect("nothing can leave");
         assert!(matches!(&lost, SendError::Port(e) if e.kind() == std::io::ErrorKind::NetworkDown), "{lost}");
-        assert!(lost.to_string().contains(end), "{lost}");
+        assert!(lost.to_string().contains(end) && lost.to_string().contains("on_link_down=stop"), "{lost}");
     }
     let error = port("af_packet:veth-b").err().expect("the interface is down").to_string();
     assert!(error.contains("ip link set veth-b up"), "{error}");
+    let error = port("af_packet:veth-a,on_link_down=pause").err().expect("there is no such way").to_string();
+    assert!(error.contains("wait or stop"), "{error}");
     Ok(())
 }
 
-fn a_receiver_gives_what_came_and_tells_that_the_interface_is_gone() -> Outcome {
+fn an_interface_that_is_gone_is_a_lost_port() -> Outcome {
     enter()?;
-    gives_what_came_and_tells_the_end("af_packet:veth-b")
+    let (mut a, mut b) = (port("af_packet:veth-a")?, port("af_packet:veth-b")?);
+    let (mut tx, mut rx) = (a.open_tx(0, 60)?, b.open_rx(0)?);
+    send(&mut *tx, 10)?;
+    let deleted = Command::new("ip").args(["link", "del", "veth-a"]).status();
+    if !deleted.is_ok_and(|status| status.success()) {
+        return Err(Skipped("needs ip".into()).into());
+    }
+    let lost = (0..100_000).find_map(|_| send(&mut *tx, 1).err()).expect("nothing can leave");
+    assert!(matches!(&lost, SendError::Port(e) if e.kind() == std::io::ErrorKind::NotFound), "{lost}");
+    assert_eq!(lost.to_string(), "port lost: veth-a: the interface is gone");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let error = loop {
+        match rx.receive() {
+            Ok(_) => {}
+            Err(error) => break error,
+        }
+        assert!(Instant::now() < deadline, "it never says that its interface is gone");
+        std::thread::sleep(Duration::from_micros(100));
+    };
+    assert_eq!(error.to_string(), "veth-b: the interface is gone");
+    Ok(())
+}
+
+fn what_the_peer_never_takes_is_given_up_and_named() -> Outcome {
+    lab::enter_private(&LabOptions { mtu: 1500, queues: 1 })?;
+    let shorter = Command::new("ip").args(["link", "set", "veth-b", "mtu", "1000"]).status();
+    if !shorter.is_ok_and(|status| status.success()) {
+        return Err(Skipped("needs ip".into()).into());
+    }
+    let (mut a, mut b) = (port("af_packet:veth-a")?, port("af_packet:veth-b")?);
+    let (mut tx, mut rx) = (a.open_tx(0, 1514)?, b.open_rx(0)?);
+    let lengths = [1514usize, 60, 1300, 60];
+    let (mut sent, mut dropped) = (0, 0);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    for _ in 0..10 {
+        let mut batch = tx.lend(lengths.len());
+        for (i, len) in lengths.into_iter().enumerate() {
+            batch.frame(i, len, Nanos::ZERO).fill(0);
+        }
+        let mut left = lengths.len();
+        while left > 0 {
+            assert!(Instant::now() < deadline, "{sent} sent, {dropped} dropped");
+            match tx.send(left) {
+                Ok(n) => (sent, left) = (sent + n, left - n),
+                Err(SendError::Frame("dropped_by_driver")) => (dropped, left) = (dropped + 1, left - 1),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    assert_eq!((sent, dropped), (20, 20));
+    assert_eq!(receive_frames(&mut *rx)?.len(), 20);
+    Ok(())
+}
+
+fn a_receiver_gives_what_came_and_tells_that_its_link_went_down() -> Outcome {
+    enter()?;
+    gives_what_came_and_tells_the_end("af_packet:veth-b,on_link_down=stop")
 }
 
 fn so_does_one_of_single_frames() -> Outcome {
     enter()?;
-    gives_what_came_and_tells_the_end("af_packet:veth-b,frames=1")
+    gives_what_came_and_tells_the_end("af_packet:veth-b,frames=1,on_link_down=stop")
 }
 
 /// `address` is of veth-b.
@@ -574,7 +694,7 @@ fn gives_what_came_and_tells_the_end(address: &str) -> Outcome {
     };
     assert!(came >= 100, "{came}");
     assert_eq!(error.kind(), std::io::ErrorKind::NetworkDown);
-    assert_eq!(error.to_string(), "veth-b: the interface was taken down");
+    assert_eq!(error.to_string(), "veth-b: the link went down, and on_link_down=stop");
     Ok(())
 }
 

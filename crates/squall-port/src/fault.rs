@@ -17,7 +17,7 @@ use std::{
 use squall_units::Rate;
 
 use crate::{
-    Address, AddressError, BATCH, Fate, Filter, Hosts, InterfaceCounters, Lent, Nanos, Port, PortFacts, RxBatch,
+    Address, AddressError, BATCH, Fate, Filter, Hosts, InterfaceCounters, Lent, Link, Nanos, Port, PortFacts, RxBatch,
     RxFrame, RxQueue, SendError, Slots, TxBatch, TxQueue,
     device::{Buffer, Counts, Limit, Policer},
 };
@@ -217,6 +217,10 @@ impl Port for FaultPort {
 
     fn interface_counters(&self) -> Option<InterfaceCounters> {
         self.port.interface_counters()
+    }
+
+    fn link(&self) -> Option<Arc<Link>> {
+        self.port.link()
     }
 }
 

@@ -10,6 +10,7 @@ pub mod conformance;
 pub mod device;
 pub mod fault;
 mod generate;
+mod link;
 pub mod loopback;
 pub mod null;
 pub mod pcap;
@@ -20,11 +21,13 @@ use std::{
     net::IpAddr,
     ops::{Range, RangeInclusive},
     os::fd::BorrowedFd,
+    sync::Arc,
 };
 
 pub use address::{Address, AddressError};
 pub use clock::{FastClock, monotonic};
 pub use generate::{Generation, Generator, Remote};
+pub use link::{Link, LinkEvent, LinkState, OnLinkDown};
 pub use slots::{Lent, Slots, stride};
 pub use squall_units::{Cut, Offload, Segmentation, TxMeta};
 use squall_units::{MacAddr, Nanos};
@@ -171,6 +174,11 @@ pub trait Port: Send {
     fn interface_counters(&self) -> Option<InterfaceCounters> {
         None
     }
+
+    /// The port's link, watched as long as a queue is open; `None` where there is none that can go down.
+    fn link(&self) -> Option<Arc<Link>> {
+        None
+    }
 }
 
 /// Hosts that a user of the port plays itself: their addresses are no interface's.
@@ -207,8 +215,9 @@ pub trait TxQueue: Send {
     fn lend(&mut self, want: usize) -> TxBatch<'_>;
 
     /// Sends the next `n` of the lent frames, in order, and says how many the port has taken: for good, unless it takes
-    /// frames ahead of their time ([`PortFacts::ahead`]). Fewer: the queue is full, call again for the rest. An error is that of the first frame not yet taken, which is dropped: the
-    /// next call goes on behind it.
+    /// frames ahead of their time ([`PortFacts::ahead`]). Fewer: the queue is full or the link is down ([`Port::link`]), call
+    /// again for the rest. An error is that of the first frame not yet taken, which is dropped: the next call goes on
+    /// behind it.
     fn send(&mut self, n: usize) -> Result<usize, SendError>;
 
     /// Frames that have left of the super-frame that is to be sent next: the queue was full in its midst. Behind an error:

@@ -3,7 +3,10 @@
 use std::{
     io, mem,
     os::fd::BorrowedFd,
-    sync::atomic::{AtomicU32, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
     time::Duration,
 };
 
@@ -12,9 +15,11 @@ use squall_port::{BATCH, ETHERNET, RxBatch, RxFrame, RxQueue};
 use squall_units::Nanos;
 
 use super::{
-    Counts, Look, MOST_OCTETS, Options, Receives, Said, Shape, VIRTIO_HEADER, WallClock, half, make_frame, sign, word,
+    Counts, Look, MOST_OCTETS, Options, Receives, Said, Shape, VIRTIO_HEADER, WallClock, changed, half, make_frame,
+    word,
 };
 use crate::{
+    link::Watched,
     sys::{self, Map, Socket},
     watch::Watch,
 };
@@ -56,7 +61,7 @@ impl FrameRing {
     /// `longest`: of a frame that is none of several.
     pub(super) fn new(
         socket: Socket,
-        interface: &str,
+        link: Option<Arc<Watched>>,
         options: &Options,
         shape: &Shape,
         snaplen: u32,
@@ -92,7 +97,7 @@ impl FrameRing {
             slot_octets,
             next: 0,
             held: 0,
-            watch: Watch::new(interface, Duration::from_millis(20)),
+            watch: Watch::new(link, Duration::from_millis(20)),
             frames: Vec::with_capacity(BATCH),
             long: Vec::new(),
             clock: WallClock::new(),
@@ -203,7 +208,7 @@ impl RxQueue for FrameRing {
         if self.frames.is_empty() {
             if self.held == 0 {
                 let socket = &self.socket;
-                self.watch.nothing_came(socket, || sign(socket))?;
+                self.watch.nothing_came(|| changed(socket))?;
             }
             return Ok(RxBatch::empty());
         }

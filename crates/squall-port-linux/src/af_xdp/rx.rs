@@ -11,10 +11,7 @@ use super::{
     program::{Receiving, STAMP},
     umem::{Side, Umem},
 };
-use crate::{
-    sys::{self, Socket},
-    watch::{Sign, Watch},
-};
+use crate::{link::Watched, sys, watch::Watch};
 
 /// Where a chunk begins; how far in it the frame does is in the bits above (`XSK_UNALIGNED_BUF_OFFSET_SHIFT`).
 const ADDRESS_BITS: u32 = 48;
@@ -34,9 +31,7 @@ pub struct XdpRx {
     given: u64,
     receiving: Arc<Receiving>,
     watch: Watch,
-    /// An AF_XDP socket does not answer questions about interfaces.
-    asking: Socket,
-    /// When it was asked last.
+    /// When the sockets were asked last whether the interface has gone.
     asked: Nanos,
 }
 
@@ -60,7 +55,7 @@ struct Queue {
 impl XdpRx {
     pub fn new(
         sides: Vec<(u32, Side)>,
-        interface: &str,
+        link: Arc<Watched>,
         busy_poll: bool,
         receiving: Arc<Receiving>,
     ) -> io::Result<Self> {
@@ -79,8 +74,7 @@ impl XdpRx {
             busy_poll,
             given: 0,
             receiving,
-            watch: Watch::new(interface, PATIENCE),
-            asking: Socket::new(libc::AF_INET, libc::SOCK_DGRAM, 0)?,
+            watch: Watch::new(Some(link), PATIENCE),
             asked: monotonic(),
         })
     }
@@ -88,19 +82,18 @@ impl XdpRx {
     /// The error that nothing can come any more.
     fn check_interface(&mut self) -> io::Result<()> {
         let (queues, asked) = (&self.queues, &mut self.asked);
-        self.watch.nothing_came(&self.asking, || {
+        self.watch.nothing_came(|| {
             let now = monotonic();
             if now.saturating_sub(*asked) < ASK_EVERY {
-                return Ok(Sign::None);
+                return Ok(false);
             }
             *asked = now;
+            // They tell when the interface goes, but not when it is taken down.
+            let mut gone = false;
             for queue in queues {
-                if queue.side.socket().get(libc::SOL_SOCKET, libc::SO_ERROR, 0 as c_int)? != 0 {
-                    return Ok(Sign::Gone);
-                }
+                gone |= queue.side.socket().get(libc::SOL_SOCKET, libc::SO_ERROR, 0 as c_int)? != 0;
             }
-            // It tells when the interface goes, but not when it is taken down.
-            Ok(Sign::Changed)
+            Ok(gone)
         })
     }
 }

@@ -12,17 +12,14 @@ use std::{
 };
 
 use libc::xdp_desc;
-use squall_port::{BATCH, SendError, TxBatch, TxMeta, TxQueue, monotonic};
+use squall_port::{BATCH, LinkState, SendError, TxBatch, TxMeta, TxQueue, monotonic};
 use squall_units::Nanos;
 
 use super::umem::{Side, TX_HEADROOM, TX_METADATA, Umem};
-use crate::{
-    af_packet::ETHERNET_HEADER,
-    sys::{self, Socket},
-};
+use crate::{af_packet::ETHERNET_HEADER, link::Watched, refused::Refused, sys};
 
-/// A frame that the driver drops for so long is not one that only waits for room.
-const PATIENCE: Nanos = Nanos(10_000_000);
+/// Calls in a row that take nothing, after which somebody asks whether there is a carrier.
+const LOOK_AFTER: u32 = 64;
 /// `XDP_MAX_TX_SKB_BUDGET`: frames that one system call may take, since Linux 6.17; 32 before.
 const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9;
 /// `XDP_TXMD_FLAGS_TIMESTAMP`
@@ -35,8 +32,7 @@ const WITHDRAWN: xdp_desc = xdp_desc { addr: 0, len: 0, options: u32::MAX };
 pub struct XdpTx {
     side: Side,
     interface: String,
-    /// Knows about the interface: AF_XDP sockets do not.
-    asking: Socket,
+    link: Arc<Watched>,
     max_frame: u32,
     batch: usize,
     need_wakeup: bool,
@@ -58,8 +54,7 @@ pub struct XdpTx {
     ends: Vec<u32>,
     /// Calls in a row that found the queue full.
     blocked: u32,
-    /// Since when the driver drops the next frame.
-    dropped_since: Option<Nanos>,
+    refused: Refused,
 }
 
 /// Transmit slots in groups of a batch. The kernel has a slot until all descriptors that named it have completed, which
@@ -132,11 +127,11 @@ impl XdpTx {
     pub fn new(
         side: Side,
         interface: &str,
-        port_max: u32,
-        max_frame: u32,
+        link: Arc<Watched>,
+        (port_max, max_frame): (u32, u32),
         options: &super::Options,
         departures: Option<Arc<Departures>>,
-    ) -> io::Result<Self> {
+    ) -> Self {
         let layout = side.umem.layout;
         let stride = layout.tx_stride(max_frame as usize);
         let room = (layout.tx_octets - TX_HEADROOM) / stride;
@@ -147,9 +142,9 @@ impl XdpTx {
         // Room for a few batches of jumbo frames; the kernel clips it to net.core.wmem_max.
         let _ = side.socket().set(libc::SOL_SOCKET, libc::SO_SNDBUF, 4 << 20);
         let (consumed, written) = (side.ring.consumer(), side.ring.producer());
-        Ok(Self {
+        Self {
             interface: interface.to_owned(),
-            asking: Socket::new(libc::AF_INET, libc::SOCK_DGRAM, 0)?,
+            link,
             max_frame: port_max,
             batch: options.batch,
             need_wakeup: options.need_wakeup,
@@ -163,9 +158,9 @@ impl XdpTx {
             written,
             ends: Vec::with_capacity(BATCH),
             blocked: 0,
-            dropped_since: None,
+            refused: Refused::default(),
             side,
-        })
+        }
     }
 
     /// Takes back the slots that have completed.
@@ -279,7 +274,9 @@ impl XdpTx {
             let (sent, outcome) = self.kick_copied();
             taken += sent;
             if sent > 0 {
-                (self.blocked, self.dropped_since) = (0, None);
+                self.blocked = 0;
+                let (first, meta) = (self.next - sent, &self.slots.meta);
+                self.refused.left(|| meta[first..first + sent].iter().map(|meta| meta.len).max().unwrap_or(0));
             }
             match outcome {
                 Outcome::Done => {}
@@ -400,18 +397,17 @@ impl XdpTx {
         // Frames that were dropped complete, too, and the kernel takes none that has no room to complete in.
         self.reap();
         match outcome {
-            Outcome::Lost(error) => {
-                return Err(match error.raw_os_error() {
-                    Some(libc::ENETDOWN) => self.lost(io::ErrorKind::NetworkDown, "the interface was taken down"),
-                    Some(libc::ENXIO | libc::ENODEV) => self.lost(io::ErrorKind::NotFound, "the interface is gone"),
-                    _ => SendError::Port(error),
-                });
-            }
+            Outcome::Lost(error) => match error.raw_os_error() {
+                Some(libc::ENETDOWN) => return self.no_link(true),
+                Some(libc::ENXIO | libc::ENODEV) => {
+                    self.link.link().lose(monotonic());
+                    return self.no_link(false);
+                }
+                _ => return Err(SendError::Port(error)),
+            },
             Outcome::Dropped => {
-                let now = monotonic();
-                let since = *self.dropped_since.get_or_insert(now);
-                if now.saturating_sub(since) > PATIENCE && self.is_running() {
-                    self.dropped_since = None;
+                let len = self.slots.meta[self.next].len;
+                if self.refused.again(len, || self.link.tx_dropped()) && self.link.look() == LinkState::Up {
                     self.next += 1;
                     self.lent -= 1;
                     return Err(SendError::Frame("dropped_by_driver"));
@@ -420,22 +416,19 @@ impl XdpTx {
             Outcome::Full | Outcome::Done => {}
         }
         // Without a carrier the same is said, for ever.
-        if self.blocked.is_multiple_of(64) && !self.is_running() {
-            return Err(self.lost(io::ErrorKind::NetworkDown, "the link is down (no carrier, or the peer is down)"));
+        if self.blocked.is_multiple_of(LOOK_AFTER) && self.link.look() != LinkState::Up {
+            return self.no_link(false);
         }
         Ok(())
     }
 
-    fn is_running(&self) -> bool {
-        const ETHTOOL_GLINK: u32 = 0xa;
-        // The driver's word is true at once; the interface's flag may be a second behind.
-        let mut link = [ETHTOOL_GLINK, 1];
-        let carrier = self.asking.ethtool(&self.interface, &mut link).is_err() || link[1] != 0;
-        carrier && self.asking.is_running(&self.interface)
-    }
-
-    fn lost(&self, kind: io::ErrorKind, why: &str) -> SendError {
-        SendError::Port(io::Error::new(kind, format!("{}: {why}", self.interface)))
+    /// Nothing is taken until the link is up again, if it may come up again.
+    fn no_link(&mut self, look: bool) -> Result<(), SendError> {
+        self.refused.forget();
+        match if look { self.link.look() } else { self.link.state() } {
+            LinkState::Lost => Err(SendError::Port(self.link.link().error())),
+            LinkState::Up | LinkState::Down => Ok(()),
+        }
     }
 }
 

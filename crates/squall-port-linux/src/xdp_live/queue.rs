@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use squall_port::{BATCH, Fate, Remote, SendError, TxBatch, TxMeta, TxQueue, monotonic};
+use squall_port::{BATCH, Fate, LinkState, Remote, SendError, TxBatch, TxMeta, TxQueue, monotonic};
 use squall_units::Nanos;
 
 use super::{
@@ -45,6 +45,8 @@ pub struct LiveTx {
     lent: usize,
     fates: Vec<Fate>,
     ticket: u64,
+    /// Changes of the link for which an error of the kernel's was forgotten.
+    pardoned: usize,
     /// Since when no frame is in the ring; only looked at now and then.
     idle_since: Option<Nanos>,
     runner: Arc<Runner>,
@@ -89,6 +91,7 @@ impl LiveTx {
             lent: 0,
             fates: Vec::with_capacity(BATCH),
             ticket: 0,
+            pardoned: 0,
             idle_since: None,
             runner,
             thread: Some(thread),
@@ -161,14 +164,25 @@ impl LiveTx {
                 "{name}: the program in the kernel found what cannot be; this is a defect in Squall"
             )));
         }
+        let link = self.station.link.link();
         if self.get(GONE) != 0 {
-            return Err(io::Error::new(io::ErrorKind::NotFound, format!("{name}: the interface is gone")));
+            link.lose(monotonic());
         }
-        for word in [UNDER_WAY.driver_error, UNDER_WAY.redirect_error] {
+        if link.state() == LinkState::Lost {
+            return Err(link.error());
+        }
+        let errors = [UNDER_WAY.driver_error, UNDER_WAY.redirect_error];
+        for word in errors {
             let errno = (self.get(word) as i32).abs();
-            if let Some(why) = (errno != 0).then(|| self.station.fatal(errno)).flatten() {
+            let Some(why) = (errno != 0).then(|| self.station.fatal(errno)).flatten() else { continue };
+            let changes = link.changes();
+            // The error may be one of the time when the link was down: what is still the case is told again.
+            if changes == self.pardoned || link.state() == LinkState::Lost {
                 return Err(io::Error::new(io::ErrorKind::NetworkDown, why));
             }
+            errors.into_iter().for_each(|word| self.set(word, 0));
+            self.pardoned = changes;
+            break;
         }
         if self.runner.failed.load(Ordering::Acquire) {
             let error = self.runner.error.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -240,11 +254,16 @@ impl TxQueue for LiveTx {
     fn fates(&mut self) -> io::Result<&[Fate]> {
         self.station.attend();
         self.fates.clear();
+        // Asked for where frames did not leave.
+        let mut up = None;
         while self.told < self.head && self.fates.len() < BATCH {
             let Some(result) = self.take_result(self.told as usize % SLOTS) else { break };
             self.told += 1;
             match result {
                 SKIPPED => {}
+                DROPPED | REFUSED if *up.get_or_insert_with(|| self.station.link.look()) != LinkState::Up => {
+                    self.fates.push(Fate::Lost("link_down"));
+                }
                 DROPPED => self.fates.push(Fate::Lost("driver_full")),
                 REFUSED => self.fates.push(Fate::Lost("interface_refused")),
                 left => self.fates.push(Fate::Left(Nanos(left))),

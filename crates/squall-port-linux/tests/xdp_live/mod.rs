@@ -8,6 +8,7 @@ use squall_port::{
     conformance::{Bench, check},
     monotonic,
 };
+use squall_port_linux::lab;
 use squall_units::Nanos;
 
 use crate::{Outcome, Skipped, enter, port, receive};
@@ -92,7 +93,7 @@ pub fn frames_leave_when_they_are_due_and_can_be_taken_back() -> Outcome {
 pub fn a_peer_that_does_not_poll_and_a_link_that_goes_down_are_told() -> Outcome {
     enter()?;
     need_programs()?;
-    let mut a = port("xdp_live:veth-a")?;
+    let mut a = port("xdp_live:veth-a,on_link_down=stop")?;
     let trouble = |tx: &mut dyn TxQueue| {
         put(tx, 0..1, |_| Nanos::ZERO);
         let patience = monotonic() + Nanos(5_000_000_000);
@@ -115,7 +116,39 @@ pub fn a_peer_that_does_not_poll_and_a_link_that_goes_down_are_told() -> Outcome
     let down = Command::new("ip").args(["link", "set", "veth-a", "down"]).status()?;
     assert!(down.success());
     let told = trouble(&mut *tx);
-    assert!(told.contains("veth-a: the interface was taken down"), "{told}");
+    assert!(told.contains("veth-a: the link went down"), "{told}");
+    Ok(())
+}
+
+pub fn frames_that_are_due_while_the_link_is_down_are_told_so() -> Outcome {
+    enter()?;
+    need_programs()?;
+    let (mut a, mut b) = (port("xdp_live:veth-a")?, port(RECEIVER)?);
+    let (mut tx, mut rx) = (a.open_tx(0, 60)?, b.open_rx(0)?);
+    let mut all = 0..10;
+    for end in ["veth-b", "veth-a"] {
+        put(&mut *tx, all.clone(), |_| Nanos::ZERO);
+        left(&mut *tx, 10);
+        assert!(receive(&mut *rx)?.into_iter().eq(all.clone()));
+        lab::set_down(end)?;
+        crate::wait_for_link(&*a, false);
+        put(&mut *tx, 0..10, |_| Nanos::ZERO);
+        let (mut told, patience) = (0, monotonic() + Nanos(60_000_000_000));
+        while told < 10 {
+            assert!(monotonic() < patience, "{told}");
+            for fate in tx.fates()? {
+                assert_eq!(*fate, Fate::Lost("link_down"));
+                told += 1;
+            }
+        }
+        lab::set_up(end)?;
+        crate::wait_for_link(&*a, true);
+        all = all.end..all.end + 10;
+    }
+    put(&mut *tx, all.clone(), |_| Nanos::ZERO);
+    left(&mut *tx, 10);
+    assert!(receive(&mut *rx)?.into_iter().eq(all));
+    assert_eq!(crate::changes(&*a), [false, true, false, true]);
     Ok(())
 }
 

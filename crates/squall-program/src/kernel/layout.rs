@@ -406,6 +406,12 @@ impl Layout {
         ((m.get(DRIVER_ERROR) as i32).abs(), (m.get(REDIRECT_ERROR) as i32).abs())
     }
 
+    /// What they were is no longer so. An error that comes meanwhile may be forgotten, too, if it does not come again.
+    pub fn forget_errors(&self, m: &dyn Memory) {
+        m.set(DRIVER_ERROR, 0);
+        m.set(REDIRECT_ERROR, 0);
+    }
+
     /// The interface is gone.
     pub fn is_gone(&self, m: &dyn Memory) -> bool {
         m.get(GONE) != 0

@@ -1,0 +1,43 @@
+//! Watches a device's link: few drivers tell of changes, so a thread asks.
+
+use std::{
+    sync::{
+        Arc,
+        mpsc::{self, RecvTimeoutError},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use crate::device::Device;
+
+const ASK_EVERY: Duration = Duration::from_millis(10);
+
+/// Asks until it is dropped.
+pub struct LinkWatch {
+    thread: Option<(mpsc::Sender<()>, JoinHandle<()>)>,
+}
+
+impl LinkWatch {
+    pub fn start(device: &Arc<Device>) -> std::io::Result<Self> {
+        let (end, ended) = mpsc::channel::<()>();
+        let device = device.clone();
+        device.look();
+        let work = move || {
+            while ended.recv_timeout(ASK_EVERY) == Err(RecvTimeoutError::Timeout) {
+                device.look();
+            }
+        };
+        let thread = thread::Builder::new().name("squall-link".into()).spawn(work)?;
+        Ok(Self { thread: Some((end, thread)) })
+    }
+}
+
+impl Drop for LinkWatch {
+    fn drop(&mut self) {
+        if let Some((end, thread)) = self.thread.take() {
+            drop(end);
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Watches an interface's link: a thread waits for the kernel to say that something changed, and whoever is refused a frame
+//! asks at once.
+
+use std::{
+    io::{self, PipeReader, PipeWriter},
+    os::fd::AsFd,
+    sync::{Arc, Mutex, PoisonError},
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use squall_port::{Link, LinkState, OnLinkDown, monotonic};
+
+use crate::{
+    netlink::{LinkNews, Netlink},
+    sys,
+};
+
+/// The kernel tells of a carrier that a NIC lost up to a second late (linkwatch), but knows at once.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// An interface's link, and how to ask for its state.
+#[derive(Debug)]
+pub(crate) struct Watched {
+    link: Arc<Link>,
+    index: u32,
+    asking: Mutex<Asking>,
+}
+
+#[derive(Debug)]
+struct Asking {
+    netlink: Netlink,
+    /// How often the carrier had changed at the last look.
+    changes: Option<u32>,
+}
+
+impl Watched {
+    pub fn state(&self) -> LinkState {
+        self.link.state()
+    }
+
+    pub fn link(&self) -> &Arc<Link> {
+        &self.link
+    }
+
+    /// Frames that the interface has dropped instead of sending them.
+    pub fn tx_dropped(&self) -> Option<u64> {
+        let asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        asking.netlink.link(self.index).ok().map(|link| link.counters.tx_dropped)
+    }
+
+    /// Asks the kernel now, and says what it is.
+    pub fn look(&self) -> LinkState {
+        // One at a time: of two answers the later one is to be noted last.
+        let mut asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = monotonic();
+        match asking.netlink.link(self.index) {
+            Ok(found) => {
+                let up = found.can_carry();
+                let before = std::mem::replace(&mut asking.changes, Some(found.carrier_changes));
+                let changes = before.map_or(0, |before| found.carrier_changes.wrapping_sub(before));
+                if up && changes >= 2 && self.link.is_up() {
+                    self.link.flapped(now);
+                }
+                self.link.set(up, now);
+            }
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => self.link.lose(now),
+            // No memory for the answer, for example: the next look may tell.
+            Err(_) => {}
+        }
+        self.link.state()
+    }
+}
+
+/// Of a port: begins to watch when its first queue is opened, and ends with the port.
+#[derive(Debug)]
+pub(crate) struct PortLink {
+    watched: Arc<Watched>,
+    /// Until the thread has it.
+    news: Option<LinkNews>,
+    thread: Option<(PipeWriter, JoinHandle<()>)>,
+}
+
+impl PortLink {
+    /// In the network namespace of the calling thread.
+    pub fn new(name: &str, index: u32, on_down: OnLinkDown) -> io::Result<Self> {
+        let asking = Asking { netlink: Netlink::open()?, changes: None };
+        let link = Arc::new(Link::new(name, on_down));
+        let watched = Arc::new(Watched { link, index, asking: Mutex::new(asking) });
+        Ok(Self { watched, news: LinkNews::open().ok(), thread: None })
+    }
+
+    pub fn link(&self) -> &Arc<Link> {
+        self.watched.link()
+    }
+
+    /// For a queue that is opened now.
+    pub fn watch(&mut self) -> io::Result<Arc<Watched>> {
+        if self.thread.is_none() {
+            let (ended, end) = io::pipe()?;
+            let (theirs, news) = (self.watched.clone(), self.news.take());
+            // What happened before is seen now, what happens from here on is told.
+            theirs.look();
+            let work = move || {
+                // Not on the CPU of the worker that opens the queue.
+                sys::go_elsewhere();
+                watch(&theirs, news.as_ref(), &ended);
+            };
+            self.thread = Some((end, thread::Builder::new().name("squall-link".into()).spawn(work)?));
+        }
+        Ok(self.watched.clone())
+    }
+}
+
+impl Drop for PortLink {
+    fn drop(&mut self) {
+        if let Some((end, thread)) = self.thread.take() {
+            drop(end);
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Until the other end of `ended` is closed.
+fn watch(watched: &Watched, news: Option<&LinkNews>, ended: &PipeReader) {
+    loop {
+        let mut waits = vec![ended.as_fd()];
+        waits.extend(news.map(LinkNews::as_fd));
+        let told = sys::wait_readable(&waits, LOOK_EVERY);
+        if told.first() == Some(&true) {
+            return;
+        }
+        // Where nothing is told, as often as one looks.
+        if told.get(1) != Some(&true) || news.is_some_and(|news| news.concern(watched.index)) {
+            watched.look();
+        }
+    }
+}
