@@ -3,7 +3,8 @@
 //! [`enter_private`] puts the calling process into a lab that ends with it (`squall demo`, tests). A [`Lab`] stays until
 //! taken down (`squall lab up|exec|down`): a small process holds its namespaces.
 //!
-//! The interfaces are quiet: no addresses, no ARP, no IPv6, so that every counter counts what was sent on purpose.
+//! The interfaces are quiet: no addresses, no ARP, no IPv6, so that every counter counts what was sent on purpose. Those of a
+//! [`Lab`] poll (GRO is on), so that each takes frames from an XDP program on the other.
 
 use std::{
     ffi::OsStr,
@@ -19,6 +20,7 @@ use std::{
 };
 
 use crate::{
+    interface::set_gro,
     netlink::{Link, Netlink},
     sys,
 };
@@ -264,7 +266,10 @@ fn start_holder(options: &LabOptions, state: &Path) -> Result<u32, LabError> {
         0 => {
             drop(reader);
             sys::become_daemon("squall-lab");
-            let outcome = enter_private(options).and_then(|_| {
+            let outcome = enter_private(options).and_then(|interfaces| {
+                // A veth takes frames from XDP (xdp_live) while its peer polls. Where the driver has no such setting, all else
+                // works.
+                interfaces.iter().for_each(|interface| _ = set_gro(interface, true));
                 let pid = std::process::id();
                 let text = format!("{pid} {}\n", start_time(pid).unwrap_or(0));
                 fs::write(state, text).map_err(io_error(format!("state in {}", state.display())))
