@@ -28,6 +28,7 @@ __all__ = [
     "FlowsReport",
     "Host",
     "InterfaceReport",
+    "LinkEvent",
     "Memory",
     "Patterns",
     "PortReport",
@@ -620,6 +621,14 @@ class InterfaceReport:
 
 
 @dataclass(frozen=True)
+class LinkEvent:
+    """A port's link went down, or came up: `t_s` seconds after the first departure was due, 0 before."""
+
+    t_s: float
+    up: bool
+
+
+@dataclass(frozen=True)
 class PortReport:
     """One port.
 
@@ -629,6 +638,8 @@ class PortReport:
         Where receive instants come from: ``none``, ``process``, ``kernel``, ``hardware``, ``virtual``.
     interface : InterfaceReport or None
         What the interface counted during the run, where there is one.
+    link_events : tuple of LinkEvent
+        When the link went down, and when it came up again.
     """
 
     name: str
@@ -637,6 +648,7 @@ class PortReport:
     tx: TxReport
     rx: RxReport
     interface: InterfaceReport | None
+    link_events: tuple[LinkEvent, ...]
 
 
 @dataclass(frozen=True)

@@ -566,14 +566,14 @@ const VETH: &str = "ip link add a0 type veth peer name b0 && ip link set a0 addr
 #[test]
 fn an_interface_that_is_lost_ends_the_run_with_status_3_and_what_came_is_kept() {
     let kept = file("lost.pcapng");
-    for (command, lost, why) in [
-        ("recv", "link set b0 down", "b0: the interface was taken down"),
-        ("recv", "link del a0", "b0: the interface is gone"),
-        (&format!("capture -w {kept}"), "link del a0", "b0: the interface is gone"),
+    for (command, port, lost, why) in [
+        ("recv", "b0,on_link_down=stop", "link set b0 down", "b0: the link went down, and on_link_down=stop"),
+        ("recv", "b0", "link del a0", "b0: the interface is gone"),
+        (&format!("capture -w {kept}"), "b0", "link del a0", "b0: the interface is gone"),
     ] {
         let script = format!(
             "{VETH} && (sleep 1; squall send -p a0 --packet eth/ipv4/udp -r 1kpps -n 50 -q; ip {lost}) & sleep 0.3; \
-             squall {command} --port b0 -q --json - -d 50s"
+             squall {command} --port {port} -q --json - -d 50s"
         );
         let Some((status, out, err)) = in_a_namespace(&script) else { return };
         assert_eq!(status, 3, "{err}");

@@ -8,6 +8,7 @@ use std::{
     collections::VecDeque,
     num::NonZeroU64,
     os::fd::{AsFd, OwnedFd},
+    sync::Arc,
     time::Duration,
 };
 
@@ -17,13 +18,13 @@ use rustix::{
 };
 use squall_flows::{FrameOutput, Load, LoadError, Near, Network, Role, Side, SideSettings, Statistics, Wrap};
 use squall_measure::Receiver;
-use squall_port::{BATCH, Hosts, PortFacts, RxQueue, SendError, TxBatch, TxQueue};
+use squall_port::{BATCH, Hosts, Link, LinkState, PortFacts, RxQueue, SendError, TxBatch, TxQueue};
 use squall_units::{Cut, FCS_LEN, Nanos, Picos, Segmentation};
 
 use crate::{
     Clock, Control, PortRx, PortTx,
     clock::Watch,
-    transmit::{Blocked, OVERTIME},
+    transmit::{Blocked, LINK_DOWN, OVERTIME},
 };
 
 /// A load, and the ports that carry its sides.
@@ -166,6 +167,7 @@ struct PlayerPort {
 
 struct Out {
     queue: Box<dyn TxQueue>,
+    link: Option<Arc<Link>>,
     limit: usize,
     longest: usize,
     /// Frames in lent slots: length and cut. Those before `done` are sent.
@@ -228,7 +230,7 @@ impl Player {
         flows: &Flows,
         port: usize,
         facts: &PortFacts,
-        tx: Box<dyn TxQueue>,
+        (tx, link): (Box<dyn TxQueue>, Option<Arc<Link>>),
         rx: Vec<Box<dyn RxQueue>>,
         worker: (u32, u32),
     ) {
@@ -263,6 +265,7 @@ impl Player {
             clients: of.role != Role::Servers,
             out: Out {
                 queue: tx,
+                link,
                 limit: facts.batch.clamp(1, BATCH),
                 longest,
                 hand: [(0, Cut::WHOLE); BATCH],
@@ -521,6 +524,9 @@ impl Out {
         if self.counters.error.is_some() {
             return false;
         }
+        if self.link.as_ref().is_some_and(|link| link.state() == LinkState::Lost) {
+            return self.lose_what_waits(now);
+        }
         if self.done < self.filled {
             moved |= self.send(now, watch);
         }
@@ -542,6 +548,9 @@ impl Out {
     }
 
     fn send(&mut self, now: Nanos, watch: &mut Watch) -> bool {
+        if self.link.as_ref().is_some_and(|link| !link.is_up()) {
+            return self.lose_what_waits(now);
+        }
         let wanted = self.filled - self.done;
         match self.queue.send(wanted) {
             Ok(sent) => {
@@ -575,9 +584,24 @@ impl Out {
         }
     }
 
+    /// The link is down: frames are lost as those of any host, whose stack sends again what matters.
+    #[cold]
+    fn lose_what_waits(&mut self, now: Nanos) -> bool {
+        self.blocked.note(now, false, &mut self.counters);
+        if let Some(link) = self.link.as_ref().filter(|link| link.state() == LinkState::Lost) {
+            self.counters.error = Some(link.error().to_string());
+            self.drop_hand("port_lost");
+            return false;
+        }
+        self.drop_hand(LINK_DOWN);
+        true
+    }
+
     fn drop_hand(&mut self, reason: &'static str) {
-        if self.done < self.filled {
-            *self.counters.not_sent.entry(reason).or_default() += (self.filled - self.done) as u64;
+        let frames: u64 =
+            self.hand[self.done..self.filled].iter().map(|(len, cut)| u64::from(cut.segments(*len))).sum();
+        if frames > 0 {
+            *self.counters.not_sent.entry(reason).or_default() += frames;
         }
         self.done = self.filled;
     }

@@ -14,7 +14,7 @@ use std::{
 };
 
 use squall_plan::{Plan, PlanStream};
-use squall_port::{Generation, Generator, Port, Remote};
+use squall_port::{Generation, Generator, Link, LinkState, Port, Remote, monotonic};
 use squall_profile::{Late, Stop};
 use squall_program::{
     Gap,
@@ -28,7 +28,7 @@ use crate::{
     Clock, Control, PortTx, StreamTx,
     clock::{Stalls, thread_cpu_time},
     supervisor::{END_OF_TIME, end_of},
-    transmit::{MOST_COUNTED, OVERTIME},
+    transmit::{LINK_DOWN, MOST_COUNTED, OVERTIME},
 };
 
 /// Frames handed over at once: without gaps, as many as the kernel takes in a turn.
@@ -56,10 +56,47 @@ pub(crate) struct Driver {
     end: Picos,
     tickets: u64,
     late: Vec<u64>,
+    down: Down,
     error: Option<String>,
     /// The run's time was up before all that was due had left.
     overdue: bool,
     pub done: bool,
+}
+
+/// What a link that goes down does to the streams: they are held, and go on where they were when it is up again.
+struct Down {
+    link: Option<Arc<Link>>,
+    since: Option<Picos>,
+    /// Stream by stream: it is held for the link's sake.
+    held: Vec<bool>,
+    /// By how much its schedule was moved, picoseconds.
+    moved: Vec<u64>,
+    /// Frames that were due and did not leave.
+    frames: Vec<u64>,
+    /// Frames that were made before it was known, and not taken; and all that were not taken at the last look.
+    refused: Vec<u64>,
+    seen: Vec<u64>,
+    /// Changes of the link for which an error of the kernel's was forgotten.
+    pardoned: usize,
+}
+
+impl Down {
+    fn new(link: Option<Arc<Link>>, streams: usize) -> Self {
+        Self {
+            link,
+            since: None,
+            held: vec![false; streams],
+            moved: vec![0; streams],
+            frames: vec![0; streams],
+            refused: vec![0; streams],
+            seen: vec![0; streams],
+            pardoned: 0,
+        }
+    }
+
+    fn state(&self) -> LinkState {
+        self.link.as_ref().map_or(LinkState::Up, |link| link.state())
+    }
 }
 
 struct Shared<'a>(&'a dyn Remote);
@@ -96,6 +133,7 @@ impl Driver {
             layout: image.layout,
             remote: generator.remote(),
             late: vec![0; streams.len()],
+            down: Down::new(opened.link(), streams.len()),
             streams,
             generator: Some(generator),
             thread: None,
@@ -165,6 +203,7 @@ impl Driver {
             self.fail(error);
             return self.settle(at.min(self.end));
         }
+        self.follow_link(at.min(self.end));
         if self.ends(at).is_none() {
             return;
         }
@@ -175,6 +214,65 @@ impl Driver {
             Some(until) => self.settle(until),
             None => self.layout.let_go(&Shared(&*self.remote)),
         }
+    }
+
+    /// Holds the streams while the link is down: what is due meanwhile does not leave, nor in a burst afterwards.
+    fn follow_link(&mut self, at: Picos) {
+        let refused = |layout: &Layout, m: &dyn Memory, i: usize| {
+            let accounts = layout.accounts(m, i);
+            accounts.dropped + accounts.refused
+        };
+        match (self.down.state(), self.down.since) {
+            (LinkState::Up, None) => {
+                let m = Shared(&*self.remote);
+                for (i, seen) in self.down.seen.iter_mut().enumerate() {
+                    *seen = refused(&self.layout, &m, i);
+                }
+            }
+            (LinkState::Down, None) => {
+                self.hold();
+                let m = Shared(&*self.remote);
+                for i in 0..self.streams.len() {
+                    if self.layout.is_active(&m, i) && !self.layout.is_paused(&m, i) {
+                        self.layout.pause(&m, i, at);
+                        self.down.held[i] = true;
+                    }
+                    self.down.refused[i] += refused(&self.layout, &m, i) - self.down.seen[i];
+                }
+                self.down.since = Some(at);
+                self.layout.let_go(&m);
+            }
+            (LinkState::Up, Some(since)) => {
+                self.hold();
+                let m = Shared(&*self.remote);
+                for i in 0..self.streams.len() {
+                    if std::mem::take(&mut self.down.held[i]) {
+                        // Those of a stream that ends by a count leave later, if they still can.
+                        if self.streams[i].1.pattern.total().is_none() {
+                            self.down.frames[i] += self.due_before(i, at, 0);
+                        }
+                        self.down.moved[i] += at.0.saturating_sub(since.0);
+                        self.layout.resume(&m, i, at);
+                    }
+                }
+                self.down.since = None;
+                self.layout.forget_errors(&m);
+                self.layout.let_go(&m);
+            }
+            (LinkState::Down | LinkState::Lost, _) => {}
+        }
+    }
+
+    /// Frames of stream `i` that are due before `until`, by a schedule that is `earlier` than it stands.
+    fn due_before(&self, i: usize, until: Picos, earlier: u64) -> u64 {
+        let m = Shared(&*self.remote);
+        let (_, s, _) = &self.streams[i];
+        if self.layout.is_unpaced(&m, i) {
+            return 0;
+        }
+        let timeline = self.layout.timeline(&m, i, s.gap, s.pattern);
+        let (next, sizes) = (self.layout.next_frame(&m, i), s.program.sizes());
+        timeline.due_before(Picos(until.0.saturating_add(earlier)), |k| sizes.at(next + k), MOST_COUNTED)
     }
 
     /// Whether nothing more is to leave; frames that were due before the instant given are then late.
@@ -197,12 +295,22 @@ impl Driver {
             return Some("the program in the kernel found what cannot be; this is a defect in Squall".into());
         }
         if self.layout.is_gone(&m) {
+            self.down.link.iter().for_each(|link| link.lose(monotonic()));
             return Some("the interface is gone".into());
+        }
+        if let (LinkState::Lost, Some(link)) = (self.down.state(), &self.down.link) {
+            return Some(link.error().to_string());
         }
         let (driver, redirect) = self.layout.errors(&m);
         let fatal = [driver, redirect].into_iter().filter(|&e| e != 0).find_map(|e| self.remote.fatal(e));
         if fatal.is_some() {
-            return fatal;
+            let changes = self.down.link.as_ref().map_or(0, |link| link.changes());
+            if changes == self.down.pardoned || self.down.state() == LinkState::Lost {
+                return fatal;
+            }
+            // The error may be one of the time when the link was down: what is still the case comes again.
+            self.down.pardoned = changes;
+            self.layout.forget_errors(&m);
         }
         if self.thread.as_ref().is_some_and(JoinHandle::is_finished) {
             return match self.thread.take()?.join() {
@@ -218,16 +326,20 @@ impl Driver {
     fn settle(&mut self, until: Picos) {
         self.leave();
         let m = Shared(&*self.remote);
-        for (i, (_, s, _)) in self.streams.iter().enumerate() {
-            let waiting = self.layout.is_active(&m, i) && !self.layout.is_paused(&m, i);
-            if waiting && !self.layout.is_unpaced(&m, i) {
-                let timeline = self.layout.timeline(&m, i, s.gap, s.pattern);
-                let (next, sizes) = (self.layout.next_frame(&m, i), s.program.sizes());
-                let late = timeline.due_before(until, |k| sizes.at(next + k), MOST_COUNTED);
-                // A run that is stopped from outside may leave one frame that was due just then.
-                if late > u64::from(!self.overdue) {
-                    self.late[i] += late;
-                }
+        for i in 0..self.streams.len() {
+            let held = self.down.held[i];
+            if !self.layout.is_active(&m, i) || (self.layout.is_paused(&m, i) && !held) {
+                continue;
+            }
+            let late = if held { 0 } else { self.due_before(i, until, 0) };
+            if self.down.moved[i] > 0 || held {
+                // What the schedule was moved by is missing at its end; a run that ends by a count misses nothing.
+                let missing = if until.0 == 0 { 0 } else { self.due_before(i, until, self.down.moved[i]) };
+                self.down.frames[i] = missing.saturating_sub(late);
+            }
+            // A run that is stopped from outside may leave one frame that was due just then.
+            if late > u64::from(!self.overdue) {
+                self.late[i] += late;
             }
         }
         self.done = true;
@@ -263,6 +375,14 @@ impl Driver {
             // The supervisor has refused them.
             Control::Add(..) | Control::Limit(_) | Control::Step(_) => {}
             Control::PauseTemplate(_) | Control::ResumeTemplate(_) | Control::Load(_) => {}
+            Control::Pause(number) if self.down.since.is_some() => {
+                chosen(*number).into_iter().for_each(|i| self.down.held[i] = false);
+            }
+            Control::Resume(number) if self.down.since.is_some() => {
+                let m = Shared(&*self.remote);
+                let paused = |i: &usize| self.layout.is_paused(&m, *i);
+                chosen(*number).into_iter().filter(paused).for_each(|i| self.down.held[i] = true);
+            }
             Control::Pause(number) => {
                 let which = chosen(*number);
                 self.change(|layout, m, _| which.iter().for_each(|&i| layout.pause(m, i, at)));
@@ -345,7 +465,7 @@ impl Driver {
             sum.packets += s.packets;
             sum.octets += s.octets;
             for (reason, n) in s.not_sent {
-                sum.errors += if reason == LATE { 0 } else { n };
+                sum.errors += if matches!(reason, LATE | LINK_DOWN) { 0 } else { n };
                 *sum.not_sent.entry(reason).or_default() += n;
             }
         }
@@ -372,7 +492,15 @@ impl Driver {
         let m = Shared(&*self.remote);
         let one = |(i, (number, ..)): (usize, &(u32, PlanStream, (u64, u64)))| {
             let a = self.layout.accounts(&m, i);
-            let reasons = [(LATE, self.late[i]), ("driver_full", a.dropped), ("interface_refused", a.refused)];
+            // Which of the two a frame became that left too late for the link is all the same.
+            let unlinked = self.down.refused[i];
+            let (dropped, rest) = (a.dropped.saturating_sub(unlinked), unlinked.saturating_sub(a.dropped));
+            let reasons = [
+                (LATE, self.late[i]),
+                (LINK_DOWN, self.down.frames[i] + unlinked),
+                ("driver_full", dropped),
+                ("interface_refused", a.refused.saturating_sub(rest)),
+            ];
             StreamTx {
                 number: *number,
                 packets: a.taken,

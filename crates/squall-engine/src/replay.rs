@@ -6,12 +6,15 @@
 use std::{
     collections::VecDeque,
     io,
-    sync::mpsc::{self, Receiver, SyncSender, TryRecvError},
+    sync::{
+        Arc,
+        mpsc::{self, Receiver, SyncSender, TryRecvError},
+    },
     thread::{self, JoinHandle},
 };
 
 use squall_measure::fingerprint;
-use squall_port::{BATCH, Fate, SendError, TxQueue};
+use squall_port::{BATCH, Fate, Link, LinkState, SendError, TxQueue};
 use squall_program::pace::{Audit, BURST, Pace, Pacing, WINDOW};
 use squall_replay::{Chunk, Departure, Progress, ReplayError, Source};
 use squall_stats::Fingerprint;
@@ -20,7 +23,7 @@ use squall_units::{Cut, FCS_LEN, Nanos, Picos};
 use crate::{
     Clock, PortTx,
     clock::Watch,
-    transmit::{Blocked, Budget, OVERTIME},
+    transmit::{Blocked, Budget, LINK_DOWN, OVERTIME},
 };
 
 /// Chunks that are read ahead at most: some megabytes.
@@ -85,6 +88,7 @@ fn read(source: &mut Source, full: &SyncSender<Result<Chunk, ReplayError>>, empt
 pub(crate) struct Queue {
     pub port: usize,
     pub queue: Box<dyn TxQueue>,
+    pub link: Option<Arc<Link>>,
     /// Frames handed over at once.
     pub limit: usize,
     /// See [`squall_port::PortFacts::ahead`].
@@ -94,6 +98,7 @@ pub(crate) struct Queue {
 /// A port's sending queue.
 struct Out {
     queue: Box<dyn TxQueue>,
+    link: Option<Arc<Link>>,
     limit: usize,
     ahead: Picos,
     /// Frames that the port has and has not told of; none of them lies before this place.
@@ -178,8 +183,9 @@ impl std::fmt::Debug for Replayed {
 impl Replayer {
     /// `queues` in the order of the replay's ports.
     pub fn new(queues: Vec<Queue>, clock: Clock, feed: Feed, fingerprint: bool) -> Self {
-        let out = |Queue { port, queue, limit, ahead }: Queue| Out {
+        let out = |Queue { port, queue, link, limit, ahead }: Queue| Out {
             queue,
+            link,
             limit: limit.clamp(1, BATCH),
             ahead: ahead.into(),
             under_way: 0,
@@ -253,7 +259,7 @@ impl Replayer {
     /// When something is to be done next; `None`: never, as it stands.
     pub fn next_due(&self, end: Picos) -> Option<Picos> {
         if self.hand() > 0 {
-            return Some(Picos(0));
+            return (!self.outs[self.out].is_down()).then_some(Picos(0));
         }
         if self.over || self.paused.is_some() || self.allowed == 0 {
             return None;
@@ -262,6 +268,7 @@ impl Replayer {
             return self.patience;
         }
         match self.chunk().departures.get(self.next.at) {
+            Some(frame) if frame.due == Departure::AT_ONCE && self.outs[usize::from(frame.port)].is_down() => None,
             Some(frame) if frame.due == Departure::AT_ONCE => {
                 Some(self.rest.unwrap_or(Picos(0))).filter(|&due| due < end)
             }
@@ -310,6 +317,9 @@ impl Replayer {
             (self.done, self.overdue) = (true, true);
             return false;
         }
+        if self.hand() > 0 && self.outs[self.out].is_down() {
+            return self.wait_for_link(at, budget) || moved;
+        }
         if self.hand() > 0 {
             let moved = self.send(watch) || moved;
             if self.hand() > 0 || self.done {
@@ -326,6 +336,9 @@ impl Replayer {
         }
         let port = usize::from(self.chunk().departures[self.next.at].port);
         let ahead = self.outs[port].ahead;
+        if self.outs[port].is_down() && real && !matches!(self.clock, Clock::Real(start) if now < start) {
+            return self.wait_for_link(at, budget) || moved;
+        }
         if matches!(self.clock, Clock::Real(start) if now < start) && ahead.0 == 0 {
             return moved;
         }
@@ -392,6 +405,44 @@ impl Replayer {
         self.rest = None;
         self.chunk_mut().departures[next].rests = false;
         false
+    }
+
+    /// The next frame's port has no link: frames that are due before `at` do not leave, nor in a burst when it is up again;
+    /// those without an instant wait. Whether any was given up.
+    #[cold]
+    fn wait_for_link(&mut self, at: Picos, budget: &mut Budget) -> bool {
+        let at_hand = self.next.at..self.filled.max(self.next.at);
+        let port = usize::from(self.chunk().departures[self.next.at].port);
+        if let Some(link) = self.outs[port].link.clone().filter(|link| link.state() == LinkState::Lost) {
+            self.lose(port, &link.error());
+            return false;
+        }
+        let until = self.pace.schedule(at.0).min(budget.end.0.saturating_sub(1));
+        let shift = self.shift.0;
+        let is_due = |frame: &&mut Departure| {
+            usize::from(frame.port) == port
+                && frame.progress == Progress::Waiting
+                && frame.due != Departure::AT_ONCE
+                && frame.due.0.saturating_add(shift) <= until
+        };
+        let from = self.next.at;
+        let due = self.chunk_mut().departures[from..].iter_mut().take_while(is_due);
+        let given_up = due.map(|frame| frame.progress = Progress::Failed).count();
+        if given_up > 0 {
+            *self.outs[port].counters.not_sent.entry(LINK_DOWN).or_default() += given_up as u64;
+            // What is in slots is no part of what a run that ends by a count has sent; some of it may be filled in again.
+            let octets: u64 =
+                self.chunk().departures[at_hand.clone()].iter().map(|frame| u64::from(frame.len + FCS_LEN)).sum();
+            budget.packets = budget.packets.saturating_add(at_hand.len() as u64);
+            budget.octets = budget.octets.saturating_add(octets);
+            self.allowed = self.allowed.saturating_add(at_hand.len() as u64);
+            self.next.at += given_up;
+            self.filled = self.next.at;
+            return true;
+        }
+        // Nothing is due; the time may be up.
+        self.over |= at >= budget.end;
+        self.over && self.end()
     }
 
     fn shifted(&self, due: Picos) -> Picos {
@@ -662,7 +713,7 @@ impl Replayer {
             self.stop();
         }
         while self.hand() > 0 && !lost(&self.outs) && self.send(watch) {}
-        self.drop_hand("port_full");
+        self.drop_hand(if self.outs[self.out].is_down() { LINK_DOWN } else { "port_full" });
         let until = if self.clock == Clock::Virtual { Picos(0) } else { self.clock.since_start(now).min(end) };
         if let Some(since) = self.hungry.take().filter(|_| self.paused.is_none()) {
             self.dry = Picos(until.0.saturating_sub(self.clock.since_start(since).0)).as_nanos();
@@ -710,6 +761,11 @@ impl Replayer {
 }
 
 impl Out {
+    /// Nothing can leave. A port that waits itself gives up by itself what is due meanwhile.
+    fn is_down(&self) -> bool {
+        self.ahead.0 == 0 && self.link.as_ref().is_some_and(|link| !link.is_up())
+    }
+
     /// The port takes frames ahead of their time, and is not lost.
     fn tells_later(&self) -> bool {
         self.ahead.0 > 0 && self.counters.error.is_none()
@@ -824,7 +880,7 @@ impl Out {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::sync::Mutex;
 
     use squall_port::{Slots, TxBatch};
     use squall_replay::{Input, Replay};
@@ -907,7 +963,8 @@ mod tests {
             let feed = Feed::start(Source::open(replay, vec![1518]).unwrap()).unwrap();
             let queue = Ahead::default();
             let (ring, clock) = (queue.shared.clone(), Clock::Real(START));
-            let queue = Queue { port: 0, queue: Box::new(queue), limit: BATCH, ahead: Nanos(100_000_000) };
+            let ahead = Nanos(100_000_000);
+            let queue = Queue { port: 0, queue: Box::new(queue), link: None, limit: BATCH, ahead };
             Self {
                 replayer: Replayer::new(vec![queue], clock, feed, false),
                 ring,

@@ -15,7 +15,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use squall_flows::{Arrival, Load, Target};
 use squall_measure::{Measure, Receiver, flow::Link};
 use squall_plan::{Change, Placement, Plan};
-use squall_port::{Filter, InterfaceCounters, Port, PortFacts, RxQueue, Sink, TxQueue};
+use squall_port::{Filter, InterfaceCounters, LinkEvent, Port, PortFacts, RxQueue, Sink, TxQueue};
 use squall_profile::{Next, Stop};
 use squall_program::{Gap, Scratch};
 use squall_replay::Source;
@@ -163,6 +163,8 @@ pub struct Outcome {
     pub duration: Nanos,
     /// What the interfaces counted meanwhile, port by port.
     pub interfaces: Vec<Option<InterfaceCounters>>,
+    /// When the ports' links went down and came up, port by port.
+    pub links: Vec<Vec<LinkEvent>>,
     /// What the ports say of how they worked: [`Port::notes`].
     pub notes: Vec<String>,
 }
@@ -283,7 +285,8 @@ impl Queues {
                 longest => Box::new(Cutter::new(tx, longest.max(longest_frame))),
             };
             let facts = ports[port].facts();
-            queues.tx.push(Queue { port, queue: tx, limit: facts.batch, ahead: facts.ahead });
+            let link = ports[port].link();
+            queues.tx.push(Queue { port, queue: tx, link, limit: facts.batch, ahead: facts.ahead });
             if plan.flows.contains(&port) {
                 queues.facts.push((port, ports[port].facts().clone()));
             }
@@ -300,12 +303,12 @@ impl Orders {
             let mut player = Player::new(clock, flows);
             for (port, facts) in &queues.facts {
                 let at = tx.iter().position(|queue| queue.port == *port).expect("its queue was opened with its facts");
-                let queue = tx.remove(at).queue;
+                let Queue { queue, link, .. } = tx.remove(at);
                 let ours = rx.extract_if(.., |queue| queue.0 == *port).map(|(_, _, queue)| queue).collect();
                 let serving = |worker: &&squall_plan::PlanWorker| worker.tx.iter().any(|tx| tx.0 == *port);
                 let workers = plan.workers.iter().filter(serving).count() as u32;
                 let worker = plan.workers[..index].iter().filter(serving).count() as u32;
-                player.add(flows, *port, facts, queue, ours, (worker, workers));
+                player.add(flows, *port, facts, (queue, link), ours, (worker, workers));
             }
             player
         });
@@ -315,8 +318,8 @@ impl Orders {
             let of_replay: Vec<_> = plan.replay.iter().filter_map(of_replay).collect();
             Replayer::new(of_replay, clock, feed, settings.fingerprint)
         });
-        for Queue { port, queue, limit, .. } in tx {
-            let mut transmitter = Transmitter::new(port, queue, clock, limit, settings.fingerprint);
+        for Queue { port, queue, link, limit, .. } in tx {
+            let mut transmitter = Transmitter::new(port, queue, link, clock, limit, settings.fingerprint);
             transmitter.load(
                 (0..plan.streams.len())
                     .filter(|&s| plan.streams[s].port == port)
@@ -706,8 +709,8 @@ impl Running {
         // When the queues have ended, too: what they have to say is then all there.
         let notes = self.ports.iter().flat_map(|port| port.notes()).collect();
         let last = workers.iter().flat_map(|w| &w.tx).map(|t| t.last).max().unwrap_or(self.start);
-        let interfaces = self.interfaces();
-        Ok(Outcome { workers, replayed, duration: last.saturating_sub(self.start), interfaces, notes })
+        let (interfaces, links) = (self.interfaces(), self.links());
+        Ok(Outcome { workers, replayed, duration: last.saturating_sub(self.start), interfaces, links, notes })
     }
 }
 
@@ -716,6 +719,11 @@ impl Running {
     pub fn interfaces(&self) -> Vec<Option<InterfaceCounters>> {
         let ports = self.ports.iter().zip(&self.before);
         ports.map(|(port, before)| Some(difference(port.interface_counters()?, (*before)?))).collect()
+    }
+
+    /// When the ports' links went down and came up so far, port by port; on the engine's clock.
+    pub fn links(&self) -> Vec<Vec<LinkEvent>> {
+        self.ports.iter().map(|port| port.link().map_or_else(Vec::new, |link| link.events())).collect()
     }
 
     /// Tells all workers to end, and waits until they have.

@@ -7,7 +7,7 @@ use std::{
 
 use squall_measure::fingerprint;
 use squall_plan::PlanStream;
-use squall_port::{BATCH, SendError, TxBatch, TxQueue};
+use squall_port::{BATCH, Link, LinkState, SendError, TxBatch, TxQueue};
 use squall_profile::Late;
 use squall_program::{
     Cursor, Gap, Program, Run, Scratch, Sizes, Timeline,
@@ -44,6 +44,9 @@ const IN_A_ROW: usize = 16;
 /// the machine takes, and not enough to stretch a run that asks for more than the port takes.
 pub(crate) const OVERTIME: u64 = 100_000_000_000;
 
+/// Why frames did not leave that were due while the link was down.
+pub(crate) const LINK_DOWN: &str = "link_down";
+
 /// What may still be sent in the whole run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
@@ -63,6 +66,9 @@ impl Budget {
 
 pub(crate) struct Transmitter {
     queue: Box<dyn TxQueue>,
+    link: Option<Arc<Link>>,
+    /// It was not up at the last turn.
+    down: bool,
     clock: Clock,
     /// Frames handed over at once.
     limit: usize,
@@ -180,9 +186,18 @@ struct Sender {
 }
 
 impl Transmitter {
-    pub fn new(port: usize, queue: Box<dyn TxQueue>, clock: Clock, limit: usize, fingerprint: bool) -> Self {
+    pub fn new(
+        port: usize,
+        queue: Box<dyn TxQueue>,
+        link: Option<Arc<Link>>,
+        clock: Clock,
+        limit: usize,
+        fingerprint: bool,
+    ) -> Self {
         Self {
             queue,
+            link,
+            down: false,
             clock,
             limit: limit.clamp(1, BATCH),
             senders: Vec::new(),
@@ -370,8 +385,12 @@ impl Transmitter {
         }
     }
 
-    /// When something is to be done next; `None`: never, as it stands.
+    /// When something is to be done next; `None`: never, as it stands, or when the link is up again.
     pub fn next_due(&mut self, end: Picos) -> Option<Picos> {
+        if self.link.as_ref().is_some_and(|link| !link.is_up()) { None } else { self.next_departure(end) }
+    }
+
+    fn next_departure(&mut self, end: Picos) -> Option<Picos> {
         if self.hand.done < self.hand.filled || !self.unpaced.is_empty() {
             return Some(Picos(0));
         }
@@ -393,6 +412,10 @@ impl Transmitter {
         let at = self.clock.since_start(now);
         if self.clock != Clock::Virtual && at.0 >= budget.end.0.saturating_add(OVERTIME) {
             (self.done, self.overdue) = (true, true);
+            return false;
+        }
+        let waits = self.down || self.link.as_ref().is_some_and(|link| !link.is_up());
+        if waits && self.wait_for_link(now, at, budget) {
             return false;
         }
         if self.hand.done < self.hand.filled {
@@ -420,13 +443,64 @@ impl Transmitter {
         true
     }
 
+    /// What becomes due while the link is down does not leave, and not in a burst when it is up again; streams without gaps
+    /// wait. Whether it is down.
+    #[cold]
+    fn wait_for_link(&mut self, now: Nanos, at: Picos, budget: &mut Budget) -> bool {
+        let state = self.link.as_ref().map_or(LinkState::Up, |link| link.state());
+        self.down = state != LinkState::Up;
+        self.blocked.note(now, false, &mut self.counters);
+        if let (LinkState::Lost, Some(link)) = (state, &self.link) {
+            self.counters.error = Some(link.error().to_string());
+            self.drop_hand("port_lost");
+            self.done = true;
+            return true;
+        }
+        let paced = |row: &InRow| row.end > self.hand.done && self.hand.due[row.begin] != u64::MAX;
+        if self.hand.runs.iter().any(paced) {
+            let (packets, octets) = (self.hand.done..self.hand.filled).fold((0, 0), |(packets, octets), i| {
+                let weight = u64::from(self.sender_of(i).weight);
+                (packets + weight, octets + u64::from(self.hand.len[i] + FCS_LEN))
+            });
+            // They are no part of what a run that ends by a count has sent.
+            budget.packets = budget.packets.saturating_add(packets);
+            budget.octets = budget.octets.saturating_add(octets);
+            self.drop_hand(LINK_DOWN);
+        }
+        let begun = !matches!(self.clock, Clock::Real(start) if now < start);
+        let horizon = self.pace.schedule(at.0).min(budget.end.0.saturating_sub(1));
+        let mut given_up = 0;
+        while begun
+            && given_up < MOST_SKIPPED
+            && let Some(entry) = self.wheel.pop(horizon)
+        {
+            let i = entry.stream as usize;
+            let s = &mut self.senders[i];
+            if entry.generation != s.generation {
+                continue;
+            }
+            if s.timeline.is_unpaced() {
+                self.unpaced.push_back(entry.stream);
+                continue;
+            }
+            let frames = s.give_up_before(Picos(horizon + 1), LINK_DOWN);
+            given_up += frames;
+            *self.counters.not_sent.entry(LINK_DOWN).or_default() += frames * u64::from(s.weight);
+            Self::go_on(&mut self.senders, &mut self.wheel, i);
+        }
+        if self.down {
+            self.finish_if_over(at, budget);
+        }
+        self.down
+    }
+
     fn finish_if_over(&mut self, at: Picos, budget: &Budget) {
         // What was due in time may still leave, up to OVERTIME.
         let time_is_up = self.clock != Clock::Virtual
             && at >= budget.end
             && self.wheel.next_due().is_none_or(|due| due >= budget.end.0);
         let spent = budget.packets == 0 || budget.octets == 0;
-        let nothing = self.next_due(budget.end).is_none() && self.is_idle();
+        let nothing = self.next_departure(budget.end).is_none() && self.is_idle();
         if time_is_up || spent || nothing {
             self.done = true;
         }
@@ -718,7 +792,8 @@ impl Transmitter {
     pub fn settle(&mut self, now: Nanos, watch: &mut Watch, end: Picos) {
         // Again behind a frame that the port refuses.
         while self.hand.done < self.hand.filled && self.counters.error.is_none() && self.send(watch) {}
-        self.drop_hand("port_full");
+        let down = self.link.as_ref().is_some_and(|link| !link.is_up());
+        self.drop_hand(if down { LINK_DOWN } else { "port_full" });
         let at = self.clock.since_start(now);
         let until = if self.clock == Clock::Virtual { Picos(0) } else { at.min(end) };
         for s in &mut self.senders {
@@ -738,7 +813,9 @@ impl Transmitter {
 
     /// The end of the run: what was sent is to be out.
     pub fn close(&mut self) {
-        if let Err(error) = self.queue.finish() {
+        let result = self.queue.finish();
+        // What waits in a device without a link waits for ever.
+        if let Err(error) = result.or_else(|error| if self.down { Ok(()) } else { Err(error) }) {
             self.counters.error.get_or_insert(error.to_string());
         }
     }
@@ -927,7 +1004,11 @@ impl Sender {
             return 0;
         }
         // What is due behind the end of the run is not late.
-        let bound = Picos((at.0 - gap).min(horizon.saturating_add(1)));
+        self.give_up_before(Picos((at.0 - gap).min(horizon.saturating_add(1))), "late")
+    }
+
+    /// Leaves out the frames that are due before `bound`, for this reason: how many, at most [`MOST_SKIPPED`].
+    fn give_up_before(&mut self, bound: Picos, reason: &'static str) -> u64 {
         let mut skipped = 0;
         while self.timeline.due().is_some_and(|due| due < bound) && skipped < MOST_SKIPPED {
             let at_once = if self.walk { None } else { self.timeline.skip_before(bound) };
@@ -942,7 +1023,7 @@ impl Sender {
             skipped += n;
         }
         self.cursor = self.program.cursor(self.next, self.by, self.number + 1);
-        *self.not_sent.entry("late").or_default() += skipped * u64::from(self.weight);
+        *self.not_sent.entry(reason).or_default() += skipped * u64::from(self.weight);
         skipped
     }
 }

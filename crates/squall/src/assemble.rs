@@ -15,9 +15,9 @@ use squall_units::{L1_OVERHEAD, Nanos};
 
 use crate::{
     report::{
-        Asked, CaptureSample, Contention, Cpu, Distribution, EndedBy, EqualBins, InterfaceReport, Patterns, PortReport,
-        PortSample, Report, RxReport, SCHEMA, Sample, StreamReport, StreamRx, StreamSample, TxReport, Verdict,
-        WorkerReport,
+        Asked, CaptureSample, Contention, Cpu, Distribution, EndedBy, EqualBins, InterfaceReport, LinkEvent, Patterns,
+        PortReport, PortSample, Report, RxReport, SCHEMA, Sample, StreamReport, StreamRx, StreamSample, TxReport,
+        Verdict, WorkerReport,
         source::{SourceKind, SourceRecord},
     },
     session::StreamHistograms,
@@ -282,6 +282,7 @@ impl Totals {
                 rx_missed: i.rx_missed,
                 rx_fifo: i.rx_fifo,
             }),
+            link_events: Vec::new(),
         }
     }
 
@@ -354,8 +355,12 @@ impl Totals {
             rx.ports.push(plan.ports[port].name.clone());
         }
         // The sender is elsewhere when this run sends nothing: then the sequence numbers must tell.
-        // While running, what is on its way is not lost: a gap in the sequence is.
-        let sent = if plan.streams.is_empty() || self.running { best + missing } else { sent };
+        // While running, what is on its way is not lost: a gap in the sequence is, but for what was never sent.
+        let sent = match plan.streams.is_empty() {
+            true => best + missing,
+            false if self.running => (best + missing).min(sent.max(best)),
+            false => sent,
+        };
         rx.lost = sent.saturating_sub(best);
         // A queue tells its own copies; those that came by different queues show when there are more than were sent.
         rx.duplicates += best.saturating_sub(sent);
@@ -504,6 +509,14 @@ impl Totals {
     pub fn arrivals(&self) -> Nanos {
         let span = |queue: &PortRx| u64::try_from(queue.seen.gaps.sum()).unwrap_or(u64::MAX);
         Nanos(self.rx.iter().flatten().map(span).max().unwrap_or(0))
+    }
+}
+
+/// Puts into the ports' reports when their links went down and came up, counted from `start`.
+pub(crate) fn tell_links(report: &mut Report, links: &[Vec<squall_port::LinkEvent>], start: Nanos) {
+    for (port, events) in report.ports.iter_mut().zip(links) {
+        let event = |e: &squall_port::LinkEvent| LinkEvent { t_s: e.at.saturating_sub(start).as_secs_f64(), up: e.up };
+        port.link_events = events.iter().map(event).collect();
     }
 }
 

@@ -364,6 +364,17 @@ pub struct PortReport {
     pub rx: RxReport,
     /// What the interface counted during the run, where there is one.
     pub interface: Option<InterfaceReport>,
+    /// When the link went down, and when it came up again; the first 10,000 changes.
+    #[serde(default)]
+    pub link_events: Vec<LinkEvent>,
+}
+
+/// A port's link went down, or came up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LinkEvent {
+    /// Seconds since the first departure was due, when it was seen; 0 before.
+    pub t_s: f64,
+    pub up: bool,
 }
 
 impl PortReport {

@@ -724,6 +724,7 @@ impl Run {
         let loading = self.played.as_ref().map(|played| self.last_load.sample(&played.flows.load, flows()));
         let totals = assemble::Totals::of(&self.running, snapshots);
         let mut report = totals.report(&self.context, self.running.plan(), elapsed, &[], Vec::new());
+        assemble::tell_links(&mut report, &self.running.links(), self.running.start());
         if let Some(load) = &load {
             report.sources.extend(verdict::flows(load, &kept, self.session.attacks.is_some()));
         }
@@ -951,6 +952,7 @@ impl Run {
         let wall_offset_ns = if self.virtual_time { 0 } else { crate::host::wall_offset() };
         let expected = self.expected;
         let (stopped_by, would_end) = (self.stopped_by.get().copied(), self.would_end());
+        let start = self.running.start();
         let outcome = self.running.finish()?;
         let workers = outcome.workers.iter().map(Glance::from);
         let look = Look::of(names.iter().map(String::as_str), ports, wall_offset_ns, workers);
@@ -972,6 +974,7 @@ impl Run {
             false => outcome.duration,
         };
         let mut report = totals.report(&self.context, &plan, duration, &outcome.interfaces, self.series.points);
+        assemble::tell_links(&mut report, &outcome.links, start);
         if let (Some(replay), Some(replayed)) = (&self.session.replay, &outcome.replayed) {
             let retried = totals.retried();
             let ports = self

@@ -247,6 +247,16 @@ fn judge_port(port: &PortReport, receives: bool, report: &Report, verdict: &mut 
         let text = format!("port {} lost {dropped} frames before they were read{blame}", port.name);
         verdict.say(ReasonCode::ReceiverBound, text, "");
     }
+    // Streams and captures say so themselves; of flows only the port knows.
+    let unlinked = port.tx.not_sent.get("link_down").copied().unwrap_or(0);
+    if unlinked > 0 && !verdict.has(ReasonCode::LinkDown) {
+        let were = if unlinked == 1 { "frame was" } else { "frames were" };
+        verdict.say(
+            ReasonCode::LinkDown,
+            format!("port {}: {unlinked} {were} lost as its link was down", port.name),
+            "",
+        );
+    }
     let Some(interface) = &port.interface else { return };
     let (tx_surplus, rx_surplus) = port.interface_surplus().unwrap_or_default();
     if tx_surplus < 0 {

@@ -107,10 +107,11 @@ impl Slots {
         self.free[slot / BATCH] &= !(1 << (slot % BATCH));
     }
 
-    /// One descriptor has completed: of which slot.
+    /// One descriptor has completed: of which slot. Linux 6.18 may tell of some twice, as it keeps how many a frame has
+    /// where whoever gets the frame next may write (the frame's control block).
     fn give_back(&mut self, address: u64) -> usize {
         let slot = (address as usize - self.start) / self.stride;
-        self.pending[slot] -= 1;
+        self.pending[slot] = self.pending[slot].saturating_sub(1);
         if self.pending[slot] == 0 {
             self.free[slot / BATCH] |= 1 << (slot % BATCH);
         }

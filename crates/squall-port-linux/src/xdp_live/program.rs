@@ -26,7 +26,7 @@ pub const BROKEN: usize = 19;
 /// Not 0: frames are under way and are to leave before others are taken.
 const LEAVING: usize = 20;
 /// Since when the driver has no room, nanoseconds; 0: it has.
-const FULL_SINCE: usize = 21;
+pub const FULL_SINCE: usize = 21;
 /// The last reading of the clock.
 const NOW: usize = 22;
 pub const UNDER_WAY: Words =
@@ -45,6 +45,9 @@ pub const DROPPED: u64 = 1;
 pub const REFUSED: u64 = 2;
 /// There is no frame in the slot.
 pub const SKIPPED: u64 = 3;
+
+/// Our side has given it up: the link was down when it was due. The program goes on behind it.
+pub const UNLINKED: u64 = 4;
 
 /// Frames in the ring: what the fastest takes in half a millisecond; a power of two.
 pub const SLOTS: usize = 1024;

@@ -21,8 +21,8 @@ use squall_units::Nanos;
 use super::{
     Call, Station,
     program::{
-        ATTENTION, BROKEN, DROPPED, GONE, HEAD, Layout, REFUSED, RESULTS, SEEN, SHORTEST, SKIPPED, SLOTS, TAIL,
-        UNDER_WAY, WAITING,
+        ATTENTION, BROKEN, DROPPED, FULL_SINCE, GONE, HEAD, Layout, REFUSED, RESULTS, SEEN, SHORTEST, SKIPPED, SLOTS,
+        TAIL, UNDER_WAY, UNLINKED, WAITING,
     },
 };
 use crate::sys;
@@ -45,6 +45,8 @@ pub struct LiveTx {
     lent: usize,
     fates: Vec<Fate>,
     ticket: u64,
+    /// The link is down, and the program rests.
+    resting: bool,
     /// Changes of the link for which an error of the kernel's was forgotten.
     pardoned: usize,
     /// Since when no frame is in the ring; only looked at now and then.
@@ -91,6 +93,7 @@ impl LiveTx {
             lent: 0,
             fates: Vec::with_capacity(BATCH),
             ticket: 0,
+            resting: false,
             pardoned: 0,
             idle_since: None,
             runner,
@@ -131,6 +134,38 @@ impl LiveTx {
             thread::sleep(Duration::from_micros(20));
         }
         true
+    }
+
+    /// The program goes on, if nothing else keeps it.
+    fn let_go(&self) {
+        if !self.resting {
+            self.set(ATTENTION, 0);
+        }
+    }
+
+    /// While the link is down the program rests, and frames that become due are given up: it would offer each of them for
+    /// long, and those behind it would leave in a burst when the link is up again.
+    fn follow_link(&mut self) {
+        let up = self.station.link.state() == LinkState::Up;
+        if up && self.resting {
+            self.resting = false;
+            self.set(FULL_SINCE, 0);
+            self.let_go();
+        }
+        if up || (!self.resting && !self.hold()) {
+            return;
+        }
+        self.resting = true;
+        let now = monotonic();
+        for number in self.get(TAIL).max(self.told)..self.head {
+            let slot = number as usize % SLOTS;
+            if self.meta[slot].due > now {
+                break;
+            }
+            if self.get(RESULTS + slot) == WAITING {
+                self.set(RESULTS + slot, UNLINKED);
+            }
+        }
     }
 
     /// The thread enters the call, if it is not there.
@@ -253,6 +288,7 @@ impl TxQueue for LiveTx {
 
     fn fates(&mut self) -> io::Result<&[Fate]> {
         self.station.attend();
+        self.follow_link();
         self.fates.clear();
         // Asked for where frames did not leave.
         let mut up = None;
@@ -261,6 +297,7 @@ impl TxQueue for LiveTx {
             self.told += 1;
             match result {
                 SKIPPED => {}
+                UNLINKED => self.fates.push(Fate::Lost("link_down")),
                 DROPPED | REFUSED if *up.get_or_insert_with(|| self.station.link.look()) != LinkState::Up => {
                     self.fates.push(Fate::Lost("link_down"));
                 }
@@ -283,7 +320,7 @@ impl TxQueue for LiveTx {
             return 0;
         }
         if !self.hold() {
-            self.set(ATTENTION, 0);
+            self.let_go();
             return 0;
         }
         // Of what the program has taken it may offer the last again, if the driver had no room: that stays.
@@ -299,7 +336,7 @@ impl TxQueue for LiveTx {
         self.head = tail;
         self.lent = 0;
         self.set(HEAD, tail);
-        self.set(ATTENTION, 0);
+        self.let_go();
         back
     }
 
@@ -310,6 +347,7 @@ impl TxQueue for LiveTx {
             |queue: &Self| (queue.told..queue.head).any(|n| queue.get(RESULTS + n as usize % SLOTS) == WAITING);
         while waiting(self) {
             self.station.attend();
+            self.follow_link();
             self.trouble()?;
             let now = self.get(TAIL);
             if now != told {

@@ -49,7 +49,8 @@ pub fn ports(
         let tx_rate = |of| if sends { rate(of) } else { 0.0 };
         let name = crate::ports::interface_of(&info.address);
         let interface = interfaces.iter().find(|i| name.as_ref() == Some(&i.name));
-        let down = interface.is_some_and(|i| i.state == crate::InterfaceState::Down);
+        // Up, and nobody at the other end: no frame comes through.
+        let down = interface.is_some_and(|i| i.state != crate::InterfaceState::Up);
         let either = |yes, on: &'static str, off: &'static str| Some(if yes { on } else { off });
         PortMetric {
             name: info.name.clone(),

@@ -70,8 +70,10 @@ fn header(report: &Report, page: &mut String) {
         *page += &format!("<p>Interrupted {}.</p>", escape(&text::cut_short(report)));
     }
     if verdict.reasons.is_empty() {
-        let schedule = if report.sends() { "The generator kept to its schedule and the" } else { "The" };
-        *page += &format!("<p>{schedule} counters agree.</p>");
+        let schedule = if report.sends() { "The generator kept to its schedule and " } else { "" };
+        let mut told = format!("{schedule}{}.", text::counters_agree(report));
+        told[..1].make_ascii_uppercase();
+        *page += &format!("<p>{}</p>", escape(&told));
     } else {
         *page += "<ul>";
         verdict.reasons.iter().for_each(|r| *page += &format!("<li>{}</li>", escape(&r.to_string())));
@@ -420,6 +422,10 @@ fn ports(report: &Report, page: &mut String) {
                     escape(fingerprint)
                 );
             }
+        }
+        if !port.link_events.is_empty() {
+            let changes = text::link_changes(&port.link_events);
+            *page += &format!("<p class=\"aside\">{}: link {changes}</p>", escape(&port.name));
         }
         if port.rx.unsigned_packets > 0 {
             *page += &format!(

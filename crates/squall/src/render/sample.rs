@@ -208,6 +208,7 @@ fn port(name: &str, address: &str, sent: u64, received: u64, dropped: u64, surpl
             rx_octets: octets(received + dropped) - 4 * (received + dropped),
             ..InterfaceReport::default()
         }),
+        link_events: Vec::new(),
     }
 }
 

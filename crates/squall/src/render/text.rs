@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::human;
 use super::table::{Cell, Style, Table, printable, truncate, wrap};
-use crate::report::{Distribution, PortReport, Report, StreamReport, VerdictStatus, source::SourceRecord};
+use crate::report::{Distribution, LinkEvent, PortReport, Report, StreamReport, VerdictStatus, source::SourceRecord};
 
 /// Rows that fit a screen or two; the rest is in the JSON.
 const MAX_STREAMS: usize = 40;
@@ -122,6 +122,9 @@ fn explain(port: &PortReport, width: usize, out: &mut Vec<String>) {
     };
     say("not sent", &port.tx.not_sent);
     say("dropped on receive", &port.rx.drops);
+    if !port.link_events.is_empty() {
+        out.extend(wrap(&format!("{}: link {}", port.name, link_changes(&port.link_events)), width, 4));
+    }
     if port.tx.blocked_s > 0.0 {
         out.extend(wrap(
             &format!("{}: the port took no frames for {}", port.name, human::seconds(port.tx.blocked_s)),
@@ -133,6 +136,32 @@ fn explain(port: &PortReport, width: usize, out: &mut Vec<String>) {
         if let Some(fingerprint) = fingerprint {
             out.extend(wrap(&format!("{}: {what} fingerprint {fingerprint}", port.name), width, 4));
         }
+    }
+}
+
+/// Changes that are listed; others are counted.
+const MAX_LINK_EVENTS: usize = 10;
+
+/// When the link went down and came up.
+pub(crate) fn link_changes(events: &[LinkEvent]) -> String {
+    let shown = events.iter().take(MAX_LINK_EVENTS);
+    let mut text: Vec<_> = shown.map(|e| format!("{} at {:.4} s", if e.up { "up" } else { "down" }, e.t_s)).collect();
+    if events.len() > MAX_LINK_EVENTS {
+        text.push(format!("and {} more changes", events.len() - MAX_LINK_EVENTS));
+    }
+    text.join(", ")
+}
+
+/// What is to be said of the counters of a run that is valid: an interface that has sent more was used by others, too.
+pub(crate) fn counters_agree(report: &Report) -> String {
+    let more = report.ports.iter().filter_map(|port| {
+        let (sent, _) = port.interface_surplus().filter(|surplus| surplus.0 > 0)?;
+        Some(format!("{} of {}", human::count(sent as u64), port.name))
+    });
+    let more: Vec<_> = more.collect();
+    match more.is_empty() {
+        true => "the counters agree".into(),
+        false => format!("no frame is missing; interfaces also sent frames of others ({})", more.join(", ")),
     }
 }
 
@@ -225,11 +254,13 @@ fn verdict(report: &Report, width: usize, color: bool, out: &mut Vec<String>) {
     let schedule = if report.sends() { "the generator kept to its schedule and " } else { "" };
     match verdict.status {
         VerdictStatus::Valid => {
-            out.push(format!("{}: {schedule}the counters agree", Style::Good.paint("VALID", color)));
+            let mut lines = wrap(&format!("VALID: {schedule}{}", counters_agree(report)), width, 2);
+            lines[0] = lines[0].replacen("VALID", &Style::Good.paint("VALID", color), 1);
+            out.extend(lines);
         }
         VerdictStatus::Interrupted => {
             let word = Style::Bad.paint("INTERRUPTED", color);
-            out.push(format!("{word} {}; until then {schedule}the counters agree", cut_short(report)));
+            out.push(format!("{word} {}; until then {schedule}{}", cut_short(report), counters_agree(report)));
         }
         VerdictStatus::NotValid if report.cut_short => {
             out.push(format!("{}, and interrupted {}", Style::Bad.paint("NOT VALID", color), cut_short(report)));
