@@ -676,7 +676,7 @@ impl PacketTx {
                 let len = self.slots.frame(next).1.len;
                 if code == libc::ENOBUFS
                     && self.refused.again(len, || self.link.tx_dropped())
-                    && self.link.look() == LinkState::Up
+                    && self.link.state() == LinkState::Up
                 {
                     self.lent.pass(1);
                     return Err(SendError::Frame("dropped_by_driver"));

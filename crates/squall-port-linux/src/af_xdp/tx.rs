@@ -107,15 +107,16 @@ impl Slots {
         self.free[slot / BATCH] &= !(1 << (slot % BATCH));
     }
 
-    /// One descriptor has completed: of which slot. Linux 6.18 may tell of some twice, as it keeps how many a frame has
-    /// where whoever gets the frame next may write (the frame's control block).
-    fn give_back(&mut self, address: u64) -> usize {
-        let slot = (address as usize - self.start) / self.stride;
-        self.pending[slot] = self.pending[slot].saturating_sub(1);
-        if self.pending[slot] == 0 {
+    /// One descriptor has completed: of which slot. When a link has been down, Linux 6.18 may tell of some that were never
+    /// sent: these are of none.
+    fn give_back(&mut self, address: u64) -> Option<usize> {
+        let slot = (address as usize).checked_sub(self.start)? / self.stride;
+        let pending = self.pending.get_mut(slot).filter(|pending| **pending > 0)?;
+        *pending -= 1;
+        if *pending == 0 {
             self.free[slot / BATCH] |= 1 << (slot % BATCH);
         }
-        slot
+        Some(slot)
     }
 
     fn address(&self, slot: usize) -> usize {
@@ -174,7 +175,7 @@ impl XdpTx {
         let (mut at, mut sums) = (from, Sums::default());
         while at != to {
             let slot = self.slots.give_back(completion.get(at));
-            if self.departures.is_some() {
+            if let Some(slot) = slot.filter(|_| self.departures.is_some()) {
                 let left = read_stamp(&self.side.umem, self.slots.address(slot)) - self.to_tai;
                 sums.record(left - self.slots.meta[slot].due.0 as i64);
             }
@@ -408,7 +409,7 @@ impl XdpTx {
             },
             Outcome::Dropped => {
                 let len = self.slots.meta[self.next].len;
-                if self.refused.again(len, || self.link.tx_dropped()) && self.link.look() == LinkState::Up {
+                if self.refused.again(len, || self.link.tx_dropped()) && self.link.state() == LinkState::Up {
                     self.next += 1;
                     self.lent -= 1;
                     return Err(SendError::Frame("dropped_by_driver"));
