@@ -8,7 +8,7 @@ use squall_units::Nanos;
 /// A frame that is dropped for so long, ...
 const PATIENCE: Nanos = Nanos(10_000_000);
 /// ... and so often, is not one that only waits for room: a machine may stand still for the time alone.
-const TRIES: u32 = 64;
+const TRIES: u32 = 16;
 
 /// Of one queue.
 #[derive(Debug, Default)]

@@ -251,6 +251,6 @@ fn too_long_for_the_peer() -> Outcome {
     let not_sent = &report.ports[0].tx.not_sent;
     let dropped = not_sent.get("dropped_by_driver").copied().unwrap_or(0);
     same("too long", "frames that left", report.ports[0].tx.packets, 0)?;
-    same("too long", &format!("{not_sent:?}"), dropped > PPS / 2, true)?;
+    same("too long", &format!("{not_sent:?}"), dropped > 0, true)?;
     same("too long", "named", report.verdict.has(ReasonCode::PortRefused), true)
 }
