@@ -25,6 +25,7 @@ mod docs;
 mod drive;
 mod edit;
 mod flows;
+mod help;
 mod import;
 mod info;
 mod lab;
@@ -46,8 +47,9 @@ mod table;
 mod top;
 
 use std::{
-    io::{IsTerminal, Write},
+    io::Write,
     process::ExitCode,
+    sync::atomic::{AtomicBool, Ordering},
 };
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -98,26 +100,23 @@ enum Command {
 
 /// The command line as clap knows it: for completions, man pages and the reference.
 pub fn command() -> clap::Command {
-    Cli::command()
+    help::fitted(Cli::command(), help::WIDEST)
 }
+
+/// A panic was told of, on whatever thread, and whether or not somebody went on after it.
+static DEFECT: AtomicBool = AtomicBool::new(false);
 
 pub fn main() -> ExitCode {
     std::panic::set_hook(Box::new(|info| {
+        DEFECT.store(true, Ordering::Relaxed);
         // A standard error that cannot be written (a full disk, a pipe that nobody reads) must not make two defects of one.
         let text = format!("squall: this is a defect in Squall, please report it: {info}\n");
         _ = std::io::stderr().write_all(squall::render::terminal(&text).as_bytes());
     }));
-    let asked = Cli::try_parse().unwrap_or_else(|error| {
-        if !error.use_stderr() {
-            error.exit();
-        }
-        match std::io::stderr().is_terminal() {
-            true => eprint!("{}", error.render().ansi()),
-            false => eprint!("{}", error.render()),
-        }
-        std::process::exit(error.exit_code())
-    });
-    let done = match asked.command {
+    let command = help::parse::<Cli>().command;
+    // A daemon tells who asked of a defect, and lives on.
+    let lives_on = matches!(command, Command::Serve(_));
+    let done = match command {
         Command::Demo(args) => demo::demo(&args),
         Command::Run(args) => run::run(&args),
         Command::Send(args) => send::send(&args),
@@ -140,18 +139,36 @@ pub fn main() -> ExitCode {
         Command::Completions(args) => docs::completions(&args),
         Command::Man(args) => docs::man(&args),
     };
-    done.unwrap_or_else(|error| {
+    let status = done.unwrap_or_else(|error| {
         match &error {
             // They begin with file:line:column, where editors look for it.
             Error::Input(mistakes) => eprintln!("{mistakes}"),
             other => eprintln!("squall: {other}"),
         }
         ExitCode::from(error.exit_status())
-    })
+    });
+    ended(status, DEFECT.load(Ordering::Relaxed) && !lives_on)
+}
+
+/// What was done in spite of a defect is not all that was asked for.
+fn ended(status: ExitCode, defect: bool) -> ExitCode {
+    match defect && status == ExitCode::SUCCESS {
+        true => ExitCode::from(3),
+        false => status,
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
+    #[test]
+    fn a_defect_that_was_caught_does_not_end_with_success() {
+        for (status, defect, expected) in [(0, false, 0), (0, true, 3), (1, true, 1), (2, false, 2)] {
+            assert_eq!(ended(ExitCode::from(status), defect), ExitCode::from(expected));
+        }
+    }
+
     #[test]
     fn the_command_line_is_consistent() {
         super::command().debug_assert();

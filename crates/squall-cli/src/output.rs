@@ -3,6 +3,10 @@
 use std::{
     fs::File,
     io::{self, IsTerminal, Write},
+    os::{
+        fd::{AsFd, BorrowedFd},
+        unix::fs::MetadataExt,
+    },
     path::Path,
     process::ExitCode,
 };
@@ -40,7 +44,7 @@ impl Output {
         let to_stdout = self.json.as_deref() == Some("-");
         let to_stderr = to_stdout || self.to_stderr;
         let json = to_stdout.then(|| report.to_json() + "\n");
-        if to_stderr || (io::stdout().is_terminal() && io::stderr().is_terminal()) {
+        if to_stderr || one_place() {
             report.notes.retain(|note| !said.contains(note));
         }
         let (width, color) = look(to_stderr);
@@ -86,6 +90,16 @@ pub fn look(to_stderr: bool) -> (usize, bool) {
     };
     let color = terminal && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
     (size.map_or(100, |(width, _)| usize::from(width.0)), color)
+}
+
+/// Whether standard output and standard error are seen together: a terminal, or `2>&1`.
+fn one_place() -> bool {
+    let file = |stream: BorrowedFd<'_>| {
+        let found = File::from(stream.try_clone_to_owned().ok()?).metadata().ok()?;
+        Some((found.dev(), found.ino()))
+    };
+    let same = file(io::stdout().as_fd()).is_some_and(|out| file(io::stderr().as_fd()) == Some(out));
+    same || (io::stdout().is_terminal() && io::stderr().is_terminal())
 }
 
 fn lines(text: &str) -> String {

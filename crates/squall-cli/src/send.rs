@@ -21,7 +21,7 @@ Examples:
   squall send --port eth1 --packet 'eth/ipv4(dst=10.0.0.2)/udp(dport=53)' --rate 10kpps --duration 10s
   squall send --port veth-a --to veth-b --packet eth/ipv4/udp --size imix --rate 100Mbps -d 10s --latency
   squall send --port eth1 --packet 'eth/ipv4(dst=48.0.0.1)/tcp(dport=80,flags=S)' --rate 50% \\
-      --vary ipv4.src=random:16.0.0.1-16.0.255.254 --vary tcp.sport=increment:1024-65535 --fail-if 'unsent > 0'
+      --vary ipv4.src=random:16.0.0.1-16.0.255.254 --vary tcp.sport=increment:1024-65535 --fail-if 'not_sent > 0'
   squall send --port pcap:out.pcap --packet eth/ipv4/udp --rate 1Mpps --count 1000
   squall send --port loop:0 --pcap capture.pcap#3 --rate max --count 1M
   squall send --port eth1 --packet eth/ipv4/udp --rate 1kpps --print-profile > stream.toml
@@ -43,7 +43,7 @@ pub struct Args {
     /// The headers, outermost first: 'eth(dst=02:00:00:00:00:09)/ipv4(dst=10.0.0.2)/udp(dport=53)'
     #[arg(long, value_name = "TEXT", help_heading = "Frame")]
     packet: Option<String>,
-    /// The octets of the frame, without FCS
+    /// The octets of the frame, without FCS; or a dump of it by tcpdump -xx or Wireshark: "$(cat dump.txt)"
     #[arg(long, value_name = "HEX", help_heading = "Frame")]
     hex: Option<String>,
     /// Frame N of a capture, from 1

@@ -1,0 +1,217 @@
+//! Arguments in: examples of the help that can be pasted, and advice that helps where an argument is unknown.
+
+use std::{
+    env,
+    ffi::OsString,
+    io::{self, IsTerminal},
+};
+
+use clap::{
+    Command, CommandFactory, FromArgMatches,
+    builder::StyledStr,
+    error::{ContextKind, ContextValue, Error, ErrorKind},
+};
+
+/// Wider than this no text is easy to read.
+pub const WIDEST: usize = 100;
+
+/// What the process was started with. Ends it where that is help, or a mistake.
+pub fn parse<C: CommandFactory + FromArgMatches>() -> C {
+    let width = terminal_size::terminal_size().map_or(WIDEST, |(width, _)| usize::from(width.0).min(WIDEST));
+    let mut command = fitted(C::command(), width);
+    let arguments: Vec<OsString> = env::args_os().collect();
+    let matches = command.try_get_matches_from_mut(&arguments);
+    let matches = matches.unwrap_or_else(|error| leave(&advised(error, &mut command, &arguments)));
+    C::from_arg_matches(&matches).unwrap_or_else(|error| leave(&error.format(&mut command)))
+}
+
+/// Help goes to the standard output; a mistake holds what somebody wrote, and must not steer the terminal.
+fn leave(error: &Error) -> ! {
+    if !error.use_stderr() {
+        error.exit();
+    }
+    match io::stderr().is_terminal() {
+        true => eprint!("{}", error.render().ansi()),
+        false => eprint!("{}", error.render()),
+    }
+    std::process::exit(error.exit_code())
+}
+
+/// The same commands, with examples no wider than `width`: clap would break their lines where a shell would not go on.
+pub fn fitted(command: Command, width: usize) -> Command {
+    let text = command.get_after_help().map(|text| examples_within(&text.to_string(), width));
+    let mut command = command.term_width(width);
+    if let Some(text) = text {
+        command = command.after_help(text);
+    }
+    let names: Vec<String> = command.get_subcommands().map(|one| one.get_name().to_owned()).collect();
+    names.iter().fold(command, |command, name| command.mut_subcommand(name, |one| fitted(one, width)))
+}
+
+/// The lines between `Examples:` and the next empty one are commands, perhaps with a comment.
+fn examples_within(text: &str, width: usize) -> String {
+    let mut inside = false;
+    let mut lines = Vec::new();
+    for line in text.lines() {
+        inside = (inside && !line.is_empty()) || line == "Examples:";
+        match inside && line.chars().count() > width {
+            true => lines.extend(broken(line, width)),
+            false => lines.push(line.to_owned()),
+        }
+    }
+    lines.join("\n")
+}
+
+/// A command in lines that a shell reads as one, its comment in lines of its own before.
+fn broken(line: &str, width: usize) -> Vec<String> {
+    let (command, comment) = line.split_once("  # ").unwrap_or((line, ""));
+    let mut lines: Vec<String> = Vec::new();
+    let mut add = |lead: &str, words: &mut dyn Iterator<Item = &str>, end: &str| {
+        let mut now = String::new();
+        for word in words {
+            let so_far = now.chars().count() + 1 + word.chars().count() + end.chars().count();
+            if !now.is_empty() && so_far > width {
+                lines.push(std::mem::take(&mut now) + end);
+                now = format!("{lead}{word}");
+            } else {
+                now += if now.is_empty() { "  " } else { " " };
+                now += word;
+            }
+        }
+        lines.extend((!now.is_empty()).then_some(now));
+    };
+    if !comment.is_empty() {
+        add("  # ", &mut std::iter::once("#").chain(comment.split(' ')), "");
+    }
+    add("      ", &mut words(command).into_iter(), " \\");
+    lines
+}
+
+/// What a shell would take for words, with their quotes.
+fn words(command: &str) -> Vec<&str> {
+    let mut quote = None;
+    let apart = move |c: char| {
+        match (quote, c) {
+            (None, '\'' | '"') => quote = Some(c),
+            (Some(open), _) if open == c => quote = None,
+            _ => {}
+        }
+        quote.is_none() && c == ' '
+    };
+    command.split(apart).filter(|word| !word.is_empty()).collect()
+}
+
+/// What others call what we call otherwise: the option's name, and what stands here for it, of a command that has it.
+const ELSEWHERE: [(&[&str], &str, &str); 3] = [
+    (&["pps", "bps", "kpps", "mbps", "gbps", "bandwidth", "throughput"], "rate", "--rate 10kpps, --rate 100Mbps"),
+    (&["interface", "iface", "intf", "dev", "device", "nic"], "port", "--port eth1"),
+    (
+        &[
+            "vlan", "src", "dst", "src-ip", "dst-ip", "src-mac", "dst-mac", "sport", "dport", "ttl", "udp", "tcp",
+            "payload",
+        ],
+        "packet",
+        "headers are a part of the packet: --packet 'eth/vlan(id=7)/ipv4(dst=10.0.0.2)/udp(dport=53)'",
+    ),
+];
+
+/// Without a tip that is far from what was written (`--vlan`: did you mean `--latency`?), and with one that is not.
+fn advised(mut error: Error, command: &mut Command, arguments: &[OsString]) -> Error {
+    let name = match (error.kind(), error.get(ContextKind::InvalidArg)) {
+        (ErrorKind::UnknownArgument, Some(ContextValue::String(name))) => name.clone(),
+        _ => return error,
+    };
+    let word = name.trim_start_matches('-').split('=').next().unwrap_or_default().to_owned();
+    let far = match error.get(ContextKind::SuggestedArg) {
+        Some(ContextValue::String(tip)) => {
+            let tip = tip.trim_start_matches('-');
+            !tip.starts_with(&word) && !squall::suggest(&word, [tip]).starts_with("did you mean")
+        }
+        _ => true,
+    };
+    if !far {
+        return error;
+    }
+    error.remove(ContextKind::SuggestedArg);
+    command.build();
+    let mut of = command;
+    for name in &arguments[1..] {
+        let Some(name) = name.to_str().filter(|name| of.find_subcommand(name).is_some()) else { break };
+        of = of.find_subcommand_mut(name).expect("it was there");
+    }
+    // The usage that came with the tip had that in it.
+    error.insert(ContextKind::Usage, ContextValue::StyledStr(of.render_usage()));
+    let has = |long: &str| of.get_arguments().any(|argument| argument.get_long() == Some(long));
+    let here = ELSEWHERE.iter().find(|(names, ours, _)| names.contains(&word.as_str()) && has(ours));
+    if let Some((.., tip)) = here {
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(*tip)]));
+    }
+    error
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn each(command: &Command, look: &mut dyn FnMut(&Command)) {
+        look(command);
+        command.get_subcommands().for_each(|one| each(one, look));
+    }
+
+    /// What a shell makes of pasted lines: words, without comments.
+    fn pasted(text: &str) -> Vec<Vec<String>> {
+        let examples = text.lines().skip_while(|line| *line != "Examples:").skip(1).take_while(|line| !line.is_empty());
+        let joined = examples.collect::<Vec<_>>().join("\n").replace("\\\n", " ");
+        let lines = joined.lines().map(|line| line.split("  # ").next().unwrap_or_default().trim());
+        let commands = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
+        commands.map(|line| words(line).into_iter().map(String::from).collect()).collect()
+    }
+
+    #[test]
+    fn examples_can_be_pasted_from_terminals_of_any_width() {
+        for width in [60, 80, 100] {
+            let (mut before, mut behind) = (Vec::new(), Vec::new());
+            each(&crate::Cli::command(), &mut |one| before.push(one.get_after_help().map(|t| pasted(&t.to_string()))));
+            each(&fitted(crate::Cli::command(), width), &mut |one| {
+                let Some(text) = one.get_after_help().map(|text| text.to_string()) else { return behind.push(None) };
+                let mut inside = false;
+                for line in text.lines() {
+                    inside = (inside && !line.is_empty()) || line == "Examples:";
+                    let one_word = words(line).len() <= 2;
+                    assert!(!inside || line.chars().count() <= width || one_word, "{}: {line}", one.get_name());
+                }
+                behind.push(Some(pasted(&text)));
+            });
+            assert_eq!(before, behind, "{width} columns");
+        }
+    }
+
+    #[test]
+    fn a_long_example_goes_on_in_a_line_that_a_shell_joins() {
+        let text = "Examples:\n  squall send --port eth1 --packet 'eth / ipv4' --rate 1kpps  # a comment of many words";
+        let expected = "Examples:\n  # a comment of many words\n  squall send --port eth1 \\\n      --packet 'eth / ipv4' \\\n      \
+            --rate 1kpps";
+        assert_eq!(examples_within(text, 30), expected);
+        assert_eq!(examples_within(text, 200), text);
+    }
+
+    #[test]
+    fn a_tip_is_near_what_was_written_or_names_what_stands_for_it() {
+        let told = |arguments: &[&str]| {
+            let mut command = crate::Cli::command();
+            let arguments: Vec<OsString> = ["squall"].iter().chain(arguments).map(Into::into).collect();
+            let error = command.try_get_matches_from_mut(&arguments).unwrap_err();
+            advised(error, &mut command, &arguments).to_string()
+        };
+        assert!(told(&["send", "--prot", "x"]).contains("'--port'"));
+        assert!(told(&["replay", "--listnic"]).contains("'--listnics'"));
+        let vlan = told(&["send", "--vlan", "7"]);
+        assert!(vlan.contains("eth/vlan(id=7)") && !vlan.contains("latency"), "{vlan}");
+        let pps = told(&["send", "--pps", "7"]);
+        assert!(pps.contains("--rate 10kpps") && !pps.contains("cpus"), "{pps}");
+        let interface = told(&["recv", "--interface", "eth0"]);
+        assert!(interface.contains("--port eth1") && !interface.contains("interval"), "{interface}");
+        let http = told(&["flows", "http", "--quux", "7"]);
+        assert!(!http.contains("tip:") && http.contains("squall flows http"), "{http}");
+    }
+}
