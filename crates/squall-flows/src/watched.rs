@@ -7,7 +7,8 @@ use squall_tcp::{Application, ClassId, Event, FlowId, Piece, Reason, Socket, Tup
 use squall_units::Nanos;
 
 use crate::{
-    FailedConversation, Failure, FlowStatistics, Served, TlsStatistics, Tuples, script::Serving, statistics::MOST_FAILED,
+    FailedConversation, Failure, FlowStatistics, Served, TlsStatistics, Tuples, script::Serving,
+    statistics::MOST_FAILED,
 };
 
 /// Applications, each flow's beginning beside them.
