@@ -220,7 +220,7 @@ impl Http {
             ("pipeline", self.pipeline.is_some()),
             ("post", self.post.is_some()),
         ];
-        for (name, _) in said.into_iter().filter(|(name, given)| *given && options.contains_key(*name)) {
+        if let Some((name, _)) = said.into_iter().find(|(name, given)| *given && options.contains_key(*name)) {
             return Err(no_effect(&format!("--option {name}"), &format!("--{name} says it already")));
         }
         self.common.only(&options, &OF_HTTP_SERVERS, "the servers are somebody else's, and answer as they like")?;

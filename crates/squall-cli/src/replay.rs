@@ -216,7 +216,7 @@ pub fn replay(args: &Args) -> Result<ExitCode, Error> {
         return crate::ports::list();
     }
     if args.pid {
-        println!("PID: {}", std::process::id());
+        crate::output::print(&format!("PID: {}\n", std::process::id()));
     }
     if args.stateful.stateful {
         return stateful(args);
