@@ -561,3 +561,18 @@ fn what_pcre2_reads_is_read_and_texts_match_in_almost_all_of_many_mutations() {
     assert!(read_by_both * 1000 >= read_by_pcre2 * 995, "{read_by_both} of {read_by_pcre2}: {wrong:#?}");
     assert!(matches * 1000 >= texts * 995, "{matches} of {texts} of {read_by_both}: {wrong:#?}");
 }
+
+#[test]
+fn quantifiers_behind_ends_of_quotes_are_those_of_pcre2_and_never_nest() {
+    let many = |unit: &str| format!("a{{2}}{}", unit.repeat(10_000));
+    for pattern in [r"a+\E+b", r"a+\Q\E+b", r"a+\E?b", r"a+\E*", r"a{2}\E{2}", r"a\E+", r"\Qab\E+\E+", r"(?:a+)\E+b"] {
+        let ours = Expression::parse(pattern, Flags::default());
+        assert_eq!(ours.is_ok(), Regex::new(pattern).is_ok(), "{pattern}: {:?}", ours.err());
+    }
+    // Each would be a call within the one before, of whatever goes through the tree.
+    for pattern in [many(r"\E{2}"), many(r"\Q\E*")] {
+        let refused = Expression::parse(&pattern, Flags::default()).err().unwrap();
+        assert!(refused.to_string().contains("nothing before it to repeat"), "{refused}");
+    }
+    drop(Expression::parse(&many(r"\E+"), Flags::default()));
+}

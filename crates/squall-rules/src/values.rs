@@ -43,6 +43,19 @@ pub(crate) fn numbers_inclusive(text: &str, most: u64, names: Names) -> Parsed<N
 
 /// `gap`: how much of each end of a range is left out.
 fn one_set(text: &str, most: u64, names: Names, gap: u64) -> Parsed<Numbers> {
+    let mut text = text.trim();
+    let mut negated = false;
+    // A loop, no call: a line may have more marks of negation than a stack has room for calls.
+    while let Some(rest) = text.strip_prefix('!').filter(|rest| !rest.starts_with('=')) {
+        negated = !negated;
+        text = rest.trim_start();
+    }
+    let set = plain_set(text, most, names, gap)?;
+    Ok(if negated { Numbers::range(0..=most).without(&set) } else { set })
+}
+
+/// As [`one_set`], of what has no `!` before it but that of `!=`.
+fn plain_set(text: &str, most: u64, names: Names, gap: u64) -> Parsed<Numbers> {
     let number = |text: &str| -> Parsed<u64> {
         let text = text.trim();
         let found = unsigned(text)
@@ -53,8 +66,6 @@ fn one_set(text: &str, most: u64, names: Names, gap: u64) -> Parsed<Numbers> {
             None => bad(format!("{} is no number", quoted(text))),
         }
     };
-    let all = Numbers::range(0..=most);
-    let text = text.trim();
     if let Some(rest) = text.strip_prefix('&') {
         let Some((mask, value)) = rest.split_once('=') else { return bad("a mask is written as &0xc0=0x80") };
         let (mask, negated) = mask.trim().strip_suffix('!').map_or((mask, false), |mask| (mask, true));
@@ -69,10 +80,7 @@ fn one_set(text: &str, most: u64, names: Names, gap: u64) -> Parsed<Numbers> {
         return Ok(found);
     }
     if let Some(rest) = text.strip_prefix("!=") {
-        return Ok(all.without(&Numbers::one(number(rest)?)));
-    }
-    if let Some(rest) = text.strip_prefix('!') {
-        return Ok(all.without(&one_set(rest, most, names, gap)?));
+        return Ok(Numbers::range(0..=most).without(&Numbers::one(number(rest)?)));
     }
     if let Some(rest) = text.strip_prefix(">=") {
         return Ok(Numbers::range(number(rest)?..=most));
@@ -227,6 +235,17 @@ mod tests {
         for wrong in ["", "256", "-1", "<0", ">255", "&1=2", "x", "1<>", "[", "0x", "0x+1", "99999999999999999999"] {
             assert!(numbers(wrong, 255, &[]).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_number_with_a_million_negations_before_it_takes_no_stack() {
+        for (marks, is) in [(1_000_000, vec![(7, 7)]), (1_000_001, vec![(0, 6), (8, 255)])] {
+            assert_eq!(set(&format!("{}7", "!".repeat(marks))), is);
+            assert_eq!(set(&format!("{}7", "! ".repeat(marks))), is);
+        }
+        let refused = numbers(&format!("{}[[a]]", "!".repeat(1_000_000)), 255, &[]).unwrap_err();
+        assert!(refused.1.contains("[[a]]") && refused.1.contains("is no number"), "{}", refused.1);
+        assert_eq!(set("!!=7"), [(7, 7)]);
     }
 
     #[test]

@@ -165,3 +165,15 @@ fn a_problem_says_where_and_what_to_try() {
     assert_eq!((problem.reason, problem.column, problem.sid), (Reason::UnknownKeyword, Some(40), Some(7)));
     assert!(problem.text.contains("http.uri"), "{}", problem.text);
 }
+
+#[test]
+fn no_option_has_room_for_more_negations_than_a_stack_has() {
+    let marks = "!".repeat(70_000);
+    for option in ["ttl", "urilen", "dsize", "itype", "bsize", "tls.cert_chain_len"] {
+        let text = format!("alert tcp any any -> any any (http.uri; {option}:{marks}[[a]]; sid:1;)");
+        let set = RuleSet::parse(&text, &Variables::none());
+        assert_eq!((set.rules.len(), set.problems.len()), (0, 1), "{option}");
+    }
+    let set = RuleSet::parse(&format!("alert tcp {marks}any any -> any any (sid:1;)"), &Variables::none());
+    assert!(set.problems[0].text.contains("deep"), "{}", set.problems[0].text);
+}

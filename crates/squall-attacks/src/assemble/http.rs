@@ -935,12 +935,14 @@ fn body_is_free(parts: &Parts) -> bool {
 }
 
 /// Looks like header lines rather than like a body.
-fn is_lines(octets: &[u8]) -> bool {
+fn is_lines(mut octets: &[u8]) -> bool {
+    while let [b'\r', b'\n', rest @ ..] = octets {
+        octets = rest;
+    }
     let token = octets.iter().take_while(|&&octet| is_token(octet)).count();
     let name = &octets[..token];
     let whole = USUAL.iter().any(|usual| usual.0.as_bytes().eq_ignore_ascii_case(name)) || name.starts_with(b"X-");
-    (whole && octets.get(token) == Some(&b':'))
-        || octets.strip_prefix(b"\r\n").is_some_and(|rest| !rest.is_empty() && is_lines(rest))
+    whole && octets.get(token) == Some(&b':')
 }
 
 /// Chunks and compression.
@@ -1151,6 +1153,13 @@ mod tests {
         let turns = assemble(Application::Http, parts).unwrap();
         let octets = turns.iter().flat_map(|turn| turn.octets.bytes().iter().zip(turn.octets.origins()));
         octets.filter(|(_, origin)| **origin == RULE).map(|(&octet, _)| char::from(octet)).collect()
+    }
+
+    #[test]
+    fn empty_lines_before_a_header_take_no_stack_however_many() {
+        let lines = b"\r\n".repeat(500_000);
+        assert!(!is_lines(&lines) && !is_lines(b"abc: d"));
+        assert!(is_lines(&[&lines[..], b"X-A: b"].concat()));
     }
 
     #[test]

@@ -228,14 +228,14 @@ fn best_fit(character: u32) -> u8 {
 }
 
 /// Without `.` and `..` segments. A slash right after a slash begins no segment.
-fn without_dots(path: &[u8]) -> Vec<u8> {
+fn without_dots(mut path: &[u8]) -> Vec<u8> {
+    while let [b'.', b'/', tail @ ..] | [b'.', b'.', b'/', tail @ ..] = path {
+        path = tail;
+    }
     let mut seen: Vec<u8> = vec![];
     let mut rest = path;
     loop {
         match rest {
-            [b'.', b'/', tail @ ..] | [b'.', b'.', b'/', tail @ ..] if seen.is_empty() && rest.len() == path.len() => {
-                return without_dots(tail);
-            }
             [b'.'] | [b'.', b'.'] if rest.len() == path.len() => return seen,
             [b'/', b'.', b'.', tail @ ..] if tail.is_empty() || tail[0] == b'/' => {
                 let cut = seen.iter().rposition(|&octet| octet == b'/').unwrap_or(0);
@@ -279,6 +279,12 @@ mod tests {
         assert_eq!(seen(b"/x?../../etc/passwd"), "/x?../../etc/passwd");
         assert!(written(&Octets::from("/a/../b")).is_err());
         assert!(written(&Octets::from("/a/.")).is_err());
+    }
+
+    #[test]
+    fn dots_at_the_beginning_take_no_stack_however_many() {
+        assert_eq!(without_dots(&[b"./../".repeat(100_000), b"a/../b".to_vec()].concat()), b"/b");
+        assert_eq!(without_dots(b"./.."), b"");
     }
 
     #[test]

@@ -348,6 +348,8 @@ impl Parser<'_> {
 
     fn sequence(&mut self) -> Result<Node, ExpressionError> {
         let mut nodes: Vec<Node> = Vec::new();
+        // The last has its quantifier: another behind a `\E` only says of which kind that one is.
+        let mut quantified = false;
         while let Some(byte) = self.peek() {
             match byte {
                 b'|' | b')' => break,
@@ -363,8 +365,11 @@ impl Parser<'_> {
                     self.until(b')')?;
                     continue;
                 }
-                _ if self.eat(b"\\E") => {
-                    self.quantify_last(&mut nodes)?;
+                _ if self.eat(b"\\E") || self.eat(b"\\Q\\E") => {
+                    match nodes.last_mut() {
+                        Some(Node::Repeat { kind, .. }) if quantified => *kind = self.kind().unwrap_or(*kind),
+                        _ => quantified = self.quantify_last(&mut nodes)?,
+                    }
                     continue;
                 }
                 _ if self.eat(b"\\Q") => {
@@ -372,14 +377,14 @@ impl Parser<'_> {
                     let length = rest.windows(2).position(|two| two == b"\\E").unwrap_or(rest.len());
                     nodes.extend(rest[..length].iter().map(|byte| self.literal(*byte)));
                     self.at = (self.at + length + 2).min(self.text.len());
-                    self.quantify_last(&mut nodes)?;
+                    quantified = self.quantify_last(&mut nodes)?;
                     continue;
                 }
                 _ => {}
             }
             let Some(atom) = self.atom()? else { continue };
             nodes.push(atom);
-            self.quantify_last(&mut nodes)?;
+            quantified = self.quantify_last(&mut nodes)?;
         }
         Ok(match nodes.len() {
             0 => Node::Empty,
@@ -426,23 +431,30 @@ impl Parser<'_> {
         }))
     }
 
-    fn quantify_last(&mut self, nodes: &mut Vec<Node>) -> Result<(), ExpressionError> {
+    /// Whether there was a quantifier.
+    fn quantify_last(&mut self, nodes: &mut Vec<Node>) -> Result<bool, ExpressionError> {
         self.skip_extended();
-        let Some((min, max)) = self.quantifier()? else { return Ok(()) };
+        let Some((min, max)) = self.quantifier()? else { return Ok(false) };
         self.skip_extended();
-        let kind = if self.eat(b"+") {
-            RepeatKind::Possessive
-        } else if self.eat(b"?") != self.options.ungreedy {
-            RepeatKind::Lazy
-        } else {
-            RepeatKind::Greedy
-        };
-        let Some(node) = nodes.pop() else { return Ok(()) };
+        let usual = if self.options.ungreedy { RepeatKind::Lazy } else { RepeatKind::Greedy };
+        let kind = self.kind().unwrap_or(usual);
+        let Some(node) = nodes.pop() else { return Ok(false) };
         if max.is_some_and(|max| max < min) {
             return Err(self.error(format!("repeats at least {min} and at most {}", max.unwrap_or(0))));
         }
         nodes.push(Node::Repeat { node: Box::new(node), min, max, kind });
-        Ok(())
+        Ok(true)
+    }
+
+    /// What behind a quantifier says of which kind it is.
+    fn kind(&mut self) -> Option<RepeatKind> {
+        if self.eat(b"+") {
+            Some(RepeatKind::Possessive)
+        } else if self.eat(b"?") {
+            Some(if self.options.ungreedy { RepeatKind::Greedy } else { RepeatKind::Lazy })
+        } else {
+            None
+        }
     }
 
     /// Comments, and white space of the extended syntax, which may stand before a quantifier.
