@@ -737,7 +737,16 @@ impl Building {
     }
 }
 
+/// Octets of a content at most: as many as an IP packet has, and as engines can count.
+const MOST_OCTETS: usize = 65_535;
+
 fn check(content: &Content) -> Parsed {
+    if content.pattern.len() > MOST_OCTETS {
+        return bad(format!(
+            "a content of {} octets: expected at most {MOST_OCTETS}, which is as long as a packet can be",
+            content.pattern.len()
+        ));
+    }
     let length = content.pattern.len() as i64;
     let too_small = |number: Option<Number>| matches!(number, Some(Number::Is(number)) if number < length);
     if too_small(content.depth) {

@@ -167,6 +167,22 @@ fn a_problem_says_where_and_what_to_try() {
 }
 
 #[test]
+fn a_content_longer_than_any_packet_is_refused_where_it_stands() {
+    let rule = |octets: usize| {
+        let long = "x".repeat(octets);
+        format!("alert tcp any any -> any any (msg:\"x\"; content:\"a\"; content:\"{long}\"; sid:7;)")
+    };
+    let set = RuleSet::parse(&[rule(65_535), rule(65_536).replace("sid:7", "sid:8")].join("\n"), &Variables::none());
+    assert_eq!((set.rules.len(), set.problems.len()), (1, 1), "{:?}", set.problems);
+    let problem = &set.problems[0];
+    assert_eq!(
+        (problem.reason, problem.place.line, problem.column, problem.sid),
+        (Reason::BadValue, 2, Some(53), Some(8))
+    );
+    assert!(problem.text.contains("65536 octets") && problem.text.contains("at most 65535"), "{}", problem.text);
+}
+
+#[test]
 fn no_option_has_room_for_more_negations_than_a_stack_has() {
     let marks = "!".repeat(70_000);
     for option in ["ttl", "urilen", "dsize", "itype", "bsize", "tls.cert_chain_len"] {

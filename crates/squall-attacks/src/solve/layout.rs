@@ -4,6 +4,8 @@
 //! expression to its classes, a number to its digits; where a set would become empty another place is tried. What is left
 //! open in the end is free.
 
+use std::collections::HashSet;
+
 use squall_rules::{
     ByteExtract, ByteJump, ByteMath, ByteTest, Comparison, Content, JumpFrom, Number, Numbers, Operation, Pcre, Step,
     Variable,
@@ -567,12 +569,16 @@ impl<'a> Search<'_, 'a> {
         last: usize,
     ) -> Vec<(usize, Option<Vec<Cell>>)> {
         const MOST: usize = 300;
+        // Octets that are compared at most: else a long content, upon a buffer of its like, is compared with itself at each
+        // of its octets.
+        const MOST_COMPARED: usize = 1 << 16;
         let length = content.pattern.len();
         let sets: Vec<ByteSet> = content.pattern.iter().map(|&octet| ByteSet::letter(octet, content.nocase)).collect();
         let end = state.cells.len();
         let mut satisfied = vec![];
         let mut merged = vec![];
         let mut free = vec![];
+        let mut compared = 0;
         for at in (from..=last).take_while(|&at| at <= end.max(from)) {
             let under = &state.cells[at.min(end)..(at + length).min(end)];
             let mut is_free = under.len() < length;
@@ -582,18 +588,23 @@ impl<'a> Search<'_, 'a> {
                 holds &= both == cell.set || cell.wanted.is_some_and(|wanted| set.has(wanted)) && cell.set.len() <= 2;
                 fits &= !both.is_empty();
                 touches |= !cell.is_free();
+                compared += 1;
+                if !fits {
+                    break;
+                }
             }
             is_free |= !touches;
-            match (holds, fits) {
+            match (holds && fits, fits) {
                 (true, _) => satisfied.push(at),
                 (_, true) if touches => merged.push(at),
                 (_, true) if is_free => free.push(at),
                 _ => {}
             }
-            if satisfied.len() + merged.len() + free.len() >= MOST {
+            if satisfied.len() + merged.len() + free.len() >= MOST || compared >= MOST_COMPARED {
                 break;
             }
         }
+        *self.budget = self.budget.saturating_sub(compared as u64 / 1_024);
         if content.endswith {
             // Only one place can be the last, and what is there already decides which.
             let least = end.max(state.least).max(from + length);
@@ -834,10 +845,10 @@ impl<'a> Search<'_, 'a> {
                 }
                 let mut next = state.clone();
                 let mut cells: Vec<Cell> = vec![];
+                let repeated: HashSet<usize> = sampled.text.iter().filter_map(|slot| slot.same_as).collect();
                 for (at, slot) in sampled.text.iter().enumerate() {
                     let was = state.cells.get(base + at);
-                    let bound =
-                        slot.same_as.is_some() || sampled.text.iter().skip(at).any(|other| other.same_as == Some(at));
+                    let bound = slot.same_as.is_some() || repeated.contains(&at);
                     let set = if bound { ByteSet::of(slot.preferred) } else { slot.allowed };
                     // Outside of the match the canvas is as it was.
                     let (set, wanted, origin) = match was {

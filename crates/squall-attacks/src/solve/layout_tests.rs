@@ -317,3 +317,27 @@ fn a_budget_that_is_spent_ends_the_search() {
     let result = lay_out(&wish, &Expressions::default(), &[], 0, &mut Dice::new(1), &mut budget);
     assert!(matches!(result, Err(Failed::TooLong)));
 }
+
+#[test]
+fn long_contents_that_are_like_each_other_cost_what_is_compared_and_no_square_of_it() {
+    const OCTETS: usize = 30_000;
+    let long = Content { pattern: vec![b'x'; OCTETS], ..Content::default() };
+    let operations: Vec<Operation> = (0..30).map(|_| Operation::Content(long.clone())).collect();
+    let steps = steps(operations);
+    let wish = Wish {
+        form: None,
+        steps: &steps,
+        size: Numbers::any(),
+        style: Style::Plain,
+        decoded: None,
+        lead: Octets::new(),
+        variables: 0,
+    };
+    const BUDGET: u64 = 50_000;
+    let mut budget = BUDGET;
+    let layout = lay_out(&wish, &Expressions::default(), &[], 0, &mut Dice::new(1), &mut budget).unwrap();
+    assert_eq!(layout.octets.bytes(), long.pattern);
+    // Of each its place in the buffer, and what was compared for it: a few times as many octets as it has.
+    let each = (OCTETS / 32 + 4 * OCTETS / 1_024 + 2) as u64;
+    assert!(BUDGET - budget <= 31 * each, "{} of {BUDGET} were spent", BUDGET - budget);
+}
