@@ -142,10 +142,8 @@ fn odd_text(chance: &mut Chance) -> String {
         2 => format!("{}ipv4/udp", "eth/".repeat(n / 20)),
         3 => format!("eth{}/ipv4/udp", "/vlan".repeat(n / 500)),
         4 => format!("eth/ipv4(ttl={number})/udp(sport={number})/payload({number})"),
-        5 => format!(
-            "{}",
-            ["10.0.0.9-10.0.0.1", "::-ffff:ffff::", "0.0.0.0/0", "::/0", "10.0.0.0/33", "[::]:99999"][chance.below(6)]
-        ),
+        5 => (*chance.pick(&["10.0.0.9-10.0.0.1", "::-ffff:ffff::", "0.0.0.0/0", "::/0", "10.0.0.0/33", "[::]:99999"]))
+            .to_owned(),
         6 => format!("{number}-{}", chance.pick(&NUMBERS)),
         7 => format!("{}{}a{}", "!".repeat(n / 30), "[".repeat(n / 30), "]".repeat(n / 30)),
         8 => format!("\u{0}\u{1b}[31m\u{202e}\r\n\t{number}"),
@@ -199,7 +197,7 @@ fn try_all(kind: &str, count: u64, make: impl Fn(&mut Chance) -> String, take: i
         let (done, ended) = mpsc::channel::<u64>();
         scope.spawn(move || {
             for (number, text) in begun {
-                while ended.recv_timeout(PATIENCE).map_err(|e| e == mpsc::RecvTimeoutError::Timeout) != Ok(number) {
+                if ended.recv_timeout(PATIENCE).map_err(|e| e == mpsc::RecvTimeoutError::Timeout) != Ok(number) {
                     keep(kind, number, &text);
                     eprintln!("{kind} {number} is not done after {PATIENCE:?}");
                     std::process::abort();
