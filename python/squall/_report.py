@@ -205,6 +205,8 @@ class SourceRecord:
         For so long before the end captures had not been read in time.
     fault : str or None
         Why a capture could not be read to its end.
+    one_sided : int
+        Conversations of a capture that is played, of which it has one direction only.
     ended_by : str
         As of the verdict, or ``port-lost``.
     """
@@ -233,6 +235,7 @@ class SourceRecord:
     sending_s: float
     unread_s: float
     fault: str | None
+    one_sided: int
     ended_by: str
 
 

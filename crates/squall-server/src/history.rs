@@ -9,7 +9,10 @@ use std::{
 
 use axum::http::StatusCode;
 use rusqlite::{Connection, OptionalExtension, params};
-use squall::{Error, report::Report};
+use squall::{
+    Error,
+    report::{EndedBy, Report, VerdictStatus},
+};
 
 use crate::{
     Refusal,
@@ -172,7 +175,12 @@ impl History {
                 false => "the daemon was killed, or the machine stopped, before there was a report".into(),
             });
             if let Some(error) = row.error.as_ref().filter(|_| has_report) {
-                row.verdict = Some(RunVerdict { valid: false, reasons: vec![error.clone()] });
+                row.verdict = Some(RunVerdict {
+                    status: VerdictStatus::Interrupted,
+                    valid: false,
+                    ended_by: EndedBy::Killed,
+                    reasons: vec![error.clone()],
+                });
             }
             // When it was last heard of.
             let started = humantime::parse_rfc3339(&row.started).ok();

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use squall::{
     Error, Multiplier, Run, Session,
     driving::{Driven, Moment, Start},
-    report::{Report, fail_if::FailIf},
+    report::{EndedBy, Report, VerdictStatus, fail_if::FailIf},
     units::Rate,
 };
 
@@ -81,7 +81,13 @@ pub struct RunPort {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunVerdict {
+    /// As of the report.
+    #[serde(default)]
+    pub status: VerdictStatus,
     pub valid: bool,
+    /// What ended the run.
+    #[serde(default)]
+    pub ended_by: EndedBy,
     /// Why it is not; what of `fail_if` holds.
     pub reasons: Vec<String>,
 }
@@ -613,7 +619,9 @@ impl Service {
                     let failed: Vec<_> = live.fail_if.iter().flat_map(|rule| rule.check(report)).collect();
                     row.passed = (!live.fail_if.is_empty()).then_some(failed.is_empty());
                     reasons.extend(failed);
-                    row.verdict = Some(RunVerdict { valid: report.verdict.valid, reasons });
+                    let told = &report.verdict;
+                    let (status, valid, ended_by) = (told.status, told.valid, told.ended_by);
+                    row.verdict = Some(RunVerdict { status, valid, ended_by, reasons });
                     row.elapsed_s = report.duration_s;
                     let sent = report.ports.iter().any(|port| port.tx.packets > 0);
                     row.state = match because {

@@ -133,6 +133,10 @@ fn judge_source(source: &SourceRecord, duration: f64, verdict: &mut Verdict) {
         let text = format!("nothing left in the last {:.1} ms: captures were not read in time", source.unread_s * 1e3);
         say(ReasonCode::GeneratorBound, text, "--preload");
     }
+    if source.one_sided > 0 {
+        let text = format!("of {} conversations the capture has one direction only: octets that nobody captured are not compared", source.one_sided);
+        say(ReasonCode::OneSided, text, "a capture of both directions, or replay it without --stateful");
+    }
     if let Some(fault) = &source.fault {
         say(ReasonCode::NotDone, format!("a capture was not sent to its end: {fault}"), "");
     }
@@ -324,7 +328,11 @@ pub(crate) fn flows(load: &LoadReport, kept: &Kept, attacks: bool) -> Vec<Source
             ..SourceRecord::default()
         }
     };
-    load.templates.iter().filter_map(|t| Some(record(&t.name, t.roles.client.as_ref()?))).collect()
+    let mut records: Vec<_> = load.templates.iter().filter_map(|t| Some(record(&t.name, t.roles.client.as_ref()?))).collect();
+    if let (Some(first), Some(conversations)) = (records.first_mut(), &load.conversations) {
+        first.one_sided = conversations.one_sided;
+    }
+    records
 }
 
 pub(crate) fn excess(pacing: Pacing) -> Option<Excess> {
@@ -459,6 +467,12 @@ mod tests {
         assert!(verdict(flows(60, &[], 0, &[("stopped", 60)])).valid);
         let nothing = SourceRecord { asked: 0, sent: 0, ..paced(&[]) };
         assert_eq!(codes(nothing), [ReasonCode::NotDone]);
+    }
+
+    #[test]
+    fn a_capture_of_one_direction_is_not_one_of_conversations() {
+        let flows = SourceRecord { kind: SourceKind::Flows, unit: "flows".into(), one_sided: 3, ..paced(&[]) };
+        assert_eq!(codes(flows), [ReasonCode::OneSided]);
     }
 
     #[test]

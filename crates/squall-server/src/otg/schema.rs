@@ -4,6 +4,7 @@
 //! every number as a number. What a client wrote in another of the ways that protobuf's JSON allows (`txRx`, `"12"`,
 //! `null`) is brought into this form, so that what reads it needs to know one. Knows nothing of what fields mean.
 
+#[path = "schema/budget.rs"]
 mod budget;
 
 use std::{fmt::Write as _, sync::LazyLock};

@@ -54,6 +54,9 @@ pub struct SourceRecord {
     /// Why a capture could not be read to its end.
     #[serde(default)]
     pub fault: Option<String>,
+    /// Conversations of a capture that is played, of which it has one direction only.
+    #[serde(default)]
+    pub one_sided: u64,
     /// As of the verdict, or `port-lost`.
     pub ended_by: String,
 }
