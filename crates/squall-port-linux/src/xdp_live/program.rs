@@ -16,7 +16,7 @@ use squall_bpf::{
 pub const HEAD: usize = 0;
 /// Not 0: take nothing, and say so in `SEEN`.
 pub const ATTENTION: usize = 1;
-/// Frames taken out of the ring.
+/// Frames taken out of the ring. While the program rests and nothing is under way, our side may move it on.
 pub const TAIL: usize = 16;
 pub const SEEN: usize = 17;
 /// The device map is empty: the interface is gone.

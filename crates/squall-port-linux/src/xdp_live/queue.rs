@@ -156,16 +156,24 @@ impl LiveTx {
             return;
         }
         self.resting = true;
+        // What is under way may still be put back; until then nobody but the program says how far it is.
+        if self.get(UNDER_WAY.pending) != 0 {
+            return;
+        }
         let now = monotonic();
-        for number in self.get(TAIL).max(self.told)..self.head {
-            let slot = number as usize % SLOTS;
-            if self.meta[slot].due > now {
-                break;
-            }
+        let mut tail = self.get(TAIL);
+        while tail < self.head {
+            let slot = tail as usize % SLOTS;
             if self.get(RESULTS + slot) == WAITING {
+                if self.meta[slot].due > now {
+                    break;
+                }
                 self.set(RESULTS + slot, UNLINKED);
             }
+            tail += 1;
         }
+        // The program goes on behind them: what is told is forgotten, and would be sent.
+        self.set(TAIL, tail);
     }
 
     /// The thread enters the call, if it is not there.
