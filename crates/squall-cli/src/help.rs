@@ -129,7 +129,9 @@ fn advised(mut error: Error, command: &mut Command, arguments: &[OsString]) -> E
         }
         _ => true,
     };
-    if !far {
+    // What others call it is known, however near something else is spelled.
+    let known = ELSEWHERE.iter().any(|(names, ..)| names.contains(&word.as_str()));
+    if !far && !known {
         return error;
     }
     error.remove(ContextKind::SuggestedArg);

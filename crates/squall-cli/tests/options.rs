@@ -196,12 +196,12 @@ fn what_taps_do_not_see_is_said() {
     let folder = Folder::new("taps");
     let squall = env!("CARGO_BIN_EXE_squall");
     let script = format!(
-        "ip link add d0 type dummy && ip link set d0 up && for q in in out both; do {squall} capture -i d0 -Q $q --duration 50ms --allow-invalid \
+        "ip link add d0 type veth peer name d1 && ip link set d0 up && ip link set d1 up && for q in in out both; do {squall} capture -i d0 -Q $q --duration 50ms --allow-invalid \
          -w $q.pcapng > $q.txt 2>&1 || exit; done"
     );
     let done = Command::new("unshare").args(["-rn", "sh", "-c", &script]).current_dir(&folder.0).output();
     if !done.is_ok_and(|done| done.status.success()) {
-        eprintln!("SKIPPED: no namespace of our own, or no dummy interface in it");
+        eprintln!("SKIPPED: no namespace of our own, or no pair of interfaces in it");
         return;
     }
     for (direction, expected) in [("in", 0), ("out", 1), ("both", 1)] {

@@ -140,6 +140,8 @@ pub(crate) struct Replayer {
     paused: Option<Picos>,
     /// Until when nothing leaves between two loops that have no schedule.
     rest: Option<Picos>,
+    /// On virtual time: how much of it such delays have taken.
+    lapsed: Picos,
     /// Nothing comes behind the chunks at hand.
     ended: bool,
     /// Nothing more is handed over; what is under way may still leave.
@@ -211,6 +213,7 @@ impl Replayer {
             pace: Pace::new(clock != Clock::Virtual),
             paused: None,
             rest: None,
+            lapsed: Picos(0),
             ended: false,
             over: false,
             overdue: false,
@@ -306,8 +309,9 @@ impl Replayer {
 
     /// One round: what is at hand, or what is due; whether frames moved.
     pub fn turn(&mut self, now: Nanos, watch: &mut Watch, budget: &mut Budget) -> bool {
-        let at = self.clock.since_start(now);
         let real = self.clock != Clock::Virtual;
+        // Virtual time stands but for the delays between loops.
+        let at = if real { self.clock.since_start(now) } else { self.lapsed };
         let moved = self.ask();
         self.patience = None;
         if self.done {
@@ -354,6 +358,7 @@ impl Replayer {
             }
             return moved;
         }
+        let at = if real { at } else { self.lapsed };
         let horizon = if !real {
             u64::MAX
         } else if ahead.0 > 0 {
@@ -399,8 +404,11 @@ impl Replayer {
             return true;
         }
         let until = Picos(at.0.saturating_add(chunk.rest.0));
-        if at < *self.rest.get_or_insert(until) {
-            return true;
+        let until = *self.rest.get_or_insert(until);
+        match self.clock {
+            Clock::Real(_) if at < until => return true,
+            Clock::Real(_) => {}
+            Clock::Virtual => self.lapsed = until,
         }
         self.rest = None;
         self.chunk_mut().departures[next].rests = false;
@@ -545,7 +553,10 @@ impl Replayer {
         let blocked = count == 0;
         let mut filled = 0;
         // Ports that wait themselves get frames before the start, too.
-        let at_once = self.clock.instant(Picos(0)).max(now);
+        let at_once = match self.clock {
+            Clock::Real(start) => start.max(now),
+            Clock::Virtual => self.clock.instant(at),
+        };
         for frame in &frames[..count] {
             if budget.octets == 0 {
                 break;

@@ -32,7 +32,7 @@ use view::{Act, Request, View};
 Examples:
   squall top                                     # the daemon of this machine
   squall top https://lab7.example:8443           # another, which wants its token: SQUALL_TOKEN=... or --token
-  squall top lab7.example --verify sha256:AB:CD...      # whose certificate has this fingerprint
+  squall top lab7.example --verify lab7.pem             # whose certificate is in this file, or sha256:FINGERPRINT
   squall top --json | jq '.runs[].streams[].lost'       # a line of JSON each half second, until Ctrl-C
   squall top --once                              # one look
 
