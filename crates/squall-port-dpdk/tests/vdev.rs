@@ -556,7 +556,7 @@ fn nobody_at_the_other_end_is_told() -> Outcome {
     assert!(matches!(&lost, SendError::Port(e) if e.kind() == io::ErrorKind::NetworkDown), "{lost}");
     assert!(lost.to_string().contains("the link went down"), "{lost}");
     drop((tx, alone));
-    let mut alone = port(&format!("dpdk:vdev=net_memif1;role=server;socket={name},wait=0"))?;
+    let mut alone = port(&format!("dpdk:vdev=net_memif1;role=server;socket={name}-b,wait=0"))?;
     let mut tx = alone.open_tx(0, 60)?;
     let link = alone.link().expect("a memif has a link");
     for _ in 0..10_000 {
