@@ -105,7 +105,19 @@ fn a_binary_that_gives_its_user_rights_takes_no_code_from_them() {
     fs::set_permissions(&binary, PermissionsExt::from_mode(0o2755)).unwrap();
     let send = |address: &str, shim: bool| {
         let mut command = Command::new(&binary);
-        command.args(["send", "--port", address, "--packet", "eth/ipv4/udp", "--size", "64", "--rate", "1kpps", "--duration", "10ms"]);
+        command.args([
+            "send",
+            "--port",
+            address,
+            "--packet",
+            "eth/ipv4/udp",
+            "--size",
+            "64",
+            "--rate",
+            "1kpps",
+            "--duration",
+            "10ms",
+        ]);
         if shim {
             command.env("SQUALL_DPDK_SHIM", &binary);
         }
@@ -137,7 +149,20 @@ fn names_and_messages_of_strangers_do_not_steer_the_terminal() {
     let unknown = format!("--{evil}");
     let told: [(&[&str], &str); 5] = [
         (&["info", capture], ".pcap"),
-        (&["send", "--port", &format!("pcap:{capture}/x"), "--packet", "eth/ipv4/udp", "--size", "64", "--count", "1"], ".pcap"),
+        (
+            &[
+                "send",
+                "--port",
+                &format!("pcap:{capture}/x"),
+                "--packet",
+                "eth/ipv4/udp",
+                "--size",
+                "64",
+                "--count",
+                "1",
+            ],
+            ".pcap",
+        ),
         (&["score", "--labels", labels, "--alerts", alerts], "another rule"),
         (&["score", "--labels", capture, "--alerts", alerts], ".pcap"),
         (&["info", &unknown], "owned"),

@@ -134,7 +134,10 @@ fn judge_source(source: &SourceRecord, duration: f64, verdict: &mut Verdict) {
         say(ReasonCode::GeneratorBound, text, "--preload");
     }
     if source.one_sided > 0 {
-        let text = format!("of {} conversations the capture has one direction only: octets that nobody captured are not compared", source.one_sided);
+        let text = format!(
+            "of {} conversations the capture has one direction only: octets that nobody captured are not compared",
+            source.one_sided
+        );
         say(ReasonCode::OneSided, text, "a capture of both directions, or replay it without --stateful");
     }
     if let Some(fault) = &source.fault {
@@ -328,7 +331,8 @@ pub(crate) fn flows(load: &LoadReport, kept: &Kept, attacks: bool) -> Vec<Source
             ..SourceRecord::default()
         }
     };
-    let mut records: Vec<_> = load.templates.iter().filter_map(|t| Some(record(&t.name, t.roles.client.as_ref()?))).collect();
+    let mut records: Vec<_> =
+        load.templates.iter().filter_map(|t| Some(record(&t.name, t.roles.client.as_ref()?))).collect();
     if let (Some(first), Some(conversations)) = (records.first_mut(), &load.conversations) {
         first.one_sided = conversations.one_sided;
     }
