@@ -446,7 +446,7 @@ def sigterm_ends_all_within_two_seconds(folder):
         for run in runs:
             path = f"{API}/runs/{run['id']}"
             row, report = daemon.ask("GET", path).json(), daemon.ask("GET", f"{path}/report")
-            check(row["state"] == "done" and row["error"] == "the daemon ended", f"{how.name}: a run is {row}")
+            check(row["state"] == "interrupted" and row["error"] == "the daemon ended", f"{how.name}: a run is {row}")
             check(report.status == 200, f"{how.name}: the report of {row['name']}: {report}")
             if report.status == 200 and any("veth-a" in port["address"] for port in row["ports"]) and row["streams"]:
                 told, counted = sum(stream["tx_packets"] for stream in report.json()["streams"]), sent() - before

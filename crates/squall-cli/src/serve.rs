@@ -118,7 +118,12 @@ fn tell(args: &Args, bound: &Bound) {
             "grpc_tls": bound.grpc_tls,
             "socket": bound.socket,
             "token_file": bound.token_file,
-            "token_required": bound.needs == Needs::Everybody,
+            // Who comes over TCP from elsewhere has a user that nobody knows.
+            "token_required": match bound.needs {
+                Needs::Everybody => true,
+                Needs::Others(_) => !bound.https.ip().is_loopback(),
+                Needs::Nobody => false,
+            },
             "new_token": bound.new_token,
             "not_allowed": bound.withheld.iter().map(|(name, _)| name).collect::<Vec<_>>(),
         });
