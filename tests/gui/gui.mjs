@@ -389,7 +389,7 @@ const steps = {
     await row.getByRole("button", { name: /Release/ }).click();
     await page.getByRole("button", { name: "Release by force" }).click();
     await row.getByText("free").waitFor();
-    assert.equal((await ask(page, `/runs/${run.id}`)).state, "done");
+    assert.equal((await ask(page, `/runs/${run.id}`)).state, "interrupted");
   },
 
   async "a daemon that was started anew is found, and asks who one is"(page) {

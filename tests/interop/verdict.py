@@ -291,7 +291,7 @@ class Matrix:
             case "streams":
                 return ["send", *to, "--packet", PACKET, "-s", str(SIZE), "-r", f"{PPS}pps", "-d", seconds]
             case "replay":
-                return ["replay", str(self.capture), *to, "--pps", str(PPS), "-l", "0", "-d", seconds]
+                return ["replay", str(self.capture), *to, "--pps", str(PPS), "-l", "0", "--duration", seconds]
             case _:
                 hosts = ["--clients", "10.9.0.0/24", "--servers", "10.8.0.1"]
                 return ["flows", "app", "dns", *to, *hosts, "--cps", str(CPS), "-d", seconds]

@@ -57,7 +57,7 @@ impl Watched {
         match asking.netlink.link(self.index) {
             Ok(found) => {
                 let up = found.can_carry();
-                let before = std::mem::replace(&mut asking.changes, Some(found.carrier_changes));
+                let before = asking.changes.replace(found.carrier_changes);
                 let changes = before.map_or(0, |before| found.carrier_changes.wrapping_sub(before));
                 if up && changes >= 2 && self.link.is_up() {
                     self.link.flapped(now);
