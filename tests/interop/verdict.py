@@ -296,7 +296,7 @@ class Matrix:
                 hosts = ["--clients", "10.9.0.0/24", "--servers", "10.8.0.1"]
                 return ["flows", "app", "dns", *to, *hosts, "--cps", str(CPS), "-d", seconds]
 
-    def try_(self, cell: Cell) -> Outcome:
+    def try_(self, cell: Cell) -> Outcome | None:
         kernel = cell.port in KERNEL
         if kernel:
             if self.network.name is None:
@@ -321,6 +321,9 @@ class Matrix:
                     process.send_signal(signal.SIGCONT)
                     process.kill()
                     process.communicate()
+        if cell.disturbance == "full-disk" and process.returncode == 3 and "No space left" in said:
+            # Found before anything was sent: there is nothing to report of.
+            return None
         try:
             read = json.loads(report.read_text())
         except (OSError, ValueError) as error:
@@ -476,11 +479,12 @@ def go_through(matrix: Matrix, chosen: list[Cell], until: float) -> bool:
                 counts["tried"] += 1
             else:
                 outcome = matrix.try_(cell)
-                problems = wrong(cell, outcome)
                 counts["tried"] += 1
-                counts[outcome.verdict] += 1
-                counts["with loss at the device"] += bool(outcome.dropped)
-                causes[cell.disturbance].update(outcome.codes or ["none"])
+                problems = wrong(cell, outcome) if outcome else []
+                counts[outcome.verdict if outcome else "refused"] += 1
+                if outcome:
+                    counts["with loss at the device"] += bool(outcome.dropped)
+                    causes[cell.disturbance].update(outcome.codes or ["none"])
                 if problems:
                     reasons = [reason["text"] for reason in outcome.report["verdict"]["reasons"]]
                     problems.append(f"dropped {outcome.dropped}, lost {outcome.lost}; it says {reasons} {outcome.said.strip()}")

@@ -151,7 +151,7 @@ fn every_example_that_makes_a_profile_makes_one() {
     }
     fs::remove_dir_all(&folder).unwrap();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    assert!(made > 30, "{made} profiles");
+    assert!(made >= 25, "{made} profiles");
 }
 
 #[test]

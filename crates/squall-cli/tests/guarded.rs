@@ -165,7 +165,7 @@ fn names_and_messages_of_strangers_do_not_steer_the_terminal() {
         ),
         (&["score", "--labels", labels, "--alerts", alerts], "another rule"),
         (&["score", "--labels", capture, "--alerts", alerts], ".pcap"),
-        (&["info", &unknown], "owned"),
+        (&["info", &unknown], "unexpected argument"),
     ];
     for (arguments, part) in told {
         let said = Command::new(env!("CARGO_BIN_EXE_squall")).args(arguments).stdin(Stdio::null()).output().unwrap();
