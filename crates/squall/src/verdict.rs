@@ -1,5 +1,5 @@
-//! The generator's audit of itself. It reads a report's [`SourceRecord`]s and the counters of its ports, nothing else, so
-//! that whoever merges reports or repeats trials comes to the same verdict.
+//! The generator's audit of itself. It reads a report's [`SourceRecord`]s, the counters of its ports, and [`Facts`], which no
+//! record has yet: errors of ports, clocks that differ, schedules that were stretched.
 //!
 //! VALID implies that the generator cannot have caused what was measured: no window had more load than was asked for beyond
 //! a stated excess, no more than 0.1 % of what was due is missing, and what was asked for was done. What a device did with
