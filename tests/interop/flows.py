@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 
-from tools import Failed, run, same
+from tools import Failed, beside, run, same
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SQUALL = pathlib.Path(os.environ.get("SQUALL", ROOT / "target/debug/squall")).absolute()
@@ -194,7 +194,7 @@ def large_transfers(folder, nginx):
             if role["received_octets"] < MEGABYTES << 20:
                 raise Failed(f"64 MB from nginx: {role['received_octets']} octets")
         argv = inside(THEIRS, sys.executable, __file__, "uploads")
-        with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as sink:
+        with beside(argv, stdout=subprocess.PIPE, text=True) as sink:
             same("uploads", sink.stdout.readline(), "ready\n")
             octets = megabytes << 20
             report = flows(folder, "http", "--url", f"http://{V4}:8081/", "--users", 1, "--flows", 1, "--post", octets,

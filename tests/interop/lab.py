@@ -14,6 +14,8 @@ import sys
 import tempfile
 import time
 
+from tools import beside
+
 HERE = pathlib.Path(__file__).resolve()
 NOBODY = 65534
 # Those whose frames do not depend on time, and have no end in time.
@@ -78,7 +80,7 @@ def tcpdump_sees_the_golden_frames(squall, golden, folder):
             seen, profile = folder / f"{name}.pcap", golden / f"{name}.toml"
             # -Z: not as the user tcpdump, who may not write here. -B: KiB; in immediate mode each frame has 64 of them.
             dump = ["tcpdump", "-i", "veth-b", "-Z", "root", "-U", "--immediate-mode", "-B", "32768", "-w", str(seen)]
-            with subprocess.Popen(lab.command(*dump), stderr=subprocess.PIPE, text=True) as listener:
+            with beside(lab.command(*dump), stderr=subprocess.PIPE, text=True) as listener:
                 # "listening on veth-b ..." once it does.
                 for line in listener.stderr:
                     if "listening on" in line:
@@ -147,7 +149,7 @@ def both_ways_and_measured(squall, _golden, folder):
     with Lab(squall) as lab:
         heard = folder / "heard.json"
         receive = ["recv", "--port", "veth-b", "-n", "2000", "--duration", "20s", "--json", str(heard), "--quiet"]
-        with subprocess.Popen(lab.command(squall, *receive)) as listener:
+        with beside(lab.command(squall, *receive)) as listener:
             time.sleep(0.7)
             send = ["send", "--port", "veth-a", "--packet", "eth/ipv4/udp", "--size", "100", "--rate", "2kpps", "-n", "2000"]
             sent = subprocess.run(

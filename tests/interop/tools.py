@@ -1,5 +1,6 @@
 """What several of these scripts use."""
 
+import contextlib
 import os
 import pathlib
 import subprocess
@@ -25,6 +26,23 @@ def run(*argv, ok=(0,), **options):
 def same(what, found, expected):
     if found != expected:
         raise Failed(f"{what}: found {found}, expected {expected}")
+
+
+@contextlib.contextmanager
+def beside(argv, **options):
+    """A process that ends by itself, or is ended, before the block does. Where the block fails it is killed: `with Popen`
+    would wait for it."""
+    process = subprocess.Popen([str(a) for a in argv], **options)
+    try:
+        yield process
+        process.wait(60)
+    finally:
+        if process.poll() is None:
+            process.kill()
+        for pipe in (process.stdout, process.stderr):
+            if pipe:
+                pipe.close()
+        process.wait(10)
 
 
 def in_a_lab(squall, script, inside):

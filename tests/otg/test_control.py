@@ -138,8 +138,10 @@ def test_rates_are_told_while_it_sends(otg):
 def test_a_capture_has_what_tcpdump_sees(otg, tmp_path):
     otg.api.set_config(simple(otg, packets=40, capture=True, size=200))
     seen = tmp_path / "seen.pcap"
-    dump = ["tcpdump", "-i", "veth-b", "-Z", "root", "-U", "--immediate-mode", "-w", str(seen)]
-    with subprocess.Popen(dump, stderr=subprocess.PIPE, text=True) as listener:
+    # -B: KiB; in immediate mode each frame has 64 of them, and the usual ring holds 32.
+    dump = ["tcpdump", "-i", "veth-b", "-Z", "root", "-U", "--immediate-mode", "-B", "8192", "-w", str(seen)]
+    listener = subprocess.Popen(dump, stderr=subprocess.PIPE, text=True)
+    try:
         for line in listener.stderr:
             if "listening on" in line:
                 break
@@ -149,7 +151,9 @@ def test_a_capture_has_what_tcpdump_sees(otg, tmp_path):
         otg.capture("stop")
         # 40 frames of 196 octets, each behind a header of 16.
         otg.until(lambda: seen.stat().st_size >= 24 + 40 * 212, "tcpdump has seen all")
+    finally:
         listener.terminate()
+        listener.wait(10)
     found = [frame.octets[:-4] for frame in otg.frames()]
     data, theirs, at = seen.read_bytes(), [], 24
     while at < len(data):
