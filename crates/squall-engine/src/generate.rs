@@ -19,7 +19,7 @@ use squall_profile::{Late, Stop};
 use squall_program::{
     Gap,
     kernel::{self, Layout, Memory, Stream, Unfit},
-    pace::{ALLOWANCE, Excess, Pacing, WINDOW, window},
+    pace::{Excess, Pacing, allowance, allowed, window},
 };
 use squall_stats::Histogram;
 use squall_units::{Nanos, Picos};
@@ -162,7 +162,7 @@ impl Driver {
             last: Picos(self.end.0.saturating_add(OVERTIME)),
             packets: stop.packets.unwrap_or(u64::MAX),
             octets: stop.octets.unwrap_or(u64::MAX),
-            smooth: self.is_smooth(),
+            allowance: self.is_smooth().then(|| allowance(self.fastest_pps())),
         };
         self.layout.set_clock(&memory, &clock);
         self.layout.let_go(&memory);
@@ -189,6 +189,11 @@ impl Driver {
     fn is_smooth(&self) -> bool {
         let hurries = |(_, s, _): &(u32, PlanStream, (u64, u64))| s.late == Late::CatchUp || s.gap == Gap::Zero;
         !self.streams.iter().any(hurries)
+    }
+
+    /// Of all streams together.
+    fn fastest_pps(&self) -> f64 {
+        self.streams.iter().map(|(_, s, (_, by))| s.fastest_pps() / *by as f64).sum()
     }
 
     fn fail(&mut self, error: String) {
@@ -385,33 +390,33 @@ impl Driver {
             }
             Control::Pause(number) => {
                 let which = chosen(*number);
-                self.change(|layout, m, _| which.iter().for_each(|&i| layout.pause(m, i, at)));
+                self.change(|layout, m| which.iter().for_each(|&i| layout.pause(m, i, at)));
             }
             Control::Resume(number) => {
                 let which = chosen(*number);
-                self.change(|layout, m, _| which.iter().for_each(|&i| layout.resume(m, i, at)));
+                self.change(|layout, m| which.iter().for_each(|&i| layout.resume(m, i, at)));
             }
             Control::Rate(number, gap) => {
                 let which = chosen(Some(*number));
-                self.change(|layout, m, streams| {
-                    for &i in &which {
-                        streams[i].1.gap = *gap;
-                        layout.set_rate(m, i, *gap, at);
-                    }
+                which.iter().for_each(|&i| self.streams[i].1.gap = *gap);
+                let allowance = self.is_smooth().then(|| allowance(self.fastest_pps()));
+                self.change(|layout, m| {
+                    which.iter().for_each(|&i| layout.set_rate(m, i, *gap, at));
+                    layout.set_allowance(m, allowance);
                 });
             }
             Control::Remove(number) => {
                 let which = chosen(Some(*number));
-                self.change(|layout, m, _| which.iter().for_each(|&i| layout.remove(m, i)));
+                self.change(|layout, m| which.iter().for_each(|&i| layout.remove(m, i)));
             }
         }
     }
 
     /// Changes several words while the program makes nothing: a few frames' time.
-    fn change(&mut self, f: impl FnOnce(&Layout, &dyn Memory, &mut [(u32, PlanStream, (u64, u64))])) {
+    fn change(&mut self, f: impl FnOnce(&Layout, &dyn Memory)) {
         self.hold();
         let m = Shared(&*self.remote);
-        f(&self.layout, &m, &mut self.streams);
+        f(&self.layout, &m);
         self.layout.let_go(&m);
     }
 
@@ -481,11 +486,11 @@ impl Driver {
     /// any frame was.
     fn pacing(&self, m: &dyn Memory) -> Pacing {
         let (lag, moved) = self.layout.lag(m);
-        let beyond = if self.is_smooth() { ALLOWANCE.min(self.latest(m)) } else { self.latest(m) };
-        let pps = self.streams.iter().map(|(_, s, (_, by))| Some(s.asked_pps? / *by as f64)).sum::<Option<f64>>();
-        let packets = (pps.unwrap_or(0.0) * beyond.as_secs_f64()) as u64;
-        let worst = Excess { beyond, packets, at: Nanos::ZERO, over: Nanos::ZERO };
-        Pacing { window: pps.map_or(WINDOW, window), worst, burst: worst, lag, moved }
+        let pps = self.fastest_pps();
+        let beyond = if self.is_smooth() { allowance(pps).min(self.latest(m)) } else { self.latest(m) };
+        let packets = (pps * beyond.as_secs_f64()) as u64;
+        let worst = Excess { beyond, packets, at: Nanos::ZERO, over: Nanos::ZERO, allowed: allowed(pps) };
+        Pacing { window: window(pps), worst, burst: worst, lag, moved }
     }
 
     pub fn streams(&self, full: bool) -> Vec<StreamTx> {

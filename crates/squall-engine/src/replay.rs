@@ -15,7 +15,7 @@ use std::{
 
 use squall_measure::fingerprint;
 use squall_port::{BATCH, Fate, Link, LinkState, SendError, TxQueue};
-use squall_program::pace::{Audit, BURST, Pace, Pacing, WINDOW};
+use squall_program::pace::{Audit, Pace, Pacing};
 use squall_replay::{Chunk, Departure, Progress, ReplayError, Source};
 use squall_stats::Fingerprint;
 use squall_units::{Cut, FCS_LEN, Nanos, Picos};
@@ -107,8 +107,7 @@ struct Out {
     /// The port had no room, though what is to be sent may not be due yet.
     full: bool,
     blocked: Blocked,
-    windows: Audit,
-    bursts: Audit,
+    audit: Audit,
     counters: PortTx,
 }
 
@@ -194,8 +193,7 @@ impl Replayer {
             oldest: Place::default(),
             full: false,
             blocked: Blocked::default(),
-            windows: Audit::new(WINDOW),
-            bursts: Audit::new(BURST),
+            audit: Audit::new(0.0),
             counters: PortTx { port, fingerprint: fingerprint.then(Fingerprint::default), ..PortTx::default() },
         };
         let feed_held = feed.held;
@@ -234,7 +232,7 @@ impl Replayer {
     /// Each port's counters, with how its schedule was kept.
     pub fn counters(&self) -> impl Iterator<Item = PortTx> + '_ {
         let of = |out: &Out| {
-            let pacing = Pacing::new(&self.pace, &out.windows, &out.bursts);
+            let pacing = Pacing::new(&self.pace, &out.audit);
             PortTx { pacing, ..out.counters.clone() }
         };
         self.outs.iter().map(of)
@@ -791,7 +789,7 @@ impl Out {
         clock: Clock,
         shift: u64,
     ) -> io::Result<usize> {
-        let Self { queue, counters, under_way, oldest, windows, bursts, .. } = self;
+        let Self { queue, counters, under_way, oldest, audit, .. } = self;
         let fates = queue.fates()?;
         let mut errors = [0; BATCH];
         let mut late = 0;
@@ -815,9 +813,7 @@ impl Out {
                     counters.last = at;
                     if frame.due != Departure::AT_ONCE {
                         let due = clock.instant(Picos(frame.due.0 + shift));
-                        let (left, due_at) = (clock.since_start(at).0, frame.due.0 + shift);
-                        windows.left(left, due_at, 1);
-                        bursts.left(left, due_at, 1);
+                        audit.left(clock.since_start(at).0, frame.due.0 + shift, 1);
                         errors[late] = at.saturating_sub(due).0;
                         late += 1;
                     }
@@ -861,10 +857,7 @@ impl Out {
             && let Some(oldest) = due.next()
         {
             let newest = due.next_back().unwrap_or(oldest);
-            for audit in [&mut self.windows, &mut self.bursts] {
-                audit.left(first, oldest.0 + shift, 0);
-                audit.left(took, newest.0 + shift, sent);
-            }
+            self.audit.left_in_row((first, oldest.0 + shift), (took, newest.0 + shift), sent);
         }
         let each = (took - first) / sent;
         let mut errors = [0; BATCH];

@@ -11,7 +11,7 @@ use squall_port::{BATCH, Link, LinkState, SendError, TxBatch, TxQueue};
 use squall_profile::Late;
 use squall_program::{
     Cursor, Gap, Program, Run, Scratch, Sizes, Timeline,
-    pace::{Audit, BURST, Pace, Pacing, WINDOW, window},
+    pace::{Audit, Pace, Pacing},
 };
 use squall_stats::{Fingerprint, Histogram};
 use squall_units::{FCS_LEN, Nanos, Picos, TxMeta};
@@ -80,10 +80,9 @@ pub(crate) struct Transmitter {
     batch: u64,
     hand: Box<Hand>,
     blocked: Blocked,
-    /// The clock of the streams' schedules, and the audit of what left by it: of windows, and of bursts.
+    /// The clock of the streams' schedules, and the audit of what left by it.
     pace: Pace,
-    windows: Audit,
-    bursts: Audit,
+    audit: Audit,
     /// With many streams there is one departure histogram for all: one each would push the streams out of the cache.
     shared_errors: bool,
     /// The run's time was up before all that was due had left.
@@ -215,8 +214,7 @@ impl Transmitter {
             }),
             blocked: Blocked::default(),
             pace: Pace::new(false),
-            windows: Audit::new(WINDOW),
-            bursts: Audit::new(BURST),
+            audit: Audit::new(0.0),
             shared_errors: false,
             overdue: false,
             counters: PortTx { port, fingerprint: fingerprint.then(Fingerprint::default), ..PortTx::default() },
@@ -229,7 +227,6 @@ impl Transmitter {
         let pps =
             streams.iter().filter_map(|s| Some(s.1.asked_pps? / f64::from(s.1.program.segments()) / s.3 as f64)).sum();
         self.wheel = Wheel::new(streams.len(), pps);
-        self.windows = Audit::new(window(pps));
         self.shared_errors = streams.len() > MOST_HISTOGRAMS;
         for (number, plan, first, by) in streams {
             let i = self.take(number, plan, first, by);
@@ -237,6 +234,14 @@ impl Transmitter {
                 self.start(i, Picos(0));
             }
         }
+        self.keep_to_rates();
+    }
+
+    /// How much may follow at once after a stall, and what is too much of it, is by the rate at which all streams send together.
+    fn keep_to_rates(&mut self) {
+        let pps = self.senders.iter().filter(|s| !s.removed).map(|s| s.plan.fastest_pps() / s.by as f64).sum();
+        self.pace.set_pps(pps);
+        self.audit.set_pps(pps);
     }
 
     fn take(&mut self, number: u32, plan: Arc<PlanStream>, first: u64, by: u64) -> usize {
@@ -278,6 +283,7 @@ impl Transmitter {
     /// A stream added while running: begins at `now` plus its start delay, or waits for another's `next`.
     pub fn add(&mut self, number: u32, plan: Arc<PlanStream>, now: Picos) {
         let i = self.take(number, plan, 0, 1);
+        self.keep_to_rates();
         self.done = false;
         if self.senders[i].plan.self_start {
             self.start(i, now);
@@ -356,6 +362,7 @@ impl Transmitter {
             self.dequeue(i);
             let s = &mut self.senders[i];
             (s.active, s.removed, s.paused) = (false, true, None);
+            self.keep_to_rates();
         }
     }
 
@@ -383,6 +390,7 @@ impl Transmitter {
             self.dequeue(i);
             self.enqueue(i);
         }
+        self.keep_to_rates();
     }
 
     /// When something is to be done next; `None`: never, as it stands, or when the link is up again.
@@ -732,10 +740,7 @@ impl Transmitter {
             self.counters.departure_error.record_all(&errors[..late]);
         }
         if oldest != u64::MAX {
-            for audit in [&mut self.windows, &mut self.bursts] {
-                audit.left(first, oldest, 0);
-                audit.left(took, newest, packets_of_all);
-            }
+            self.audit.left_in_row((first, oldest), (took, newest), packets_of_all);
         }
         self.counters.packets += packets_of_all;
         self.counters.octets += octets_of_all;
@@ -822,7 +827,7 @@ impl Transmitter {
 
     /// The port's counters, with how its schedule was kept.
     pub fn port(&self) -> PortTx {
-        let pacing = Pacing::new(&self.pace, &self.windows, &self.bursts);
+        let pacing = Pacing::new(&self.pace, &self.audit);
         PortTx { pacing, ..self.counters.clone() }
     }
 

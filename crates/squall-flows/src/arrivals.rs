@@ -10,7 +10,7 @@ use std::{
 
 use squall_program::{
     Timeline, mix,
-    pace::{Audit, BURST, Pace, Pacing, WINDOW},
+    pace::{Audit, Pace, Pacing},
 };
 use squall_units::{Nanos, Picos};
 
@@ -38,8 +38,7 @@ pub(crate) struct Arrivals {
     next: Option<(Nanos, usize)>,
     /// The clock of the arrivals, and the audit of those that began.
     pace: Pace,
-    windows: Audit,
-    bursts: Audit,
+    audit: Audit,
     /// By template: the line whose users begin its flows.
     closed: Vec<Option<usize>>,
 }
@@ -71,7 +70,12 @@ struct Line {
 
 #[derive(Debug)]
 enum Kind {
-    Open { timeline: Timeline, spacing: Spacing },
+    /// Arrivals of this worker, `cps` of them a second when no ramp is.
+    Open {
+        timeline: Timeline,
+        spacing: Spacing,
+        cps: f64,
+    },
     Closed(Users),
     Script(Scripted),
 }
@@ -159,8 +163,7 @@ impl Arrivals {
             late: vec![0; load.templates.len()],
             next: None,
             pace: Pace::new(true),
-            windows: Audit::new(WINDOW),
-            bursts: Audit::new(BURST),
+            audit: Audit::new(0.0),
             closed: vec![None; load.templates.len()],
         };
         let mut cps = None;
@@ -193,6 +196,7 @@ impl Arrivals {
             }
             arrivals.schedule(i);
         }
+        arrivals.keep_to_rates();
         arrivals
     }
 
@@ -204,7 +208,7 @@ impl Arrivals {
 
     /// How the schedule of arrivals was kept.
     pub fn pacing(&self) -> Pacing {
-        Pacing::new(&self.pace, &self.windows, &self.bursts)
+        Pacing::new(&self.pace, &self.audit)
     }
 
     /// No flow will ever begin any more.
@@ -277,8 +281,7 @@ impl Arrivals {
             }
             self.schedule(i);
             if may {
-                self.windows.left(real, due, 1);
-                self.bursts.left(real, due, 1);
+                self.audit.left(real, due, 1);
                 return Some(Due { template, number, at });
             }
         }
@@ -399,7 +402,8 @@ impl Arrivals {
 
     fn set_gap(&mut self, i: usize, now: Nanos, cps: Cps) {
         let line = &mut self.lines[i];
-        let Kind::Open { timeline, spacing } = &mut line.kind else { return };
+        let Kind::Open { timeline, spacing, cps: here } = &mut line.kind else { return };
+        *here = cps.value() / line.by as f64;
         // Of a Poisson process each worker draws all instants.
         let by = if *spacing == Spacing::Constant { line.by } else { 1 };
         let gap = cps.gap().times(by);
@@ -410,6 +414,15 @@ impl Arrivals {
             timeline.set_due(Picos(passed.0 + gap.0));
         }
         self.schedule(i);
+        self.keep_to_rates();
+    }
+
+    /// How much may begin at once after a stall, and what is too much of it, is by the rate of all open loops together.
+    fn keep_to_rates(&mut self) {
+        let cps = |line: &Line| if let Kind::Open { cps, .. } = line.kind { cps } else { 0.0 };
+        let cps = self.lines.iter().map(cps).sum();
+        self.pace.set_pps(cps);
+        self.audit.set_pps(cps);
     }
 
     /// Passes over what was due too long before `now`.
@@ -594,7 +607,7 @@ impl Line {
     fn advance(&mut self, ramp: Ramp, start: Nanos) -> u64 {
         self.number += self.by;
         match &mut self.kind {
-            Kind::Open { timeline, spacing: Spacing::Constant } => timeline.advance(0),
+            Kind::Open { timeline, spacing: Spacing::Constant, .. } => timeline.advance(0),
             Kind::Open { timeline, .. } => (0..self.by).for_each(|_| timeline.advance(0)),
             Kind::Closed(users) => match (users.comes(ramp, start, self.by), users.ready.first()) {
                 (Some(a), b) if b.is_none_or(|b| a <= b) => {
@@ -642,7 +655,7 @@ impl Kind {
             (0..worker).for_each(|_| ours.advance(0));
             ours
         });
-        Self::Open { timeline, spacing }
+        Self::Open { timeline, spacing, cps: cps.value() / workers as f64 }
     }
 
     fn closed(total: u64, think: Think, first: u64, by: u64) -> Self {

@@ -170,6 +170,12 @@ pub struct PlanWorker {
 }
 
 impl PlanStream {
+    /// Frames handed over a second where it sends fastest, within a burst, say; 0 of one that sends as fast as the port goes.
+    pub fn fastest_pps(&self) -> f64 {
+        let seconds = self.gap.seconds(self.program.sizes().mean());
+        if seconds > 0.0 { 1.0 / seconds } else { 0.0 }
+    }
+
     /// The stream's departures, the first at `start`.
     pub fn timeline(&self, start: Picos) -> Timeline {
         Timeline::new(self.gap, self.law.clone(), self.pattern, self.seed, start)

@@ -49,7 +49,7 @@ const ENDLESS: Clock = Clock {
     last: Picos((1 << 63) + 1),
     packets: u64::MAX,
     octets: u64::MAX,
-    smooth: false,
+    allowance: None,
 };
 
 fn program(len: u32) -> Program {

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use squall_engine::Stalls;
-use squall_program::pace::{Pacing, WINDOW, WINDOW_GAPS};
+use squall_program::pace::Pacing;
 use squall_units::Nanos;
 
 use crate::report::{
@@ -17,9 +17,8 @@ use crate::report::{
     source::{Excess, SourceKind, SourceRecord},
 };
 
-/// Schedule that may leave in a window beyond the clock: this or two gaps, and this part of the window.
-const EXCESS_S: f64 = 0.001;
-const EXCESS: f64 = 0.01;
+/// Shorter times say nothing.
+const LEAST_S: f64 = 0.001;
 /// Frames, or flows, beyond what was due in a window that are no burst however slow the source is.
 const FEW: u64 = 2;
 /// Part of what was due that may be missing.
@@ -86,7 +85,7 @@ fn nothing_sent(report: &Report) -> bool {
 
 /// Seconds by which a run of such a length may end behind its schedule.
 pub(crate) fn behind(duration_s: f64) -> f64 {
-    (duration_s * BEHIND).max((duration_s * SHORT_BEHIND).clamp(EXCESS_S, MOST_SHORT_BEHIND_S))
+    (duration_s * BEHIND).max((duration_s * SHORT_BEHIND).clamp(LEAST_S, MOST_SHORT_BEHIND_S))
 }
 
 fn judge_source(source: &SourceRecord, duration: f64, verdict: &mut Verdict) {
@@ -217,7 +216,7 @@ fn failed_hint(reason: &str) -> &'static str {
 /// run), or the sender itself.
 fn limit(source: &SourceRecord, missing: f64, duration_s: f64) -> ReasonCode {
     let missing = missing.max(source.lag_s / duration_s.max(1e-9));
-    if source.starved_s > duration_s * missing / 2.0 && source.starved_s > EXCESS_S {
+    if source.starved_s > duration_s * missing / 2.0 && source.starved_s > LEAST_S {
         ReasonCode::Starved
     } else if source.blocked_s.max(source.sending_s - source.starved_s) > duration_s / 2.0 {
         ReasonCode::PortBound
@@ -283,14 +282,6 @@ fn judge_port(port: &PortReport, receives: bool, report: &Report, verdict: &mut 
     }
 }
 
-/// What may be beyond the schedule in a window: 1 ms of it or two gaps, and 1 % of the window, which is up to twice as long as
-/// said.
-pub(crate) fn allowed(window_s: f64) -> f64 {
-    // Windows longer than usual are those of slow sources, by their gaps.
-    let gap = if window_s > WINDOW.as_secs_f64() { window_s / WINDOW_GAPS as f64 } else { 0.0 };
-    EXCESS_S.max(2.0 * gap) + 2.0 * window_s * EXCESS
-}
-
 /// How the schedule of flows was kept.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Kept {
@@ -348,7 +339,7 @@ pub(crate) fn excess(pacing: Pacing) -> Option<Excess> {
         packets: pacing.worst.packets,
         surplus_packets: pacing.worst.surplus(),
         beyond_s: pacing.worst.beyond.as_secs_f64(),
-        allowed_s: allowed(window_s),
+        allowed_s: pacing.worst.allowed.as_secs_f64(),
         largest_burst_packets: pacing.burst.surplus(),
     })
 }
@@ -380,7 +371,7 @@ mod tests {
             sent: 100_000 - not_sent.values().sum::<u64>(),
             not_sent,
             asked_rate: Some(1e4),
-            excess: Some(Excess { window_s: 0.01, allowed_s: allowed(0.01), ..Excess::default() }),
+            excess: Some(Excess { window_s: 0.01, allowed_s: 0.0012, ..Excess::default() }),
             ..SourceRecord::default()
         }
     }
@@ -408,7 +399,6 @@ mod tests {
             let excess = Excess { beyond_s, packets: 300, surplus_packets: 90, ..paced(&[]).excess.unwrap() };
             SourceRecord { excess: Some(excess), ..paced(&[]) }
         };
-        assert!((allowed(0.01) - 0.0012).abs() < 1e-9 && (allowed(2.0) - 0.44).abs() < 1e-9);
         assert!(verdict(with(0.0012)).valid);
         let reasons = verdict(with(0.0013)).reasons;
         assert_eq!(reasons[0].code, ReasonCode::Burst);

@@ -344,7 +344,7 @@ impl Read for Late {
     }
     fn schema() -> Json {
         json!({ "enum": ["smooth", "catch-up", "drop", "stretch"],
-            "description": "smooth: up to 0.75 ms of the schedule follows at once, the rest is regained at 0.8 % above the \
+            "description": "smooth: up to 0.75 ms of the schedule (or two frames) follows at once, the rest is regained at 0.8 % above the \
                 rate. catch-up: sent as fast as the port goes until the schedule is met again; a run with such a burst is \
                 not valid. drop: skipped and counted, if more than a gap late. stretch: the rest of the schedule moves." })
     }

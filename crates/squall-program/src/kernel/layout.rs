@@ -5,7 +5,7 @@ use squall_bpf::witness;
 use squall_units::{Nanos, Picos};
 
 use super::{MOST_STREAMS, Stream};
-use crate::{Gap, GapLaw, Pattern, Standing, Timeline, pace::ALLOWANCE};
+use crate::{Gap, GapLaw, Pattern, Standing, Timeline};
 
 /// The words, as either side sees them.
 pub trait Memory {
@@ -148,8 +148,8 @@ pub struct Clock {
     pub last: Picos,
     pub packets: u64,
     pub octets: u64,
-    /// Whether what is owed after a stall is regained slowly ([`crate::pace`]); else it follows at once.
-    pub smooth: bool,
+    /// How much schedule may follow at once after a stall ([`crate::pace::allowance`]), the rest being regained slowly; `None`: all.
+    pub allowance: Option<Nanos>,
 }
 
 impl Layout {
@@ -218,7 +218,12 @@ impl Layout {
         m.set(LAST, clock.last.0);
         m.set(PACKETS, clock.packets);
         m.set(OCTETS, clock.octets);
-        m.set(ALLOWED, if clock.smooth { Picos::from(ALLOWANCE).0 } else { u64::MAX });
+        self.set_allowance(m, clock.allowance);
+    }
+
+    /// As [`Clock::allowance`].
+    pub fn set_allowance(&self, m: &dyn Memory, allowance: Option<Nanos>) {
+        m.set(ALLOWED, allowance.map_or(u64::MAX, |allowance| Picos::from(allowance).0));
     }
 
     /// By how much the schedule is behind, and all that it was moved by.
