@@ -395,6 +395,79 @@ const steps = {
     assert.equal((await ask(page, `/runs/${run.id}`)).state, "interrupted");
   },
 
+  async "a port that no run has shows what its interface counts"(page) {
+    const profile = { ports: { A: "veth-a" }, stream: [{ name: "counted", packet: "eth/ipv4/udp", rate: "500 pps" }] };
+    const { run } = await ask(page, "/runs", "POST", { owner: "alice", profile });
+    await page.goto(`${url}/#/ports`);
+    const row = page.getByRole("row", { name: /veth-b/ });
+    await row.getByText("free").waitFor();
+    const received = row.locator('[data-label="Received"]');
+    await until(async () => /[1-9].*pps/.test((await received.textContent()) ?? ""), "frames come, and are shown");
+    const total = async () => Number((await row.getByTestId("rx-total").getAttribute("title")).match(/is there: ([\d\u202f]+) frames/)[1].replace(/\u202f/g, ""));
+    const before = await total();
+    assert.ok(before > 0 && before <= counted("veth-b").rx, `${before} frames are shown`);
+    await until(async () => (await total()) > before, "the figure is live");
+    await ask(page, `/runs/${run.id}/stop`, "POST", {});
+  },
+
+  async "what is refused is told at its field, and leaves no report"(page) {
+    const runs = async () => (await ask(page, "/runs")).runs.length;
+    const before = await runs();
+    const problemOf = (label) => page.locator(".field", { has: page.getByLabel(label, { exact: true }) }).locator(".problem");
+    await page.goto(`${url}/#/capture`);
+    const form = page.getByRole("form", { name: "New capture" });
+    await form.getByLabel("Port").fill("veth-b");
+    await form.getByLabel("Filter").fill("udp and and");
+    await form.getByRole("button", { name: "Start" }).click();
+    await problemOf("Filter").waitFor();
+    assert.equal(await form.getByLabel("Filter").getAttribute("aria-invalid"), "true");
+    assert.equal(await page.getByRole("alert").count(), 0, "it stands there alone");
+    await form.getByLabel("Port").fill("veth-q");
+    await form.getByLabel("Filter").fill("udp");
+    await form.getByRole("button", { name: "Start" }).click();
+    await problemOf("Port").filter({ hasText: "veth-q" }).waitFor();
+    assert.equal(await problemOf("Filter").count(), 0, "what was wrong before is not told any more");
+    await page.goto(`${url}/#/streams`);
+    const address = page.getByLabel("Address of port A");
+    const good = await address.inputValue();
+    await address.fill("veth-q");
+    await address.press("Tab");
+    await page.getByRole("button", { name: "Start" }).click();
+    await page.locator(".port .problem", { hasText: "veth-q" }).waitFor();
+    await address.fill(good);
+    await address.press("Tab");
+    assert.equal(await runs(), before, "nothing of it is among the reports");
+  },
+
+  async "a capture without packets says so"(page) {
+    const { run } = await ask(page, "/captures", "POST", { ports: ["veth-b"], filter: "ether proto 0x4242", duration_s: 0.2, file: "nothing.pcap" });
+    await until(async () => (await ask(page, `/runs/${run.id}`)).state === "done", "it ends");
+    await page.goto(`${url}/#/capture?file=nothing.pcap`);
+    await page.getByText("The capture has no packets").waitFor();
+    await page.goto(`${url}/#/capture?file=hundred.pcap`);
+    await page.getByRole("table", { name: "Packets" }).or(page.getByLabel("Packets", { exact: true })).first().waitFor();
+    await page.getByLabel("Filter of packets").fill("ether proto 0x4242");
+    await page.getByLabel("Filter of packets").press("Enter");
+    await page.getByText("No packet matches the filter").waitFor();
+  },
+
+  async "runs are compared where both have a report, and cannot be where not"(page) {
+    const profile = { ports: { A: "loop:compared" }, stream: [{ name: "going", packet: "eth/ipv4/udp", rate: 10 }] };
+    const { run } = await ask(page, "/runs", "POST", { owner: "alice", profile, name: "still going" });
+    const { runs } = await latest(page);
+    const shown = runs.find((id) => id !== run.id);
+    await page.goto(`${url}/#/runs?id=${shown}`);
+    await page.getByLabel("Report").waitFor();
+    const row = page.locator(".list li", { hasText: "still going" });
+    await until(async () => await row.getByRole("button", { name: "Compare" }).isDisabled(), "a run that goes on has nothing to compare");
+    await ask(page, `/runs/${run.id}/stop`, "POST", {});
+    await row.getByRole("button", { name: "Compare" }).click();
+    await page.getByRole("heading", { name: /Compared with still going/ }).waitFor();
+    await page.getByLabel("Comparison").getByText("Duration").waitFor();
+    await page.goto(`${url}/#/runs?id=${shown}&with=r-20000101-0001`);
+    await page.getByLabel("Comparison").getByRole("alert").waitFor();
+  },
+
   async "a daemon that was started anew is found, and asks who one is"(page) {
     await page.goto(`${url}/#/runs`);
     await page.locator(".list li").first().waitFor();

@@ -238,6 +238,29 @@ def test_a_link_goes_down_and_up(otg):
     otg.until(lambda: otg.ports("p1")["p1"].link == "up", "the link is up")
 
 
+def test_a_port_says_when_its_link_changed_last(otg):
+    otg.api.set_config(otg.config())
+    # As long as it has not changed since, nobody knows.
+    assert "last_change" not in otg.ports("p1")["p1"].serialize("dict")
+    control = otg.api.control_state()
+    seen = []
+    for state in ("down", "up"):
+        control.port.link.port_names, control.port.link.state = ["p1"], state
+        before = time.time_ns()
+        otg.api.set_control_state(control)
+        # Both ends of the pair see it.
+        for port in ("p1", "p2"):
+            otg.until(lambda: otg.ports(port)[port].link == state, f"the link of {port} is {state}")
+            changed = otg.until(lambda: (otg.ports(port)[port].last_change or 0) > before and otg.ports(port)[port].last_change, "it is told when")
+            assert changed < time.time_ns()
+            seen.append(changed)
+    assert seen[0] < seen[2] and seen[1] < seen[3]
+    asked = otg.api.metrics_request()
+    asked.port.port_names, asked.port.column_names = ["p1"], ["frames_tx"]
+    (metric,) = otg.api.get_metrics(asked).port_metrics
+    assert "last_change" not in metric.serialize("dict")
+
+
 def test_protocols_start_and_stop_without_a_word(otg):
     otg.api.set_config(otg.config())
     control = otg.api.control_state()
@@ -380,6 +403,78 @@ def test_devices_find_each_other_and_their_flows_have_their_addresses(otg, versi
             assert frame[26:34].hex() == "0a010001" "0a010002"
         else:
             assert frame[22:54].hex() == "20010db8000100000000000000000001" "20010db8000100000000000000000002"
+
+
+def ping(otg, version, *pairs):
+    """What became of echo requests, each from an address of a device to an address."""
+    action = otg.api.control_action()
+    requests = (action.protocol.ipv4 if version == 4 else action.protocol.ipv6).ping.requests
+    for source, target in pairs:
+        requests.add(src_name=source, dst_ip=target)
+    answer = otg.api.set_control_action(action).response.protocol
+    responses = (answer.ipv4 if version == 4 else answer.ipv6).ping.responses
+    return [(response.src_name, response.dst_ip, response.result) for response in responses]
+
+
+@pytest.mark.parametrize("version", [4, 6])
+def test_devices_ping_and_say_who_answers(otg, version):
+    config = otg.config(capture=True)
+    device(config, "p1", 1, version)
+    device(config, "p2", 2, version)
+    otg.api.set_config(config)
+    otg.capture("start")
+    near = "10.1.0.{}" if version == 4 else "2001:db8:1::{}"
+    # Beyond the prefix: by the gateway, which is the other device and passes nothing on.
+    far = "10.9.0.1" if version == 4 else "2001:db8:9::1"
+    asked = [("ip1", near.format(2)), ("ip2", near.format(1)), ("ip1", near.format(77)), ("ip1", far)]
+    found = ping(otg, version, *asked)
+    assert found == [(*pair, result) for pair, result in zip(asked, ["succeeded", "succeeded", "failed", "failed"])]
+    started = time.monotonic()
+    assert ping(otg, version, asked[1]) == [(*asked[1], "succeeded")]
+    assert time.monotonic() - started < 3, "an answer is not waited for when it has come"
+    assert ping(otg, version) == []
+    otg.capture("stop")
+    at, request = (34, 8) if version == 4 else (54, 128)
+    echoes = [frame.octets for frame in from_mac(otg.frames(), 1) if frame.octets[12:14].hex() == ("0800" if version == 4 else "86dd")]
+    echoes = [octets for octets in echoes if octets[at] == request]
+    # One for the neighbour; those beyond the gateway are tried once a second; for who has no MAC address there is none.
+    targets = collections.Counter(octets[30:34] if version == 4 else octets[38:54] for octets in echoes)
+    assert len(targets) == 2 and max(targets.values()) >= 3, targets
+    assert all(octets[:6].hex() == mac(2).replace(":", "") for octets in echoes)
+    assert otg.ports("p1")["p1"].transmit == "stopped"
+
+
+def test_a_ping_that_cannot_be_sent_is_refused_with_its_place(otg):
+    config = otg.config()
+    device(config, "p1", 1)
+    config.ports.add(name="memory", location="loop:otg-ping")
+    device(config, "memory", 3)
+    otg.api.set_config(config)
+    wrong = "protocol.ipv4.ping.requests[1].src_name: no IPv4 address of a device is called \"nobody\""
+    assert refused(lambda: ping(otg, 4, ("ip1", "10.1.0.2"), ("nobody", "10.1.0.2"))).errors == [wrong]
+    assert "requests[0].src_name" in "".join(refused(lambda: ping(otg, 6, ("ip1", "2001:db8:1::2"))).errors)
+    assert "loop:otg-ping" in "".join(refused(lambda: ping(otg, 4, ("ip3", "10.1.0.2"))).errors)
+    action = otg.api.control_action()
+    action.protocol.bgp.notification.names = ["b"]
+    error = refused(lambda: otg.api.set_control_action(action))
+    assert "protocol.bgp" in "".join(error.errors) and "not supported" in "".join(error.errors)
+
+
+def test_what_a_port_cannot_do_is_refused_or_warned_of_with_its_place(otg):
+    config = otg.config()
+    config.egress_only_tracking.add(port_name="p2")
+    error = refused(lambda: otg.api.set_config(config))
+    assert "egress_only_tracking: not supported" in "".join(error.errors)
+    otg.api.set_config(otg.config())
+    asked = otg.api.metrics_request()
+    asked.egress_only_tracking.port_names = ["p2"]
+    error = refused(lambda: otg.api.get_metrics(asked))
+    assert "egress_only_tracking: not supported" in "".join(error.errors)
+    config = otg.config()
+    layer1 = config.layer1.add(name="l1", port_names=["p1"])
+    layer1.flow_control.ieee_802_3x
+    (warning,) = otg.api.set_config(config).warnings
+    assert warning.startswith("layer1[0].flow_control: has no effect"), warning
 
 
 def test_bad_configs_are_refused_with_their_places_and_the_one_before_stays(otg):

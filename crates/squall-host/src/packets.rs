@@ -1,6 +1,6 @@
 //! The packets, read and written.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use squall_units::MacAddr;
 use squall_wire::checksum::{fold, sum};
@@ -223,6 +223,90 @@ fn echo_reply_v6(packet: &[u8], out: &mut Vec<u8>) -> Option<()> {
     Some(())
 }
 
+/// What tells an echo from others: identifier and sequence number (RFC 792, RFC 4443 §4.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Echo {
+    pub source: IpAddr,
+    pub destination: IpAddr,
+    pub id: u16,
+    pub seq: u16,
+}
+
+/// What ping sends by default.
+const ECHO_DATA: usize = 56;
+
+impl Echo {
+    /// The IP packet of a request.
+    ///
+    /// # Panics
+    /// If the two addresses are not of one family.
+    pub fn request(&self) -> Vec<u8> {
+        const ICMP: usize = 8 + ECHO_DATA;
+        let mut icmp = [0; ICMP];
+        icmp[4..6].copy_from_slice(&self.id.to_be_bytes());
+        icmp[6..8].copy_from_slice(&self.seq.to_be_bytes());
+        let mut out;
+        let check = match (self.source, self.destination) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                icmp[0] = 8;
+                out = vec![0x45, 0, 0, (20 + ICMP) as u8, 0, 0, 0x40, 0, 64, 1, 0, 0];
+                out.extend(source.octets());
+                out.extend(destination.octets());
+                let check = !fold(sum(&out));
+                out[10..12].copy_from_slice(&check.to_be_bytes());
+                !fold(sum(&icmp))
+            }
+            (IpAddr::V6(source), IpAddr::V6(destination)) => {
+                icmp[0] = 128;
+                out = vec![0x60, 0, 0, 0, 0, ICMP as u8, ICMPV6, 64];
+                out.extend(source.octets());
+                out.extend(destination.octets());
+                !fold(pseudo(&out, ICMP) + sum(&icmp))
+            }
+            _ => panic!("an echo has addresses of one family"),
+        };
+        icmp[2..4].copy_from_slice(&check.to_be_bytes());
+        out.extend(icmp);
+        out
+    }
+
+    /// The request that `packet` is the reply to; `None`: it is no echo reply, or its checksum is wrong.
+    pub fn of_reply(packet: &[u8]) -> Option<Self> {
+        let (source, destination, icmp) = match packet.first()? >> 4 {
+            4 => {
+                let header = usize::from(packet[0] & 15) * 4;
+                let total = usize::from(u16::from_be_bytes(*packet.get(2..)?.first_chunk()?));
+                let (ip, icmp) = packet.get(..total)?.split_at_checked(header.max(20))?;
+                let fragment = u16::from_be_bytes([ip[6], ip[7]]) & 0x3fff != 0;
+                if fragment || ip[9] != 1 || icmp.first() != Some(&0) || fold(sum(icmp)) != 0xffff {
+                    return None;
+                }
+                (v4(&ip[12..])?, v4(&ip[16..])?, icmp)
+            }
+            6 => {
+                let (ip, rest) = packet.split_first_chunk::<40>()?;
+                let len = usize::from(u16::from_be_bytes([ip[4], ip[5]]));
+                let icmp = rest.get(..len)?;
+                if ip[6] != ICMPV6 || icmp.first() != Some(&129) || fold(pseudo(ip, len) + sum(icmp)) != 0xffff {
+                    return None;
+                }
+                (v6(&ip[8..])?, v6(&ip[24..])?, icmp)
+            }
+            _ => return None,
+        };
+        let word = |at: usize| Some(u16::from_be_bytes(*icmp.get(at..)?.first_chunk()?));
+        Some(Self { source: destination, destination: source, id: word(4)?, seq: word(6)? })
+    }
+}
+
+fn v4(octets: &[u8]) -> Option<IpAddr> {
+    octets.first_chunk::<4>().map(|octets| IpAddr::from(*octets))
+}
+
+fn v6(octets: &[u8]) -> Option<IpAddr> {
+    octets.first_chunk::<16>().map(|octets| IpAddr::from(*octets))
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -290,6 +374,21 @@ mod tests {
         assert_eq!(fold(pseudo(&out[..40], 12) + sum(&out[40..])), 0xffff);
     }
 
+    #[test]
+    fn a_reply_to_our_echo_request_is_known_by_its_numbers() {
+        for (source, destination) in [("16.0.0.1", "16.0.0.2"), ("fd00::1", "fd00::2")] {
+            let echo =
+                Echo { source: source.parse().unwrap(), destination: destination.parse().unwrap(), id: 7, seq: 0x1234 };
+            let mut reply = vec![];
+            assert!(echo_reply(&echo.request(), &mut reply), "{echo:?}");
+            assert_eq!(Echo::of_reply(&reply), Some(echo));
+            assert_eq!(Echo::of_reply(&echo.request()), None, "a request is no reply");
+            *reply.last_mut().unwrap() ^= 1;
+            assert_eq!(Echo::of_reply(&reply), None, "its checksum is wrong");
+            (0..reply.len()).for_each(|cut| assert_eq!(Echo::of_reply(&reply[..cut]), None));
+        }
+    }
+
     proptest! {
         #[test]
         fn no_octets_make_it_panic(octets in proptest::collection::vec(any::<u8>(), 0..120), kind in 0usize..4) {
@@ -301,6 +400,7 @@ mod tests {
             let _ = Arp::parse(&octets);
             let _ = NeighbourMessage::parse(&octets);
             let _ = echo_reply(&octets, &mut Vec::new());
+            let _ = Echo::of_reply(&octets);
         }
     }
 }

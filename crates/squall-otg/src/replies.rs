@@ -3,8 +3,10 @@
 //! Replies hold nothing that the schema has not, since some clients refuse what they do not know. 64-bit counts travel as
 //! text, as protobuf's JSON has them; other numbers never in scientific notation, which Python's client reads as text.
 
+use std::net::IpAddr;
+
 use serde::{Deserialize, Serialize, Serializer};
-use serde_json::{Number, Value};
+use serde_json::{Number, Value, json};
 
 use crate::{
     Problems,
@@ -67,8 +69,18 @@ pub enum StatesRequest {
 /// What `set_control_action` asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ControlAction {
-    /// Names of addresses of devices, and who to ping.
-    Ping { v6: bool, requests: Vec<(String, String)> },
+    /// All of them are sent at once. `v6`: of both addresses of each.
+    Ping { v6: bool, requests: Vec<PingRequest> },
+}
+
+/// An echo request that a device is to send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PingRequest {
+    /// Name of an address of a device.
+    pub source: String,
+    pub target: IpAddr,
+    /// Where it stands in the message.
+    pub path: String,
 }
 
 impl ControlState {
@@ -271,13 +283,44 @@ impl ControlAction {
             return None;
         }
         let (_, inner) = inner.member(&["ping"], Some("ping"), notes)?;
+        inner.known(&["requests"], notes);
+        let v6 = choice == "ipv6";
         let requests = inner.list("requests", notes);
         let requests = requests.iter().filter_map(|request| {
-            let text = |key, notes: &mut Notes| request.needed_text(key, notes).map(str::to_owned);
-            Some((text("src_name", notes)?, text("dst_ip", notes)?))
+            request.known(&["src_name", "dst_ip"], notes);
+            let source = request.needed_text("src_name", notes);
+            let address = request.needed_text("dst_ip", notes)?;
+            let target = address.parse::<IpAddr>().ok().filter(|target| target.is_ipv6() == v6);
+            if target.is_none() {
+                let family = if v6 { "IPv6" } else { "IPv4" };
+                let what = format!("found {address:?}, expected an {family} address");
+                notes.problem(request.at("dst_ip").path, what);
+            }
+            Some(PingRequest { source: source?.to_owned(), target: target?, path: request.path.clone() })
         });
-        let requests = requests.collect();
-        Some(Self::Ping { v6: choice == "ipv6", requests })
+        Some(Self::Ping { v6, requests: requests.collect() })
+    }
+}
+
+/// The reply of `set_control_action`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PingReply {
+    pub v6: bool,
+    /// In the order of the requests; whether an answer came.
+    pub results: Vec<(PingRequest, bool)>,
+    pub warnings: Vec<String>,
+}
+
+impl PingReply {
+    pub fn to_json(&self) -> Value {
+        let responses = self.results.iter().map(|(request, answered)| {
+            let result = if *answered { "succeeded" } else { "failed" };
+            json!({ "src_name": request.source, "dst_ip": request.target.to_string(), "result": result })
+        });
+        let ping = json!({ "choice": "ping", "ping": { "responses": responses.collect::<Vec<_>>() } });
+        let family = if self.v6 { "ipv6" } else { "ipv4" };
+        let protocol = json!({ "choice": family, family: ping });
+        json!({ "response": { "choice": "protocol", "protocol": protocol }, "warnings": self.warnings })
     }
 }
 

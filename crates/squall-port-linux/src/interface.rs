@@ -46,6 +46,8 @@ pub struct InterfaceInfo {
     pub of_lab: bool,
     /// A default route leads to it, or to what stands on it: the way to this machine, most likely.
     pub default_route: bool,
+    /// Since it is there, whoever used it.
+    pub counters: InterfaceCounters,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,6 +167,7 @@ pub(crate) fn describe(link: &Link, ethtool: &Ethtool) -> InterfaceInfo {
         ethernet: matches!(link.hardware, libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK),
         of_lab: link.alias == lab::ALIAS,
         default_route: false,
+        counters: link.counters,
     }
 }
 

@@ -28,6 +28,7 @@ use squall_port::{Address, Port};
 pub use interface::{
     Channels, InterfaceInfo, InterfaceState, Offload, Timestamping, interface_counters, list_interfaces, set_gro,
 };
+pub use link::LinkWatch;
 pub use netlink::{Xdp, XdpFeatures, XdpMode, tcp_user};
 pub use permissions::Permissions;
 pub use sys::give_back_memory;

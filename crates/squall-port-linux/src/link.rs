@@ -9,7 +9,8 @@ use std::{
     time::Duration,
 };
 
-use squall_port::{Link, LinkState, OnLinkDown, monotonic};
+use squall_port::{Link, LinkEvent, LinkState, OnLinkDown, monotonic};
+use squall_units::Nanos;
 
 use crate::{
     netlink::{LinkNews, Netlink},
@@ -18,6 +19,8 @@ use crate::{
 
 /// The kernel tells of a carrier that a NIC lost up to a second late (linkwatch), but knows at once.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// Where nothing waits for the link, it need not be asked for as often.
+const LOOK_IDLY: Duration = Duration::from_millis(200);
 
 /// An interface's link, and how to ask for its state.
 #[derive(Debug)]
@@ -96,6 +99,10 @@ impl PortLink {
 
     /// For a queue that is opened now.
     pub fn watch(&mut self) -> io::Result<Arc<Watched>> {
+        self.watch_every(LOOK_EVERY)
+    }
+
+    fn watch_every(&mut self, every: Duration) -> io::Result<Arc<Watched>> {
         if self.thread.is_none() {
             let (ended, end) = io::pipe()?;
             let (theirs, news) = (self.watched.clone(), self.news.take());
@@ -104,11 +111,42 @@ impl PortLink {
             let work = move || {
                 // Not on the CPU of the worker that opens the queue.
                 sys::go_elsewhere();
-                watch(&theirs, news.as_ref(), &ended);
+                watch(&theirs, news.as_ref(), &ended, every);
             };
             self.thread = Some((end, thread::Builder::new().name("squall-link".into()).spawn(work)?));
         }
         Ok(self.watched.clone())
+    }
+}
+
+/// Notes when an interface's link changes, whether or not a port is open on it.
+#[derive(Debug)]
+pub struct LinkWatch {
+    port: PortLink,
+    /// What stood when it began to watch, which is no change.
+    first: Option<LinkEvent>,
+}
+
+impl LinkWatch {
+    /// From now on, in the network namespace of the calling thread.
+    ///
+    /// # Errors
+    /// There is no such interface, or no thread can be started.
+    pub fn open(name: &str) -> io::Result<Self> {
+        let links = Netlink::open()?.links()?;
+        let index = links.iter().find(|link| link.name == name).map(|link| link.index);
+        let index = index.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))?;
+        let mut port = PortLink::new(name, index, OnLinkDown::Wait)?;
+        port.watched.look();
+        let first = port.link().last();
+        port.watch_every(LOOK_IDLY)?;
+        Ok(Self { port, first })
+    }
+
+    /// When the link was last seen to go down or come up; `None`: not since it is watched.
+    pub fn last_change(&self) -> Option<Nanos> {
+        let last = self.port.link().last();
+        last.filter(|_| last != self.first).map(|event| event.at)
     }
 }
 
@@ -122,11 +160,11 @@ impl Drop for PortLink {
 }
 
 /// Until the other end of `ended` is closed.
-fn watch(watched: &Watched, news: Option<&LinkNews>, ended: &PipeReader) {
+fn watch(watched: &Watched, news: Option<&LinkNews>, ended: &PipeReader, every: Duration) {
     loop {
         let mut waits = vec![ended.as_fd()];
         waits.extend(news.map(LinkNews::as_fd));
-        let told = sys::wait_readable(&waits, LOOK_EVERY);
+        let told = sys::wait_readable(&waits, every);
         if told.first() == Some(&true) {
             return;
         }

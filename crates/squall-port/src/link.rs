@@ -79,6 +79,8 @@ struct Seen {
     up: bool,
     gone: bool,
     events: Vec<LinkEvent>,
+    /// Also where there is no room among them.
+    last: Option<LinkEvent>,
 }
 
 /// A link that flaps for days must not fill the memory: later events are not kept.
@@ -87,7 +89,7 @@ const MOST_EVENTS: usize = 10_000;
 impl Link {
     /// A link that is up.
     pub fn new(name: impl Into<String>, on_down: OnLinkDown) -> Self {
-        let seen = Seen { up: true, gone: false, events: Vec::new() };
+        let seen = Seen { up: true, gone: false, events: Vec::new(), last: None };
         Self { name: name.into(), on_down, state: AtomicU8::new(LinkState::Up as u8), seen: Mutex::new(seen) }
     }
 
@@ -144,6 +146,11 @@ impl Link {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).events.clone()
     }
 
+    /// The latest change.
+    pub fn last(&self) -> Option<LinkEvent> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).last
+    }
+
     /// How many of these there are.
     pub fn changes(&self) -> usize {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).events.len()
@@ -163,6 +170,7 @@ impl Link {
 impl Seen {
     fn note(&mut self, up: bool, at: Nanos) {
         self.up = up;
+        self.last = Some(LinkEvent { at, up });
         if self.events.len() < MOST_EVENTS {
             self.events.push(LinkEvent { at, up });
         }

@@ -188,6 +188,16 @@ impl Ports {
                     _ => String::new(),
                 },
                 backends,
+                counters: Some(PortCounters {
+                    tx_packets: interface.counters.tx_packets,
+                    tx_octets: interface.counters.tx_octets,
+                    tx_errors: interface.counters.tx_errors,
+                    tx_dropped: interface.counters.tx_dropped,
+                    rx_packets: interface.counters.rx_packets,
+                    rx_octets: interface.counters.rx_octets,
+                    rx_errors: interface.counters.rx_errors,
+                    rx_dropped: interface.counters.rx_dropped,
+                }),
                 lease: None,
                 run: None,
             })
@@ -211,11 +221,26 @@ pub struct PortRow {
     pub speed_bps: Option<u64>,
     /// Kinds of ports that work on it, the most general first.
     pub backends: Vec<String>,
+    /// What the interface has counted since it is there, whoever used it; `null` where there is none.
+    pub counters: Option<PortCounters>,
     pub lease: Option<PortLease>,
     /// The run that uses it.
     pub run: Option<String>,
     /// What else is to be known: why nothing works there.
     pub note: String,
+}
+
+/// The interface's own counters. Octets without FCS.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct PortCounters {
+    pub tx_packets: u64,
+    pub tx_octets: u64,
+    pub tx_errors: u64,
+    pub tx_dropped: u64,
+    pub rx_packets: u64,
+    pub rx_octets: u64,
+    pub rx_errors: u64,
+    pub rx_dropped: u64,
 }
 
 #[derive(Clone, Debug, Serialize, JsonSchema)]

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use squall::{
     Error, Multiplier, Run, Session,
     driving::{Driven, Moment, Start},
-    report::{EndedBy, Report, VerdictStatus, fail_if::FailIf},
+    report::{EndedBy, ReasonCode, Report, VerdictStatus, fail_if::FailIf},
     units::Rate,
 };
 
@@ -516,7 +516,7 @@ impl Service {
         match begun {
             Ok(Ok(())) => Ok(live),
             Ok(Err(error)) => {
-                self.finish(&live, Err(&error));
+                self.take_back(&live, &error);
                 Err(self.files.unsaid(error.into()))
             }
             Err(_) => {
@@ -600,6 +600,27 @@ impl Service {
         }
     }
 
+    /// It did not begin, and who asked is told why: there is nothing to keep of it.
+    fn take_back(&self, live: &Arc<Live>, why: &Error) {
+        if live.finished.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let row = live.row();
+        *lock(&live.written) = true;
+        if let Err(error) = self.history.delete(&row.id) {
+            // A disk that is full now, perhaps: the next start of the daemon finds it broken off.
+            tracing::error!(run = row.id, ?error, "a run that did not begin stays in the history");
+        }
+        if let Some(lease) = &row.lease {
+            self.give_back(live, lease);
+        }
+        lock(&self.runs.live).remove(&row.id);
+        tracing::info!(run = row.id, error = %why, "run did not begin");
+        // Its streams were made, perhaps.
+        self.memory.used(None);
+        self.runs.touch();
+    }
+
     /// Once: what came of it goes to the history, then its ports are free, and only then is it told as over: who waited for
     /// that has the report, and the ports for the next run.
     fn finish(&self, live: &Arc<Live>, outcome: Result<&Report, &Error>) {
@@ -624,8 +645,13 @@ impl Service {
                     row.verdict = Some(RunVerdict { status, valid, ended_by, reasons });
                     row.elapsed_s = report.duration_s;
                     let sent = report.ports.iter().any(|port| port.tx.packets > 0);
+                    let lost = report.verdict.reasons.iter().find(|reason| reason.code == ReasonCode::PortLost);
                     row.state = match because {
                         Some(Because::Interrupted(_)) => State::Interrupted,
+                        _ if lost.is_some() => {
+                            row.error = row.error.or_else(|| lost.map(|reason| reason.text.clone()));
+                            State::Failed
+                        }
                         _ if !live.listens && !sent => {
                             row.error.get_or_insert_with(|| "nothing was sent".into());
                             State::Failed

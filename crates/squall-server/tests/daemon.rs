@@ -635,6 +635,16 @@ fn a_run_is_begun_changed_watched_and_stopped_and_its_report_stays() {
 }
 
 #[test]
+fn a_start_that_is_refused_leaves_neither_a_run_nor_a_lease() {
+    let daemon = Daemon::of("refused");
+    let (status, reply) =
+        daemon.json("POST", "/squall/v1/captures", json!({ "ports": ["loop:refused"], "filter": "udp and and" }));
+    assert!(status >= 400 && reply["error"]["message"].is_string(), "{status} {reply}");
+    assert_eq!(daemon.get("/squall/v1/runs")["runs"], json!([]));
+    assert_eq!(daemon.get("/squall/v1/leases")["leases"], json!([]));
+}
+
+#[test]
 fn who_hears_that_a_run_is_done_has_its_report_and_its_ports() {
     let daemon = Daemon::of("done");
     // So many that a gap between the two would show.

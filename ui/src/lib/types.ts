@@ -37,6 +37,8 @@ export interface Port {
   mtu: number | null;
   speed_bps: number | null;
   backends: string[];
+  /** Of the interface, since it is there, whoever used it. */
+  counters?: Record<"tx_packets" | "tx_octets" | "tx_errors" | "tx_dropped" | "rx_packets" | "rx_octets" | "rx_errors" | "rx_dropped", number> | null;
   lease: PortLease | null;
   run: string | null;
   note: string;
@@ -137,6 +139,8 @@ export interface PortReport {
   tx: Direction & { errors: number; not_sent: Record<string, number>; blocked_s: number; departure_error_ns?: Distribution | null };
   rx: Direction & { unsigned_packets: number; drops: Record<string, number> };
   interface?: Record<string, number> | null;
+  /** When the link went down and came up. */
+  link_events?: { t_s: number; up: boolean }[];
 }
 
 export interface Sample {

@@ -171,6 +171,7 @@ async fn ports(State(service): State<Arc<Service>>) -> Result<Json<PortList>, Re
                     mtu: None,
                     speed_bps: None,
                     backends: Vec::new(),
+                    counters: None,
                     lease: Some(lease),
                     run,
                     note: String::new(),

@@ -1,18 +1,20 @@
 //! Emulated devices on the interfaces of ports: they answer ARP, neighbour discovery and echo requests for their
-//! addresses, and ask for the MAC addresses of gateways.
+//! addresses, ask for the MAC addresses of gateways, and ping when they are asked to.
 
 use std::{
+    collections::{HashMap, HashSet},
+    mem,
     net::IpAddr,
     sync::{
         Arc, Condvar, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering},
     },
     thread::JoinHandle,
     time::Duration,
 };
 
-use squall_host::{Answer, Arp, NeighbourMessage, Neighbours, echo_reply, solicited_node};
-use squall_otg::{DeviceInfo, Resolved, Translated};
+use squall_host::{Answer, Arp, Echo, NeighbourMessage, Neighbours, echo_reply, solicited_node};
+use squall_otg::{DeviceInfo, Problem, Resolved, Translated, replies::PingRequest};
 use squall_port::{RxQueue, TxQueue, monotonic};
 use squall_units::{MacAddr, Nanos};
 
@@ -20,6 +22,10 @@ use crate::{Error, driving::lock, filter, kinds::Wanted};
 
 /// Between two looks at a quiet port.
 const NAP: Duration = Duration::from_millis(2);
+/// Between two echo requests for one answer.
+const ECHO_EVERY: Nanos = Nanos(1_000_000_000);
+/// Each round of pings has an identifier of its own: answers to the one before are not ours.
+static ROUNDS: AtomicU16 = AtomicU16::new(0);
 /// The longest frame that a device answers with, without FCS.
 const LONGEST: u32 = 1_518;
 const IPV4: u16 = 0x0800;
@@ -39,6 +45,72 @@ struct Shared {
     over: AtomicBool,
     known: Mutex<Known>,
     news: Condvar,
+    /// Counts the rounds of pings; a device that knows of fewer asks which are its own now.
+    round: AtomicU32,
+    pings: Mutex<Pings>,
+    answered: Condvar,
+}
+
+/// The round of pings that is waited for.
+#[derive(Default)]
+struct Pings {
+    /// Of each interface of a device, what it has not sent yet.
+    waiting: HashMap<String, Vec<Ping>>,
+    /// Without an answer so far.
+    open: HashSet<Echo>,
+}
+
+/// An echo request on its way.
+#[derive(Clone, Debug)]
+pub struct Ping {
+    /// Of the device that sends it: [`DeviceInfo::ethernet`].
+    ethernet: String,
+    echo: Echo,
+    /// Who takes it from the device: the target itself, or a gateway.
+    hop: IpAddr,
+    hop_mac: Option<MacAddr>,
+    /// The next try.
+    due: Nanos,
+}
+
+impl Ping {
+    /// Of the device that `request` names.
+    ///
+    /// # Errors
+    /// There is none, or it is on a port where devices send nothing.
+    pub fn of(request: &PingRequest, translated: &Translated) -> Result<Self, Problem> {
+        let wrong = |message: String| Problem { path: format!("{}.src_name", request.path), message };
+        let found = translated.devices.iter().find_map(|device| {
+            let (source, hop, hop_mac) = match request.target {
+                IpAddr::V4(target) => {
+                    let v4 = device.ipv4.iter().find(|v4| v4.name == request.source)?;
+                    let mask = u32::MAX.checked_shl(32 - u32::from(v4.prefix)).unwrap_or(0);
+                    let near = (v4.address.to_bits() ^ target.to_bits()) & mask == 0;
+                    (v4.address.into(), if near { request.target } else { v4.gateway.into() }, v4.gateway_mac)
+                }
+                IpAddr::V6(target) => {
+                    let v6 = device.ipv6.iter().find(|v6| v6.name == request.source)?;
+                    let mask = u128::MAX.checked_shl(128 - u32::from(v6.prefix)).unwrap_or(0);
+                    let near = (v6.address.to_bits() ^ target.to_bits()) & mask == 0 || target.is_unicast_link_local();
+                    (v6.address.into(), if near { request.target } else { v6.gateway.into() }, v6.gateway_mac)
+                }
+            };
+            let is_gateway = device.ipv4.iter().any(|v4| IpAddr::V4(v4.gateway) == hop && v4.name == request.source)
+                || device.ipv6.iter().any(|v6| IpAddr::V6(v6.gateway) == hop && v6.name == request.source);
+            Some((device, source, hop, hop_mac.filter(|_| is_gateway)))
+        });
+        let Some((device, source, hop, hop_mac)) = found else {
+            let family = if request.target.is_ipv6() { "IPv6" } else { "IPv4" };
+            return Err(wrong(format!("no {family} address of a device is called {:?}", request.source)));
+        };
+        let port = translated.ports.iter().find(|port| port.name == device.port);
+        if let Some(port) = port.filter(|port| crate::ports::interface_of(&port.address).is_none()) {
+            let what = format!("{:?} is on port {:?} ({})", request.source, port.name, port.address);
+            return Err(wrong(format!("{what}, which is no interface: devices send nothing there")));
+        }
+        let echo = Echo { source, destination: request.target, id: 0, seq: 0 };
+        Ok(Self { ethernet: device.ethernet.clone(), echo, hop, hop_mac, due: Nanos(0) })
+    }
 }
 
 #[derive(Default)]
@@ -100,6 +172,34 @@ impl Hosts {
     pub fn resolved(&self) -> Resolved {
         lock(&self.shared.known).resolved.clone()
     }
+
+    /// Sends `pings`, and says of each in their order whether an answer came within `patience`.
+    pub fn ping(&self, mut pings: Vec<Ping>, patience: Duration) -> Vec<bool> {
+        let mut echoes = Vec::new();
+        let mut id = 0;
+        for (number, ping) in pings.iter_mut().enumerate() {
+            // More than sequence numbers: with a further identifier.
+            let seq = number as u16;
+            if seq == 0 {
+                id = ROUNDS.fetch_add(1, Ordering::Relaxed);
+            }
+            (ping.echo.id, ping.echo.seq) = (id, seq);
+            echoes.push(ping.echo);
+        }
+        let mut waiting: HashMap<String, Vec<Ping>> = HashMap::new();
+        for ping in pings {
+            waiting.entry(ping.ethernet.clone()).or_default().push(ping);
+        }
+        let mut round = lock(&self.shared.pings);
+        *round = Pings { waiting, open: echoes.iter().copied().collect() };
+        self.shared.round.fetch_add(1, Ordering::Release);
+        let waited = self.shared.answered.wait_timeout_while(round, patience, |round| !round.open.is_empty());
+        let mut round = waited.unwrap_or_else(PoisonError::into_inner).0;
+        let answered = echoes.iter().map(|echo| !round.open.contains(echo)).collect();
+        *round = Pings::default();
+        self.shared.round.fetch_add(1, Ordering::Release);
+        answered
+    }
 }
 
 impl Drop for Hosts {
@@ -130,7 +230,9 @@ impl Speaker {
             }
             let now = monotonic();
             for device in &mut self.devices {
+                device.take_pings(&self.shared);
                 device.ask(now, &mut frames);
+                device.ping(now, &mut frames);
                 device.tell(&self.shared);
             }
             for frame in frames.drain(..) {
@@ -155,6 +257,11 @@ struct Device {
     /// Gateways that have not answered yet.
     open: Vec<IpAddr>,
     news: Vec<(IpAddr, Option<MacAddr>)>,
+    round: u32,
+    pings: Vec<Ping>,
+    /// Who takes these from the device, asked anew in each round: a cable may have moved since.
+    hops: Neighbours,
+    echoed: Vec<Echo>,
 }
 
 impl Device {
@@ -163,7 +270,20 @@ impl Device {
         let gateways = gateways
             .chain(info.ipv6.iter().filter(|v6| v6.gateway_mac.is_none()).map(|v6| IpAddr::V6(v6.gateway)))
             .collect();
-        Self { info: info.clone(), neighbours: Neighbours::default(), open: gateways, news: Vec::new() }
+        Self { info: info.clone(), neighbours: Neighbours::default(), open: gateways, ..Self::alone(info.clone()) }
+    }
+
+    fn alone(info: DeviceInfo) -> Self {
+        Self {
+            info,
+            neighbours: Neighbours::default(),
+            open: Vec::new(),
+            news: Vec::new(),
+            round: 0,
+            pings: Vec::new(),
+            hops: Neighbours::default(),
+            echoed: Vec::new(),
+        }
     }
 
     /// A frame has come; answers are appended to `out`.
@@ -200,6 +320,8 @@ impl Device {
                 let mut reply = Vec::new();
                 if echo_reply(packet, &mut reply) {
                     out.push(self.frame(source, kind, &reply));
+                } else if let Some(echo) = Echo::of_reply(packet).filter(|_| !self.pings.is_empty()) {
+                    self.echoed.push(echo);
                 }
             }
             _ => {}
@@ -215,26 +337,70 @@ impl Device {
             }
         }
         while let Some(question) = self.neighbours.question(now) {
-            match question {
+            let address = match question {
                 Ok(IpAddr::V4(target)) => {
                     let sender = self.info.ipv4.iter().find(|v4| v4.gateway == target).map(|v4| v4.address);
-                    let arp = Arp {
-                        request: true,
-                        sender_mac: self.info.mac,
-                        sender: sender.unwrap_or(std::net::Ipv4Addr::UNSPECIFIED),
-                        target_mac: MacAddr([0; 6]),
-                        target,
-                    };
-                    out.push(self.frame(MacAddr([0xff; 6]), ARP, &arp.octets()));
+                    Ok((target.into(), sender.unwrap_or(std::net::Ipv4Addr::UNSPECIFIED).into()))
                 }
                 Ok(IpAddr::V6(target)) => {
                     let source = self.info.ipv6.iter().find(|v6| v6.gateway == target).map(|v6| v6.address);
                     let Some(source) = source else { continue };
-                    let message = NeighbourMessage::solicit(source, self.info.mac, target);
-                    out.push(self.frame(solicited_node(target).1, IPV6, &message.octets()));
+                    Ok((target.into(), source.into()))
                 }
+                Err(silent) => Err(silent),
+            };
+            match address {
+                Ok((target, source)) => out.extend(self.question(target, source)),
                 Err(silent) => self.news.push((silent, None)),
             }
+        }
+    }
+
+    /// Who has `target`? `source` wants to know.
+    fn question(&self, target: IpAddr, source: IpAddr) -> Option<Vec<u8>> {
+        match (target, source) {
+            (IpAddr::V4(target), IpAddr::V4(sender)) => {
+                let arp = Arp { request: true, sender_mac: self.info.mac, sender, target_mac: MacAddr([0; 6]), target };
+                Some(self.frame(MacAddr([0xff; 6]), ARP, &arp.octets()))
+            }
+            (IpAddr::V6(target), IpAddr::V6(source)) => {
+                let message = NeighbourMessage::solicit(source, self.info.mac, target);
+                Some(self.frame(solicited_node(target).1, IPV6, &message.octets()))
+            }
+            _ => None,
+        }
+    }
+
+    /// A round that has begun, or is over.
+    fn take_pings(&mut self, shared: &Shared) {
+        if shared.round.load(Ordering::Acquire) == self.round {
+            return;
+        }
+        let mut pings = lock(&shared.pings);
+        self.round = shared.round.load(Ordering::Acquire);
+        self.pings = pings.waiting.remove(&self.info.ethernet).unwrap_or_default();
+        self.hops = Neighbours::default();
+        self.echoed.clear();
+    }
+
+    /// Echo requests that are due, and questions where they go, are appended to `out`.
+    fn ping(&mut self, now: Nanos, out: &mut Vec<Vec<u8>>) {
+        for mut ping in mem::take(&mut self.pings) {
+            let mac = ping.hop_mac.or_else(|| match self.hops.find(now, ping.hop) {
+                Answer::Mac(mac) => Some(mac),
+                Answer::Wait | Answer::Silent => None,
+            });
+            if let Some(mac) = mac.filter(|_| ping.due <= now) {
+                let kind = if ping.hop.is_ipv6() { IPV6 } else { IPV4 };
+                out.push(self.frame(mac, kind, &ping.echo.request()));
+                ping.due = now + ECHO_EVERY;
+            }
+            self.pings.push(ping);
+        }
+        while let Some(question) = self.hops.question(now) {
+            let asker = |hop: &IpAddr| self.pings.iter().find(|ping| ping.hop == *hop).map(|ping| ping.echo.source);
+            let frame = question.ok().and_then(|hop| self.question(hop, asker(&hop)?));
+            out.extend(frame);
         }
     }
 
@@ -243,9 +409,20 @@ impl Device {
         if self.open.contains(&address) {
             self.neighbours.learn(address, mac);
         }
+        if self.pings.iter().any(|ping| ping.hop == address) {
+            self.hops.learn(address, mac);
+        }
     }
 
     fn tell(&mut self, shared: &Shared) {
+        if !self.echoed.is_empty() {
+            let mut pings = lock(&shared.pings);
+            let known = self.echoed.drain(..).filter(|echo| pings.open.remove(echo)).count();
+            if known > 0 {
+                shared.answered.notify_all();
+            }
+            self.pings.retain(|ping| pings.open.contains(&ping.echo));
+        }
         if self.news.is_empty() {
             return;
         }
@@ -389,6 +566,64 @@ mod tests {
         assert_eq!(known.resolved.len(), 2);
         assert_eq!(known.resolved[&("e1".to_owned(), IpAddr::from([10, 0, 0, 9]))], PEER);
         assert!(device.open.is_empty());
+    }
+
+    /// `frames` on their way between the two, until nobody has anything to say.
+    fn converse(a: &mut Device, b: &mut Device, mut frames: Vec<Vec<u8>>) {
+        while !frames.is_empty() {
+            let mut answers = Vec::new();
+            for frame in &frames {
+                let hears = if frame[6..12] == a.info.mac.0 { &mut *b } else { &mut *a };
+                hears.hear(frame, &mut answers);
+            }
+            frames = answers;
+        }
+    }
+
+    #[test]
+    fn a_ping_asks_who_has_the_address_and_is_answered_once() {
+        let mut translated = squall_otg::translate(&squall_otg::Config::default()).expect("empty");
+        translated.devices = vec![device(Vec::new()).info];
+        let of = |target: &str, source: &str| {
+            let request = PingRequest { source: source.into(), target: target.parse().unwrap(), path: "here".into() };
+            Ping::of(&request, &translated)
+        };
+        assert_eq!(of("10.0.0.9", "i2").unwrap_err().path, "here.src_name", "an IPv6 address pings no IPv4 address");
+        assert_eq!(of("10.0.9.9", "i1").unwrap().hop, IpAddr::from([10, 0, 0, 9]), "by the gateway");
+        assert_eq!(of("10.0.0.7", "i1").unwrap().hop, IpAddr::from([10, 0, 0, 7]));
+        assert_eq!(of("fe80::7", "i2").unwrap().hop, "fe80::7".parse::<IpAddr>().unwrap());
+
+        let (mut ours, shared) = (Device::alone(device(Vec::new()).info), Shared::default());
+        let mut peer = Device::alone(device(Vec::new()).info);
+        peer.info.mac = PEER;
+        (peer.info.ipv4[0].address, peer.info.ipv6[0].address) = ([10, 0, 0, 9].into(), "fd00::9".parse().unwrap());
+        let mut pings =
+            vec![of("10.0.0.9", "i1").unwrap(), of("fd00::9", "i2").unwrap(), of("10.0.0.7", "i1").unwrap()];
+        for (ping, seq) in pings.iter_mut().zip(0..) {
+            ping.echo.seq = seq;
+        }
+        let silent = pings[2].echo;
+        let round = Pings {
+            open: pings.iter().map(|ping| ping.echo).collect(),
+            waiting: HashMap::from([("e1".to_owned(), pings)]),
+        };
+        *lock(&shared.pings) = round;
+        shared.round.store(1, Ordering::Relaxed);
+        ours.take_pings(&shared);
+        for now in [0, 1, 50_000_000] {
+            let mut frames = Vec::new();
+            ours.ping(Nanos(now), &mut frames);
+            // Three questions, two echo requests, and nothing as long as it is not due again.
+            assert_eq!(frames.len(), [3, 2, 0][now.min(2) as usize]);
+            converse(&mut ours, &mut peer, frames);
+            ours.tell(&shared);
+        }
+        assert_eq!(lock(&shared.pings).open, HashSet::from([silent]));
+        // The next round knows nothing of this one.
+        *lock(&shared.pings) = Pings::default();
+        shared.round.store(2, Ordering::Relaxed);
+        ours.take_pings(&shared);
+        assert!(ours.pings.is_empty());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What was counted, as OTG tells it.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use squall_measure::StreamGlance;
 use squall_otg::{
@@ -10,7 +10,8 @@ use squall_otg::{
         TaggedRequest, Timestamps,
     },
 };
-use squall_units::L1_OVERHEAD;
+use squall_port_linux::LinkWatch;
+use squall_units::{L1_OVERHEAD, Nanos};
 
 use super::{
     captures::Captures,
@@ -23,6 +24,7 @@ pub fn ports(
     translated: &Translated,
     traffic: &mut Traffic,
     captures: &Captures,
+    links: &HashMap<String, LinkWatch>,
     chosen: &[usize],
     columns: &[String],
 ) -> MetricsResponse {
@@ -51,6 +53,10 @@ pub fn ports(
         let interface = interfaces.iter().find(|i| name.as_ref() == Some(&i.name));
         // Up, and nobody at the other end: no frame comes through.
         let down = interface.is_some_and(|i| i.state != crate::InterfaceState::Up);
+        let change = || {
+            let Nanos(at) = links.get(name.as_ref()?)?.last_change()?;
+            Some(Count(at.saturating_add_signed(crate::host::wall_offset())))
+        };
         let either = |yes, on: &'static str, off: &'static str| Some(if yes { on } else { off });
         PortMetric {
             name: info.name.clone(),
@@ -66,7 +72,7 @@ pub fn ports(
             bytes_tx_rate: wanted.get("bytes_tx_rate", || Decimal(tx_rate(|p| p.tx_octets))),
             bytes_rx_rate: wanted.get("bytes_rx_rate", || Decimal(rate(|p| p.rx_octets))),
             transmit: either(sends, "started", "stopped").filter(|_| wanted.has("transmit")),
-            last_change: None,
+            last_change: change().filter(|_| wanted.has("last_change")),
             // Kilobytes a second, as the model says.
             speed: interface.and_then(|i| i.speed_bps).map(|bps| Count(bps / 8000)).filter(|_| wanted.has("speed")),
         }

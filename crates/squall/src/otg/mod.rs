@@ -9,6 +9,7 @@ mod metrics;
 mod traffic;
 
 use std::{
+    collections::HashMap,
     net::IpAddr,
     sync::Arc,
     time::{Duration, Instant},
@@ -19,11 +20,12 @@ use serde_json::Value;
 use squall_otg::{
     Config, DeviceInfo, Problems, Resolved, Translated,
     replies::{
-        CaptureRequest, ControlAction, ControlState, Ipv4Neighbor, Ipv6Neighbor, MetricsRequest, StatesRequest,
-        StatesResponse, TransmitState, Version, Warning,
+        CaptureRequest, ControlAction, ControlState, Ipv4Neighbor, Ipv6Neighbor, MetricsRequest, PingReply,
+        StatesRequest, StatesResponse, TransmitState, Version, Warning,
     },
     translate, translate_with,
 };
+use squall_port_linux::LinkWatch;
 
 pub use captures::sweep;
 pub use squall_otg::replies::Error as Refusal;
@@ -40,6 +42,8 @@ use traffic::Traffic;
 const AGE: Duration = Duration::from_millis(100);
 /// How long gateways have to say their MAC addresses.
 const GATEWAYS: Duration = Duration::from_secs(4);
+/// How long answers to echo requests are waited for.
+const PINGS: Duration = Duration::from_secs(4);
 
 /// One client's configuration, traffic and captures. Calls wait for what they ask for, up to some seconds.
 ///
@@ -82,6 +86,8 @@ pub struct Controller {
     traffic: Traffic,
     captures: Captures,
     hosts: Hosts,
+    /// Of the interfaces of ports, by name.
+    links: HashMap<String, LinkWatch>,
     told: Told,
     /// Why its ports were lost: told once, with the next warnings.
     lost: Option<String>,
@@ -111,6 +117,7 @@ impl Controller {
             held: false,
             captures: Captures::default(),
             hosts: Hosts::default(),
+            links: HashMap::new(),
             told: Told::default(),
             lost: None,
         }
@@ -192,12 +199,22 @@ impl Controller {
         self.warned(warnings)
     }
 
+    /// Devices ping; they are there from now on, if they were not before. An answer that does not come is no error.
+    ///
     /// # Errors
-    /// What is not supported.
+    /// Names that are not there, devices on ports that are no interfaces, what is not supported.
     pub fn control_action(&mut self, action: &Value) -> Result<Value, Refusal> {
-        match ControlAction::from_json(action).map_err(|problems| invalid(&problems))? {
-            ControlAction::Ping { .. } => Err(invalid(&Problems::one("protocol", "not supported: ping"))),
+        let ControlAction::Ping { v6, requests } =
+            ControlAction::from_json(action).map_err(|problems| invalid(&problems))?;
+        let sources = requests.iter().map(|request| hosts::Ping::of(request, &self.translated));
+        let pings = sources.collect::<Result<Vec<_>, _>>().map_err(|problem| invalid(&Problems(vec![problem])))?;
+        self.hold()?;
+        if !self.hosts.are_on() && !pings.is_empty() {
+            self.hosts = Hosts::start(&self.translated)?;
         }
+        let answered = self.hosts.ping(pings, PINGS);
+        let results = requests.into_iter().zip(answered).collect();
+        Ok(PingReply { v6, results, warnings: self.lost.take().into_iter().collect() }.to_json())
     }
 
     /// Counters, at most 100 ms old; who asks the same within that time is told the same.
@@ -211,7 +228,7 @@ impl Controller {
         let reply = match MetricsRequest::from_json(request).map_err(|problems| invalid(&problems))? {
             MetricsRequest::Ports { names, columns } => {
                 let chosen = self.ports(&names)?;
-                metrics::ports(&self.translated, &mut self.traffic, &self.captures, &chosen, &columns)
+                metrics::ports(&self.translated, &mut self.traffic, &self.captures, &self.links, &chosen, &columns)
             }
             MetricsRequest::Flows { names, columns, tagged } => {
                 let chosen = traffic::chosen(&self.translated, &names)?;
@@ -316,6 +333,9 @@ impl Controller {
         (self.config, self.translated) = (config, translated);
         self.traffic = Traffic::of(&self.translated);
         self.captures = Captures::default();
+        let interfaces = self.translated.ports.iter().filter_map(|port| crate::ports::interface_of(&port.address));
+        // Without a thread to watch it, nothing is said of changes.
+        self.links = interfaces.filter_map(|name| Some((name.clone(), LinkWatch::open(&name).ok()?))).collect();
         self.warned(self.translated.warnings.clone())
     }
 

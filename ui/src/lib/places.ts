@@ -1,0 +1,44 @@
+// Which field of a form a refusal is about, so that it is told there.
+
+export interface Place {
+  /** What the daemon calls it: `duration_s: expected ...`, `port eth1: filter "...": ...`. */
+  keys?: string[];
+  /** What was typed there, which the daemon repeats. */
+  values?: string[];
+}
+
+export interface Placed<K extends string> {
+  at: Partial<Record<K, string>>;
+  /** What is about no field. */
+  rest: string[];
+}
+
+/** Several addresses may be typed into one field: `eth1, loop:0`. */
+export const addressesOf = (text: string): string[] => text.split(/[\s,]+(?=[a-z_]+:|\w+$)/).filter(Boolean);
+
+export function placed<K extends string>(lines: string[], fields: Record<K, Place>): Placed<K> {
+  const found: Placed<K> = { at: {}, rest: [] };
+  for (const line of lines) {
+    const [first = "", ...more] = line.split("\n");
+    const entries = Object.entries(fields) as [K, Place][];
+    const byKey = entries.find(([, { keys = [] }]) => keys.some((key) => new RegExp(`(^|^\\S+\\.|: )${key}(\\[\\d+\\])?[: ]`).test(first)));
+    const byValue = entries.find(([, { values = [] }]) => values.some((value) => value && mentions(first, value)));
+    const field = (byKey ?? byValue)?.[0];
+    if (!field) {
+      found.rest.push(line);
+      continue;
+    }
+    const text = [first, ...more.map((each) => each.trim())].join("\n");
+    found.at[field] = found.at[field] ? `${found.at[field]}\n${text}` : text;
+    // Who holds a port is told with a way to its page.
+    if (/: held by /.test(line)) found.rest.push(line);
+  }
+  return found;
+}
+
+/** As a word of its own: `eth1` is not in `eth10`, but in `af_packet:eth1: no such interface`. */
+function mentions(line: string, value: string): boolean {
+  const at = line.indexOf(value);
+  const outside = (c: string | undefined): boolean => c === undefined || !/[\w.-]/.test(c);
+  return at >= 0 && outside(line[at - 1]) && outside(line[at + value.length]);
+}
