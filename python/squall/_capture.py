@@ -39,7 +39,7 @@ def capture(
     filter : str, optional
         In the language of tcpdump: ``"udp port 53"``.
     count : int, optional
-        Ends after so many packets.
+        Stop after this number of packets.
     snaplen : int, optional
         Octets of a packet to keep.
     compress : str, optional

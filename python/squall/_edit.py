@@ -44,7 +44,7 @@ class EditDone:
 
 @dataclass(frozen=True)
 class EditNotDone:
-    """What was asked for and could not be done to so many packets."""
+    """An edit that could not be applied, and to how many packets."""
 
     reason: str
     packets: int
@@ -108,7 +108,7 @@ def edit(
         "portmap": ["80:8080", "443:8443"]}``.
     merge : bool
     split_count, split_time, split_flows
-        At most one: another file after so many packets, so many seconds, or for each conversation.
+        At most one: start a new file after this number of packets, after these seconds, or for each conversation.
     cache : path, optional
         Who sends each packet: written by ``squall prep`` or tcpprep.
 

@@ -137,7 +137,7 @@ class Flows:
     begun, expired, active : int
         With those that began anew after they had expired; `active` is None if none expires.
     limit, overflow_packets : int
-        Flows that are told apart at most, and packets of those beyond.
+        Maximum number of flows tracked, and packets of the flows beyond it.
     top : tuple of FlowRow
         Those with most octets.
     """
@@ -318,9 +318,9 @@ def info(
     duplicates: int = 0,
     hash: bool = False,
 ) -> Info:
-    """Tells what is in captures: packets, rates, protocols, lengths, gaps, flows.
+    """Summarize captures: packets, rates, protocols, lengths, gaps, flows.
 
-    A faulty file raises nothing: it is told as far as it can be read, and ``files[i].fault`` says what is wrong and
+    A faulty file raises nothing: it is summarized as far as it can be read, and ``files[i].fault`` says what is wrong and
     where.
 
     Parameters
@@ -334,13 +334,13 @@ def info(
     flow_expiry_s : float, optional
         A flow that is idle for longer has ended, and its next packet begins another.
     max_flows : int
-        Flows that are told apart at most: 88 octets of memory each.
+        Maximum number of flows tracked: 88 octets of memory each.
     top : int
         Rows in the lists of flows, hosts and ports.
     checksums : bool
         Verifies those of IPv4, TCP, UDP, ICMP and ICMPv6.
     duplicates : int
-        Counts packets that are octet for octet one of so many before them.
+        Count packets identical to one of this number of packets before them.
     hash : bool
         The SHA-256 of each file, for which it is read once more.
 

@@ -148,7 +148,7 @@ class Plan:
         return plan
 
     def frames(self, count: int) -> list[PlanFrame]:
-        """The first `count` frames in the order of their departures; fewer where there are not so many.
+        """The first `count` frames in the order of their departures; fewer if the plan has fewer.
 
         Streams that send as fast as possible take turns at instant 0; those that others start are not followed.
         """

@@ -103,7 +103,7 @@ class Stream:
     size : int, str, list or dict
         Octets with FCS: ``64``, ``[64, 1518]``, ``"imix"``, ``"64-1518"``, ``{"weights": [[64, 7], [1518, 1]]}``.
     segment : int
-        Frames are super-frames that leave as frames of so many octets of TCP or UDP payload; rates and counters are
+        GSO frames, cut into frames with this many octets of TCP or UDP payload; rates and counters are
         those of the frames on the wire. Without a size, as many whole segments as fit.
     rate : str or number
         ``"1 Mpps"``, ``"2 Gbps"`` (L2), ``"2 Gbps l1"``, ``"30 %"`` of the port, ``"max"``; a number is frames a
@@ -295,7 +295,7 @@ class Attack:
     start, gap : str, seconds or timedelta
         When the first begins; between the frames of an attack.
     repeat, samples : int
-        All of them so many times; of each rule so many that differ.
+        How often to repeat all attacks; how many different attacks to send for each rule.
     shuffle, every_branch : bool
     near_miss : {"no", "also", "only"}
         Twins that are one octet off and must not alert.
@@ -365,9 +365,9 @@ class Profile:
     seed : int
         Feeds every random choice: same profile and seed, same octets. Default 1.
     duration : str, seconds or timedelta
-        Ends the run after so long.
+        Stop the run after this time.
     packets, octets : int or str
-        Ends the run after so many frames, or octets of frames with FCS, on all ports together.
+        Stop the run after this number of frames, or octets of frames with FCS, counted over all ports.
 
     Examples
     --------

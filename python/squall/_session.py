@@ -64,7 +64,7 @@ class Session:
     linger : seconds
         How long receiving goes on when everything is sent.
     gap_bins : (int, int), optional
-        So many bins of so many nanoseconds: the gaps between the frames of each port are counted in such, too.
+        Count the gaps between frames of each port in a histogram: number of bins, width of a bin in nanoseconds.
     labels : path, optional
         Where the ground truth of the profile's attacks is written: as JSONL if it ends so, else as CSV.
 
@@ -482,7 +482,7 @@ def replay(
         At most one; by default as captured. ``mbps`` counts frames without FCS; ``rate`` is a text such as ``"10 kpps"`` or
         ``"1 Gbps"`` (with FCS), ``ramp`` one such as ``"1kpps..10kpps:30s"``.
     pps_multi : int
-        With `pps`, so many frames at once.
+        With `pps`, the number of frames sent back to back.
     max_gap : seconds, optional
         Captured gaps are no longer.
     loops : int
@@ -598,11 +598,11 @@ def recv(
         Addresses: ``"af_packet:eth1"``, ``"pcap:in.pcap,read"``; the report calls ports so.
     duration : seconds, optional
     count : int, optional
-        Ends soon after so many frames.
+        Stop soon after this number of frames.
     filter : str, optional
         Receives only what it takes, in the language of tcpdump.
     by : {"flow", "source", "none"}
-        What is told apart.
+        What to count separately.
     flows : int
         Flows at most in each receive queue; others are counted as one.
     sequence

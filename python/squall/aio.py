@@ -95,7 +95,7 @@ class RunInfo:
         ``name`` and ``address``.
     streams : int
     mult : float or None
-        All rates are so many times the profile's; None where they come to a total that was asked for.
+        Factor on the profile's rates; None if a total rate was asked for.
     """
 
     id: str

@@ -71,6 +71,13 @@ def test_bursts_are_sent_received_and_counted_by_port_and_group(client: STLClien
     assert sum(seven["latency"]["histogram"].values()) == 100
 
 
+def test_a_short_packet_keeps_its_lengths_and_padding_comes_after_it() -> None:
+    packet = Ether() / IP() / UDP(sport=5, dport=6) / b"abc"
+    for frame in frames(packet):
+        assert (len(frame), frame[IP].len, frame[UDP].len, bytes(frame[UDP].payload)[:3]) == (60, 31, 11, b"abc")
+        assert bytes(frame)[:45] == bytes(packet) and bytes(frame)[45:] == bytes(15)
+
+
 def test_counters_go_on_over_runs_until_they_are_cleared(client: STLClient) -> None:
     client.add_streams(burst(flow_stats=STLFlowStats(1)), ports=[0])
     for sent in (100, 200):

@@ -40,13 +40,13 @@ pub struct Output {
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Running")]
 pub struct Running {
-    /// Ends after so long: 10s, 1m30s, 500ms
+    /// Stop after this time: 10s, 1m30s, 500ms
     #[arg(short, long, value_name = "TIME")]
     pub duration: Option<Nanos>,
-    /// Ends after so many frames on all ports together: 1000, 1M
+    /// Stop after N frames, counted over all ports: 1000, 1M
     #[arg(short = 'n', long, value_name = "N", value_parser = parse_count)]
     pub count: Option<u64>,
-    /// Multiplies all rates (2, 0.5), or makes the streams of each port add up to a rate (1mpps, 50%, 2gbps)
+    /// Multiply all rates (2, 0.5), or make the streams of each port add up to a rate (1mpps, 50%, 2gbps)
     #[arg(short, long, value_name = "FACTOR|RATE")]
     pub mult: Option<Multiplier>,
     /// Workers; by default one for each sending port, and one to receive if there is a CPU left

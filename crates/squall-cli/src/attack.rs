@@ -54,83 +54,83 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     labels: Option<PathBuf>,
 
-    /// Only these: 1234, 1000-2000; repeatable
+    /// Use only these rules: 1234, 1000-2000; repeatable
     #[arg(long, value_name = "SID", help_heading = "Which rules")]
     sid: Vec<String>,
-    /// Only of this class; repeatable
+    /// Use only rules of this class; repeatable
     #[arg(long, value_name = "CLASS", help_heading = "Which rules")]
     classtype: Vec<String>,
-    /// Only with messages that EXPR matches
+    /// Use only rules whose message matches the regular expression EXPR
     #[arg(long, value_name = "EXPR", help_heading = "Which rules")]
     msg: Option<String>,
-    /// A variable of the rules: HOME_NET=10.0.0.0/8; repeatable
+    /// Set a variable of the rules: HOME_NET=10.0.0.0/8; repeatable
     #[arg(long, value_name = "NAME=VALUE", help_heading = "Which rules")]
     var: Vec<String>,
-    /// A suricata.yaml or snort.conf, whose variables count
+    /// Take variables from a suricata.yaml or snort.conf
     #[arg(long, value_name = "FILE", help_heading = "Which rules")]
     config: Option<PathBuf>,
-    /// Whose alerts are promised, where engines are known to differ: suricata, snort [default: suricata]
+    /// Engine whose alerts the labels promise, where engines differ: suricata, snort [default: suricata]
     #[arg(long, value_name = "ENGINE", help_heading = "Which rules")]
     engine: Option<String>,
-    /// Lists the rules: solved, or why not; sends nothing
+    /// List the rules, each as solved or with the reason why not; sends nothing
     #[arg(long, help_heading = "Which rules")]
     list: bool,
-    /// Tells how the rule was solved, and where each octet comes from, or the option that stands in the way and what came
-    /// nearest; sends nothing
+    /// Show how the rule was solved and which option set each octet; for an unsolved rule, the option that failed and the
+    /// closest attempt. Sends nothing
     #[arg(long, value_name = "SID", help_heading = "Which rules")]
     explain: Option<u32>,
 
-    /// A scan, a flood and the like in place of rules
+    /// Send a scan, a flood or another template instead of rules
     #[arg(long, value_name = "NAME", conflicts_with = "rules", help_heading = "Templates")]
     template: Option<String>,
-    /// An option of the template: ports=1-1024; repeatable
+    /// Set an option of the template: ports=1-1024; repeatable
     #[arg(long, value_name = "NAME=VALUE", requires = "template", help_heading = "Templates")]
     option: Vec<String>,
-    /// Lists the templates and their options
+    /// List the templates and their options
     #[arg(long, help_heading = "Templates")]
     templates: bool,
 
-    /// So many attacks begin a second [default: 100]
+    /// Attacks to start per second [default: 100]
     #[arg(long, value_name = "N", help_heading = "How much")]
     rate: Option<String>,
-    /// With --background, attacks are so much of all octets: '1 %'
+    /// With --background, the share of attacks in all octets: '1 %'
     #[arg(long, value_name = "PERCENT", conflicts_with = "rate", requires = "background", help_heading = "How much")]
     share: Option<String>,
-    /// All of them so many times, each time from other addresses
+    /// Repeat all attacks N times, each time from other addresses
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "How much")]
     repeat: Option<u64>,
-    /// In an order that the seed says
+    /// Shuffle the order of attacks (the seed decides)
     #[arg(long, help_heading = "How much")]
     shuffle: bool,
-    /// Of each rule so many that differ
+    /// Send N different attacks for each rule
     #[arg(long, value_name = "N", help_heading = "How much")]
     samples: Option<u32>,
-    /// Of each rule one for each branch of its expressions
+    /// Send one attack for each branch of a rule's expressions
     #[arg(long, help_heading = "How much")]
     every_branch: bool,
-    /// Twins that are one octet off and must not alert: also, only
+    /// Add near misses, which differ in one octet and must not alert (also), or send nothing else (only)
     #[arg(long, value_name = "no|also|only", help_heading = "How much")]
     near_miss: Option<String>,
-    /// The first begins so late
+    /// Start the first attack after this time
     #[arg(long, value_name = "TIME", help_heading = "How much")]
     start: Option<String>,
-    /// Ends after so long
+    /// Stop after this time
     #[arg(short, long, value_name = "TIME", help_heading = "How much")]
     duration: Option<Nanos>,
 
-    /// What makes attacks harder to see: segments=8; repeatable
+    /// Make attacks harder to detect: segments=8; repeatable
     #[arg(long, value_name = "HOW", help_heading = "How")]
     evasion: Vec<String>,
-    /// Lists the evasions
+    /// List the evasions
     #[arg(long, help_heading = "How")]
     evasions: bool,
-    /// Hosts inside of the protected network: 10.0.0.1-10.0.0.9; repeatable
+    /// Hosts inside the protected network: 10.0.0.1-10.0.0.9; repeatable
     #[arg(long, value_name = "RANGE", help_heading = "How")]
     inside: Vec<String>,
     /// Hosts outside; repeatable
     #[arg(long, value_name = "RANGE", help_heading = "How")]
     outside: Vec<String>,
-    /// IPv6, where rules leave it open
+    /// Use IPv6 where rules leave it open
     #[arg(short = '6', long, help_heading = "How")]
     ipv6: bool,
     /// Around packets, from outside in: 'vlan 7', 'gre 192.0.2.1 192.0.2.2'; repeatable

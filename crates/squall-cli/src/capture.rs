@@ -47,8 +47,8 @@ pub struct Args {
     /// Captures only what EXPR takes, in the language of tcpdump: 'udp and port 5001'
     #[arg(short, long, value_name = "EXPR")]
     filter: Option<String>,
-    /// Which packets: those that come in, those that this host sends, or both. What squall itself sends is among them only
-    /// over af_packet with bypass=0
+    /// Which packets: those that come in, those that this host sends, or both. Frames of Squall's own senders are captured
+    /// only over af_packet with bypass=0
     #[arg(short = 'Q', long, value_enum, value_name = "in|out|both", hide_possible_values = true)]
     direction: Option<Direction>,
     /// Leaves the interfaces as they are: what is for other stations does not come
@@ -85,7 +85,7 @@ pub struct Args {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "End")]
 struct EndArgs {
-    /// Ends after so many packets
+    /// Stop after N packets
     #[arg(short, long, visible_short_alias = 'n', value_name = "N", value_parser = parse_some)]
     count: Option<u64>,
     /// Ends after so long: 10s, 1m30s

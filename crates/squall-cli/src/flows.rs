@@ -61,7 +61,7 @@ struct Http {
     /// Requests sent before the first answer is waited for
     #[arg(long, value_name = "N")]
     pipeline: Option<u32>,
-    /// POST with a body of so many octets: 100, 64KiB
+    /// Send POST requests with a body of this size: 100, 64KiB
     #[arg(long, value_name = "OCTETS")]
     post: Option<String>,
     #[command(flatten)]
@@ -130,22 +130,22 @@ struct Clients {
     /// Which address and port the next flow has: sequential, random, hash
     #[arg(long, value_name = "ORDER", help_heading = "Load")]
     order: Option<String>,
-    /// Flows that begin in a second, whatever becomes of those before: 10k, 0.5
+    /// Flows to start per second, however many are still open: 10k, 0.5
     #[arg(long, value_name = "N", help_heading = "Load", required_unless_present = "users", conflicts_with = "users")]
     cps: Option<String>,
-    /// So many users, each of whom begins a flow when the last has ended
+    /// Number of users; each starts a flow when their last one has ended
     #[arg(long, value_name = "N", help_heading = "Load")]
     users: Option<u32>,
-    /// How long a user thinks between two flows
+    /// Think time of a user between two flows
     #[arg(long, value_name = "TIME", requires = "users", help_heading = "Load")]
     think: Option<String>,
-    /// Flows (and users' thinking) spread as of a Poisson process
+    /// Draw gaps between flows (and think times) as of a Poisson process
     #[arg(long, help_heading = "Load")]
     poisson: bool,
-    /// Ends after so many flows
+    /// Stop after N flows: 1000, 10k
     #[arg(long, value_name = "N", help_heading = "Load")]
     flows: Option<String>,
-    /// The load grows evenly for so long
+    /// Increase the load linearly over this time
     #[arg(long, value_name = "TIME", help_heading = "Load")]
     ramp_up: Option<String>,
 }

@@ -37,7 +37,7 @@ pub struct Args {
     /// Where to send: eth1, af_packet:eth1, loop:NAME, pcap:FILE, null:
     #[arg(short, long, value_name = "ADDR")]
     port: String,
-    /// Receives here, too, and measures what arrives (the same ADDR again for what is reflected)
+    /// Also receive on ADDR and measure what arrives (the sending ADDR, for frames that a device reflects)
     #[arg(long, visible_alias = "port2", value_name = "ADDR")]
     to: Option<String>,
     /// The headers, outermost first: 'eth(dst=02:00:00:00:00:09)/ipv4(dst=10.0.0.2)/udp(dport=53)'
@@ -49,16 +49,16 @@ pub struct Args {
     /// Frame N of a capture, from 1
     #[arg(long, value_name = "FILE#N", help_heading = "Frame")]
     pcap: Option<String>,
-    /// Octets with FCS: 64, imix, 64-1518, 64-1518/64, 64,594,1518, uniform=64-1518, mean=512,sd=100, weights=64*7,594*4
+    /// Frame length in octets with FCS: 64, imix, 64-1518, 64-1518/64, 64,594,1518, uniform=64-1518, mean=512,sd=100, weights=64*7,594*4
     #[arg(short, long, value_name = "SIZE", help_heading = "Frame")]
     size: Option<String>,
-    /// Sends super-frames that leave as frames of so many octets of TCP or UDP payload, cut by kernel or NIC where it can
+    /// Send GSO frames, which kernel, NIC or Squall cut into frames with this many octets of TCP or UDP payload
     #[arg(long, value_name = "OCTETS", help_heading = "Frame")]
     segment: Option<u64>,
-    /// A field that changes from frame to frame, see below; repeatable
+    /// Vary a field from frame to frame, see below; repeatable
     #[arg(short, long, value_name = "FIELD=OP", help_heading = "Frame")]
     vary: Vec<String>,
-    /// Signs the frames, so that loss, order and delay are measured where they arrive
+    /// Sign frames, so that the receiver measures loss, order and delay
     #[arg(short, long, help_heading = "Frame")]
     latency: bool,
     /// 10kpps, 1.5Gbps (L2), '2 Gbps l1', 30%, max; with --count alone: max
@@ -70,10 +70,10 @@ pub struct Args {
     /// constant, exponential, uniform=0.5, normal=0.1, pareto=1.5, weibull=2, gamma=2, on=10ms,off=90ms, file=gaps.txt
     #[arg(long, value_name = "LAW", help_heading = "Schedule")]
     departures: Option<String>,
-    /// When a frame's instant has passed: smooth, catch-up, drop, stretch [default: smooth]
+    /// What to do with late frames: smooth, catch-up, drop, stretch [default: smooth]
     #[arg(long, value_name = "POLICY", help_heading = "Schedule")]
     late: Option<String>,
-    /// Of the stream, in reports
+    /// Name of the stream in reports
     #[arg(long, default_value = "stream 1")]
     name: String,
     /// Prints the profile that does the same, and sends nothing

@@ -35,8 +35,17 @@ pub fn compile(
     let mut problems = Vec::new();
     let mut notes = Vec::new();
     let mut made = Vec::new();
+    let mut warnings = Warnings::default();
     for (index, stream) in profile.streams.iter().enumerate() {
-        match program(profile.seed, index, stream, &limits[stream.port], &profile.ports[stream.port].name, assets) {
+        match program(
+            profile.seed,
+            index,
+            stream,
+            &limits[stream.port],
+            &profile.ports[stream.port].name,
+            assets,
+            &mut warnings,
+        ) {
             Ok(program) => made.push((stream, program)),
             Err(problem) => problems.push(problem),
         }
@@ -84,6 +93,7 @@ pub fn compile(
             cut_frame: longest(i, true),
         })
         .collect();
+    notes.extend(warnings.into_notes());
     warn_of_overload(&ports, limits, &streams, &mut notes);
     make_ahead(&mut streams);
     let (workers, counted) = place::place(&ports, limits, &mut streams, &profile.stop, options, &mut notes);
@@ -159,6 +169,34 @@ const SIZE_SEED: u64 = 1 << 32;
 const GAP_SEED: u64 = 2 << 32;
 const PAYLOAD_SEED: u64 = 3 << 32;
 
+/// Warnings about frames, each with its first stream and the number of streams: thousands of streams make one note.
+#[derive(Default)]
+struct Warnings(Vec<(String, String, u64)>);
+
+impl Warnings {
+    fn check(&mut self, stream: &Stream, frame: &Frame) {
+        // The frame holds only one value of a field that varies: no warning where such a field decides.
+        let decides = |name: &str| ["dst", "ttl", "hop_limit", "]"].iter().any(|end| name.trim_end().ends_with(end));
+        let varies = stream.vary.iter().any(|vary| match &vary.field {
+            FieldRef::Name(name) => decides(name),
+            FieldRef::Offset { .. } => true,
+        });
+        for warning in squall_wire::warnings(frame).into_iter().filter(|_| !varies) {
+            match self.0.iter_mut().find(|(text, ..)| *text == warning) {
+                Some((.., streams)) => *streams += 1,
+                None => self.0.push((warning, stream.name.clone(), 1)),
+            }
+        }
+    }
+
+    fn into_notes(self) -> impl Iterator<Item = String> {
+        self.0.into_iter().map(|(warning, first, streams)| match streams {
+            1 => format!("stream {first:?}: {warning}"),
+            _ => format!("stream {first:?} and {} more: {warning}", streams - 1),
+        })
+    }
+}
+
 fn program(
     seed: u64,
     index: usize,
@@ -166,6 +204,7 @@ fn program(
     limits: &PortLimits,
     port: &str,
     assets: &dyn Assets,
+    warnings: &mut Warnings,
 ) -> Result<Program, Diagnostic> {
     let name = &stream.name;
     if stream.latency && index >= MAX_SIGNED {
@@ -189,6 +228,7 @@ fn program(
         ));
     }
     let vars = vars(stream, &frame, seeds)?;
+    warnings.check(stream, &frame);
     let shown = frame.layers.iter().map(|l| l.header.name).collect::<Vec<_>>().join("/");
     let cut = cut(stream, &frame, &sizes, &vars, limits, port)?;
     let spec = Spec { frame, sizes, vars, signature: stream.latency.then_some(index as u16) };
@@ -267,7 +307,15 @@ fn frame(
         let len = frame.bytes.len() as u32;
         return Ok((frame, Sizes::fixed(len)));
     };
-    frame.resize(sizes.range().1 as usize).map_err(|e| match e {
+    let (least, most) = sizes.range();
+    // A packet given as octets is sent as it was given, with padding after it, so its lengths stay. Not where it does not
+    // fit, nor with a signature or segmentation, which need payload up to the end of the frame.
+    let packet_end = frame.bytes.len() - frame.trailer;
+    if least as usize >= packet_end && !stream.latency && stream.segment.is_none() {
+        frame.pad(most as usize);
+        return Ok((frame, sizes));
+    }
+    frame.resize(most as usize).map_err(|e| match e {
         BuildError::TooShort { need, len } => too_short(stream, need, len),
         other => problem(stream.size_at, format!("stream {name:?}: {other}"), vec!["try a smaller size".into()]),
     })?;

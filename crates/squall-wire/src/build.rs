@@ -122,7 +122,7 @@ impl Packet {
         for f in header.fields.iter().filter(|f| always(f)) {
             let value = match &f.kind {
                 FieldKind::Next(names) => next_number(names, next).unwrap_or(f.default),
-                _ => f.default,
+                _ => self.implied(i, f).unwrap_or(f.default),
             };
             if value != 0 {
                 put(bytes, offset * 8 + f.bit, f.bits, value);
@@ -160,12 +160,9 @@ impl Packet {
             }
         }
         if let Some((_, set)) = header.options() {
-            let list = match layer.set().find_map(|(_, v)| if let Value::Options(list) = v { Some(list) } else { None })
-            {
-                Some(list) => list.as_slice(),
-                None => &[],
-            };
-            for option in list {
+            let set_here =
+                layer.set().find_map(|(_, v)| if let Value::Options(list) = v { Some(list.clone()) } else { None });
+            for option in &set_here.unwrap_or_else(|| self.implied_options(i)) {
                 emit(option, set, bytes);
             }
             pad(set, offset, bytes);

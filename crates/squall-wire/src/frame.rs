@@ -213,6 +213,20 @@ impl Frame {
         Ok(())
     }
 
+    /// Makes the frame `len` octets long with padding after its packet. The packet stays as it is at every length that has
+    /// room for it: lengths no longer follow the frame's, and checksums cover what they covered before.
+    ///
+    /// # Panics
+    /// If the packet (the frame less its trailer) is longer than `len`.
+    pub fn pad(&mut self, len: usize) {
+        let end = self.bytes.len() - self.trailer;
+        assert!(len >= end, "padding makes a packet no shorter");
+        self.checksums.iter_mut().for_each(|c| _ = c.to.get_or_insert(end));
+        self.lengths.clear();
+        self.trailer = 0;
+        self.bytes.resize(len, 0);
+    }
+
     /// Computes the listed checksums anew.
     pub fn fill_checksums(&mut self) {
         for c in &self.checksums {

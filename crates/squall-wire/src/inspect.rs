@@ -168,7 +168,8 @@ fn rebuild(frame: &Frame, n: usize, end: usize) -> Option<Packet> {
     let behind = frame.layers.get(n - 1).map(|last| last.offset + last.len)?;
     let mut layers: Vec<Layer> = frame.layers[..n]
         .iter()
-        .map(|at| {
+        .enumerate()
+        .map(|(number, at)| {
             let first = *frame.bytes.get(at.offset)?;
             let mut set = Vec::new();
             for (i, field) in at.header.fields.iter().enumerate() {
@@ -187,7 +188,9 @@ fn rebuild(frame: &Frame, n: usize, end: usize) -> Option<Packet> {
             if let Some((i, kinds)) = at.header.option_list() {
                 let octets = frame.bytes.get(at.offset + at.header.min_len..at.offset + at.len)?;
                 set.push((i, Value::Options(options(kinds, octets))));
-                set.retain(|(_, value)| *value != Value::Options(Vec::new()));
+                // Before IGMP no list means Router Alert, so an empty one has to stay.
+                let implied = frame.layers[..n].get(number + 1).is_some_and(|next| next.header.proto == Proto::Igmp);
+                set.retain(|(_, value)| implied || *value != Value::Options(Vec::new()));
             }
             set.sort_by_key(|(i, _)| *i);
             Some(Layer { header: at.header, content: Content::Fields(set) })
@@ -207,12 +210,16 @@ fn rebuild(frame: &Frame, n: usize, end: usize) -> Option<Packet> {
     for filled in [Filled::No, Filled::Length, Filled::Checksum, Filled::Checksum] {
         let built = packet.build(None, &load, 0).ok()?;
         if is_same(&built.bytes, &frame.bytes) {
+            packet.forget_implied();
             return Some(packet);
         }
         (0..n).for_each(|i| set_what_differs(&mut packet, frame, &built, i, filled));
     }
     let built = packet.build(None, &load, 0).ok()?;
-    is_same(&built.bytes, &frame.bytes).then_some(packet)
+    is_same(&built.bytes, &frame.bytes).then(|| {
+        packet.forget_implied();
+        packet
+    })
 }
 
 /// The same, but for zeros that fill a frame up.
@@ -362,6 +369,8 @@ mod tests {
             "eth/mpls(label=20)/mpls/ipv4(length=9000)/udp",
             "eth/ipv6/hopopts(options=[router-alert(7)])/routing(segments_left=1,addresses=[2001:2::3])/tcp",
             "eth/ipv4/gre(key=9,seq=1)/ipv4/igmp",
+            "eth/ipv4(options=[])/igmp",
+            "eth/vlan(id=5)/arp",
             "eth/ipv4/gre(checksum=auto)/ipv4/udp",
             "eth(type=lldp)/hex(0207)",
         ] {

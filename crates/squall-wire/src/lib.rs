@@ -12,6 +12,7 @@ mod describe;
 mod dissect;
 mod frame;
 mod header;
+mod implied;
 mod inspect;
 pub mod link;
 mod octets;
@@ -26,6 +27,7 @@ pub mod tcp_flags;
 
 pub use frame::{ChecksumField, ChecksumKind, FieldAt, FieldError, Frame, LayerAt, LengthField};
 pub use header::{FieldDef, FieldKind, HeaderDef, OptionDef, OptionForm, OptionSet, Presence, headers, payloads};
+pub use implied::warnings;
 pub use inspect::FieldValue;
 pub use octets::{HexError, MAX_FRAME, parse_hex, to_hex};
 pub use packet::{BuildError, Layer, Packet, SyntaxError};

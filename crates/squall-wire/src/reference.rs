@@ -23,8 +23,10 @@ pub fn reference() -> String {
 const INTRODUCTION: &str = "# Packet syntax
 
 `layer/layer(field=value, ...)/...`, outermost first; spaces do not matter. What is not set has the default below, and \
-lengths, checksums and the number of the next header are filled in. Values are decimal or 0x hex, addresses, \
-or names; `auto` says in so many words that a length, checksum or next header is to be filled, `checksum=bad` makes a wrong one, \
+lengths, checksums and the number of the next header are filled in. Some defaults depend on the protocol inside: an ARP \
+request is sent to the broadcast address; IGMP is sent to its group with TTL 1 and Router Alert; neighbour discovery has \
+hop limit 255, MLD hop limit 1. Values are decimal or 0x hex, addresses, \
+or names; `auto` asks explicitly for a length, checksum or next header to be filled in, `checksum=bad` makes a wrong one, \
 and any number overrides.
 
     eth/vlan(id=5)/ipv4(dst=48.0.0.1, dscp=ef)/tcp(dport=80, flags=S, options=[mss(1460), nop, wscale(7)])

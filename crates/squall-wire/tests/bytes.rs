@@ -55,7 +55,7 @@ fn ipv4_options_are_padded() {
         "0800 4900002e000000004001df97c6120001c6130001 070f04000000000000000000000000 01 0800f7ee00070009 0001",
     );
     assert_octets(
-        "eth/ipv4(options=[router-alert])/igmp(group=224.0.0.251)",
+        "eth(dst=02:00:00:00:00:02)/ipv4(ttl=64,dst=198.19.0.1,options=[router-alert])/igmp(group=224.0.0.251)",
         "0800 46000020000000004002 59b0 c6120001c6130001 94040000 16000904e00000fb",
     );
 }
@@ -68,7 +68,7 @@ fn ipv6_with_extension_headers() {
         &format!("86dd 6b812345000d1140 {addresses} c0200009000dbbcf 68656c6c6f"),
     );
     assert_octets(
-        "eth/ipv6/hopopts(options=router-alert)/icmpv6(type=mld-report,target=ff02::1:3)",
+        "eth/ipv6(hop_limit=64)/hopopts(options=router-alert)/icmpv6(type=mld-report,target=ff02::1:3)",
         &format!(
             "86dd 6000000000200040 {addresses} 3a00050200000100 83003d9d00000000 ff020000000000000000000000010003"
         ),

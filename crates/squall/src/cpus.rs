@@ -93,7 +93,7 @@ pub(crate) fn choose(asked: Option<&[u32]>, cores: Option<usize>) -> Result<Vec<
     Ok(asked.iter().copied().map(describe).collect())
 }
 
-/// CPUs to which this run binds workers, until it is dropped; the system takes them back however the process ends.
+/// CPUs to which this run binds workers, and interfaces on which it sends unseen, until it is dropped; the system takes them back however the process ends.
 #[derive(Debug, Default)]
 pub(crate) struct Claim(#[allow(dead_code, reason = "held, not read")] Vec<File>);
 
@@ -109,6 +109,12 @@ impl Claim {
             }
         }
         Ok(Self(held))
+    }
+
+    /// Holds `marks` as well.
+    pub fn with(mut self, marks: Vec<File>) -> Self {
+        self.0.extend(marks);
+        self
     }
 
     /// `None`: another run has it. `Some(None)`: nobody can tell, where no lock file can be made.

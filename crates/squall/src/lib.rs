@@ -49,6 +49,7 @@ pub mod report;
 pub mod scoring;
 pub mod selftest;
 mod session;
+mod unseen;
 mod verdict;
 
 pub use capture::Capture;

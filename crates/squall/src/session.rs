@@ -29,7 +29,7 @@ use crate::{
         Asked, EndedBy, Report, Sample,
         load::{ALL, LoadReport},
     },
-    verdict,
+    unseen, verdict,
 };
 
 /// A profile and how it is to be run.
@@ -389,9 +389,15 @@ impl Session {
     pub fn open(mut self) -> Result<Opened, Error> {
         let attacks = self.attack()?;
         self.flows.as_ref().map_or(Ok(()), crate::flows::check)?;
-        let (mut ports, mut take) = (Vec::new(), Vec::new());
+        let (mut ports, mut take, mut marks) = (Vec::new(), Vec::new(), Vec::new());
         let (mut limits, notes) = self.each_port(|port, wanted| {
+            if self.capture.is_some() {
+                unseen::check(&port.address)?;
+            }
             let (mut opened, limit, note) = crate::ports::open(&port.address, wanted)?;
+            if wanted.to != Use::Receive && unseen::is_unseen(opened.facts().kind, &port.address) {
+                marks.extend(crate::ports::interface_of(&port.address).as_deref().and_then(unseen::mark));
+            }
             if (wanted.to == Use::Receive && self.receive) || wanted.answers {
                 receives(&port.address, opened.as_ref())?;
             }
@@ -424,6 +430,7 @@ impl Session {
                     .into(),
             ));
         }
+        let claim = claim.with(marks);
         plan.notes.splice(0..0, notes.into_iter().chain(attacks));
         let played = played.map(Arc::new);
         let labels = self.labels.as_ref().map(|path| attacking::create(path)).transpose()?;

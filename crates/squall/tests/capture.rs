@@ -30,6 +30,7 @@ const TESTS: &[(&str, Test)] = &[
     ("what_a_full_ring_loses_is_told_by_name", a_full_ring),
     ("super_frames_are_written_as_what_they_become", super_frames),
     ("ports_of_different_links_are_each_read_as_what_they_are", different_links),
+    ("what_another_run_sends_unseen_is_not_captured_as_if_it_were_nothing", beside_a_sender),
     ("each_sample_says_what_is_written_and_lost", samples),
 ];
 
@@ -298,6 +299,32 @@ fn super_frames() -> Outcome {
         same(&name, "received", capture.received, received)?;
         agrees(&name, capture)?;
     }
+    Ok(())
+}
+
+/// A sender past the queueing discipline is refused by name; one through it is captured.
+fn beside_a_sender() -> Outcome {
+    enter(AF_PACKET)?;
+    let folder = Folder::new()?;
+    let listen = |direction: &str| -> Result<Session, Box<dyn Error>> {
+        let capture = capture(&folder, Way { suffix: "pcapng", ..Way::default() });
+        let address = format!("af_packet:veth-a,direction={direction}");
+        Ok(Session { capture: Some(capture), cores: Some(1), ..Session::listen_on(&[address])? })
+    };
+    let sender = || -> Result<_, Box<dyn Error>> {
+        let text = "[ports]\nA = \"af_packet:veth-a\"\n[[stream]]\npacket = \"eth/ipv4/udp\"\nrate = \"100 pps\"\n";
+        Ok(Session { cores: Some(1), ..Session::new(parse(text)?) }.open()?.start()?)
+    };
+    let run = sender()?;
+    for direction in ["both", "out"] {
+        let refused = listen(direction)?.open().map(drop).expect_err("its frames would be missing").to_string();
+        same(direction, "hint", refused.contains("sends on veth-a") && refused.contains("bypass=0"), true)?;
+    }
+    listen("in")?.open()?;
+    run.stop();
+    run.finish()?;
+    // Nobody sends any more.
+    listen("both")?.open()?;
     Ok(())
 }
 

@@ -28,6 +28,28 @@ fn says(message: &str, parts: &[&str]) {
 }
 
 #[test]
+fn a_frame_that_receivers_drop_is_noted_once_for_all_its_streams() {
+    let notes = |packets: &[&str]| {
+        let streams: String = packets
+            .iter()
+            .enumerate()
+            .map(|(i, text)| format!("[[stream]]\nname = \"{i}\"\nport = \"A\"\n{text}\nrate = \"1 kpps\"\n"))
+            .collect();
+        let text = format!("packets = 1\n[ports]\nA = \"null:,virtual\"\n{streams}");
+        let profile = Profile::parse(&text, "load.toml", Format::Toml).unwrap_or_else(|e| panic!("{e}\n{text}"));
+        Session::new(profile).plan_only().unwrap().plan.notes.join("\n")
+    };
+    let bad = "packet = \"eth/ipv4(ttl=64)/igmp\"";
+    let good = "packet = \"eth/ipv4/igmp\"";
+    says(&notes(&[good, bad, bad]), &["stream \"1\" and 1 more: IGMP with a TTL of 64", "try ttl=1"]);
+    let varies = format!("{bad}\nvary = [{{ field = \"ipv4.ttl\", op = \"increment\", min = 1, max = 9 }}]");
+    for right in [good, &varies] {
+        let notes = notes(&[right]);
+        assert!(!notes.contains("invalid"), "{notes}");
+    }
+}
+
+#[test]
 fn a_rate_above_the_port_says_what_the_port_can_carry() {
     let message = mistake("A = \"loop:0,speed=10Gbps\"", &stream("size = 64\nrate = \"12 Gbps\""));
     says(&message, &["load.toml:8:8", "12 Gbps", "10 Gb/s link: at most 14.8810 Mpps", "try rate = \"100 %\""]);
