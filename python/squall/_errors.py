@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -34,8 +35,23 @@ class Diagnostic(NamedTuple):
     details: Sequence[str]
 
 
+#: Control characters but newline and tab, and marks that turn what follows around.
+_STEERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    """As `text`, with pictures for what would steer a terminal: names, rules and octets of captures may hold anything."""
+    return _STEERS.sub(lambda found: chr(0x2400 + ord(found[0])) if found[0] < " " else "\ufffd", text)
+
+
 class Error(Exception):
-    """Base of all errors of this package but those of Python itself (wrong types, say)."""
+    """Base of all errors of this package but those of Python itself (wrong types, say).
+
+    ``args`` has the message as it came; as text it does not steer a terminal.
+    """
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class ProfileError(Error, ValueError):

@@ -60,7 +60,8 @@ class Http:
     Parameters
     ----------
     url : str
-        ``https://HOST[:PORT]`` or ``http://...``; without a scheme it is https, without a port 8443.
+        ``https://HOST[:PORT]`` or ``http://...``; without a scheme it is https, without a port 8443. ``unix:PATH`` is the
+        socket of a daemon on this machine.
     token : str, optional
         Default: ``SQUALL_TOKEN``, or of a daemon on this machine the file that it keeps, where that can be read.
     verify
@@ -70,6 +71,19 @@ class Http:
     """
 
     def __init__(self, url: str, token: str | None, verify: Verify, timeout: float) -> None:
+        self._timeout = timeout
+        self._idle: list[http.client.HTTPConnection] = []
+        self._lock = threading.Lock()
+        self._closed = False
+        self.ssl: ssl.SSLContext | None = None
+        self._socket: str | None = None
+        if url.startswith("unix:"):
+            self._socket = url.removeprefix("unix:").removeprefix("//")
+            if not self._socket:
+                raise ValueError(f"url {url!r}: expected unix:PATH, such as unix:/run/squall/socket")
+            # The kernel says who asks: a token is seldom needed, and one for another daemon is sent to none.
+            self.host, self.port, self.url, self.token = "localhost", 0, f"unix:{self._socket}", token
+            return
         parts = urllib.parse.urlsplit(url if "://" in url else f"https://{url}")
         try:
             host, port = parts.hostname, parts.port
@@ -81,12 +95,7 @@ class Http:
             raise ValueError(f"url {url!r}: expected no more than https://HOST:PORT; a token is given as token=")
         self.host, self.port = host, PORT if port is None else port
         self.url = f"{parts.scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
-        self._timeout = timeout
-        self._idle: list[http.client.HTTPConnection] = []
-        self._lock = threading.Lock()
-        self._closed = False
         known_token = None
-        self.ssl: ssl.SSLContext | None = None
         if parts.scheme == "https":
             self.ssl, known_token = self._trusting(verify)
         self.token = token or os.environ.get("SQUALL_TOKEN") or known_token
@@ -179,6 +188,8 @@ class Http:
                 if connection.sock is not None and not select.select([connection.sock], [], [], 0)[0]:
                     return connection
                 connection.close()
+        if self._socket is not None:
+            return _Unix(self._socket, self._timeout)
         if self.ssl is None:
             return http.client.HTTPConnection(self.host, self.port, timeout=self._timeout)
         return http.client.HTTPSConnection(self.host, self.port, timeout=self._timeout, context=self.ssl)
@@ -248,6 +259,23 @@ class Http:
                     return True
         except OSError:
             return False
+
+
+class _Unix(http.client.HTTPConnection):
+    """HTTP over a socket in the file system."""
+
+    def __init__(self, path: str, timeout: float) -> None:
+        super().__init__("localhost", timeout=timeout)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self.sock.settimeout(self.timeout)
+            self.sock.connect(self._path)
+        except BaseException:
+            self.close()
+            raise
 
 
 def remember(name: str, found: str) -> None:

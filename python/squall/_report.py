@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _native
+from ._errors import printable
 from ._values import Arrays, ByName, Figures, Streams, read
 
 __all__ = [
@@ -90,7 +91,7 @@ class Reason:
     hint: str
 
     def __str__(self) -> str:
-        return f"{self.code}: {self.text}" + (f"; try: {self.hint}" if self.hint else "")
+        return printable(f"{self.code}: {self.text}" + (f"; try: {self.hint}" if self.hint else ""))
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,8 @@ def connect(
     Parameters
     ----------
     url : str
-        ``https://HOST:PORT``, or ``http://...`` of a daemon that is plain.
+        ``https://HOST:PORT``, ``http://...`` of a daemon that is plain, or ``unix:PATH``: the socket of a daemon on this
+        machine, where the user who started it and root need no token.
     token : str, optional
         Default: ``SQUALL_TOKEN``, or of a daemon on this machine the one in its folder, where that can be read.
     verify : optional

@@ -1,5 +1,7 @@
 import importlib.metadata
+import json
 import pathlib
+import traceback
 
 import squall
 
@@ -10,3 +12,22 @@ def test_the_version_is_that_of_the_installed_package() -> None:
 
 def test_the_package_says_that_it_is_typed() -> None:
     assert (pathlib.Path(squall.__file__).parent / "py.typed").exists()
+
+
+def test_what_is_printed_steers_no_terminal() -> None:
+    evil = "a\x1b]0;owned\x07\x9b31m\r\u202eb"
+    steers = set(evil) - {"a", "b", "0", ";", "]", "o", "w", "n", "e", "d", "3", "1", "m"}
+    kinds = [squall.Error(evil), squall.ProfileError(evil), squall.PortError(evil), squall.ServerError(evil, 0, "x")]
+    for error in kinds:
+        assert not steers & set(str(error)) and "\u241b]0;owned\u2407" in str(error)
+        assert error.args[0] == evil
+        assert not steers & set("".join(traceback.format_exception(error)))
+    assert str(squall.Error("two\n\tlines")) == "two\n\tlines"
+    stream = squall.Stream(name="s", packet="eth/ipv4/udp", rate="1 kpps", mode={"burst": 3})
+    report = squall.run(squall.Profile(ports={"A": "null:"}, streams=[stream])).to_json()
+    changed = json.loads(report)
+    changed["notes"], changed["command"] = [evil], evil
+    changed["verdict"]["reasons"] = [{"code": "starved", "text": evil, "hint": evil}]
+    printed = squall.Report.from_json(json.dumps(changed))
+    for text in [str(printed), repr(printed), printed.summary(color=True)]:
+        assert not (steers - {"\x1b"}) & set(text) and "\x1b]" not in text

@@ -105,6 +105,20 @@ def test_a_daemons_report_is_that_of_a_run_in_process(client: squall.Client, loo
     assert squall.Report.from_json(there.to_json()).to_dict() == there.to_dict()
 
 
+def test_a_daemon_is_reached_by_its_socket(tmp_path: pathlib.Path, loop: Address) -> None:
+    daemon = Daemon(tmp_path)
+    try:
+        with squall.connect(f"unix:{tmp_path / 'socket'}") as client:
+            report = client.run(profile(loop("virtual"), stream(mode={"burst": 100})))
+            assert report.streams["web"].tx_packets == 100
+    finally:
+        daemon.end()
+    with pytest.raises(squall.ServerError, match="(?s)unix:.*squall serve"):
+        squall.connect(f"unix:{tmp_path / 'socket'}")
+    with pytest.raises(ValueError, match="unix:PATH"):
+        squall.connect("unix:")
+
+
 def test_a_run_is_changed_while_it_goes_on(client: squall.Client, loop: Address) -> None:
     load = profile(loop(), stream("a"), stream("b"))
     with client.session(load, name="changes") as session:

@@ -61,6 +61,6 @@ def in_a_lab(squall, script, inside):
     try:
         with tempfile.TemporaryDirectory(prefix=f"squall-{what}-") as folder:
             inside = [squall, "lab", "exec", name, "--"]
-            return subprocess.run([*inside, sys.executable, os.path.abspath(script), "--inside", folder, *sys.argv[1:]], timeout=300).returncode
+            return subprocess.run([*inside, sys.executable, os.path.abspath(script), "--inside", folder, *sys.argv[1:]], timeout=480).returncode
     finally:
         subprocess.run([squall, "lab", "down", name], capture_output=True, timeout=60)

@@ -31,7 +31,7 @@ pub use interface::{
 pub use link::LinkWatch;
 pub use netlink::{Xdp, XdpFeatures, XdpMode, tcp_user};
 pub use permissions::Permissions;
-pub use sys::give_back_memory;
+pub use sys::{give_back_memory, keep_memory_together};
 
 /// The port at `address`; `None` if its kind is not one of this crate.
 pub fn open(address: &Address) -> io::Result<Option<Box<dyn Port>>> {

@@ -26,6 +26,17 @@ pub fn give_back_memory() {
     }
 }
 
+/// For a process that lives long, before it has threads: [`give_back_memory`] finds whole pages to give back. By default the
+/// allocator spreads threads over eight arenas for each CPU, and what is still used lies scattered over all of them (after a
+/// configuration of 20,000 flows 150 MB of 1 GB stayed; with two arenas, 10).
+pub fn keep_memory_together() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it takes numbers alone (mallopt(3)).
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 2);
+    }
+}
+
 /// Types whose every bit pattern is a value, for the kernel to read or fill.
 ///
 /// # Safety

@@ -36,7 +36,7 @@ impl Info {
     }
 
     fn summary(&self) -> String {
-        render::info_text(&self.0)
+        render::terminal(&render::info_text(&self.0)).into_owned()
     }
 
     fn table(&self) -> String {

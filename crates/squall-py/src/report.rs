@@ -61,7 +61,7 @@ impl Report {
     }
 
     fn summary(&self, width: usize, color: bool) -> String {
-        render::summary(&self.0, width, color)
+        render::terminal(&render::summary(&self.0, width, color)).into_owned()
     }
 
     #[staticmethod]

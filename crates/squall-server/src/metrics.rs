@@ -17,7 +17,7 @@ use prometheus_client::{
     metrics::MetricType,
     registry::Registry,
 };
-use squall::report::{Distribution, Report};
+use squall::report::{Distribution, PortReport, Report, StreamReport, StreamRx};
 
 use crate::{
     Refusal,
@@ -33,6 +33,32 @@ const STREAMS: usize = 1000;
 pub const STAY: Duration = Duration::from_secs(300);
 /// Runs whose series stay.
 pub const STAYING: usize = 16;
+
+/// What is told of a run that has ended. Its report may have tens of thousands of streams with all their bins.
+pub struct Figures {
+    ports: Vec<PortReport>,
+    streams: Vec<StreamReport>,
+}
+
+impl Figures {
+    pub fn of(report: &Report) -> Self {
+        let received = |rx: &StreamRx| StreamRx {
+            packets: rx.packets,
+            duplicates: rx.duplicates,
+            reordered: rx.reordered,
+            lost: rx.lost,
+            latency_ns: rx.latency_ns.as_ref().map(in_buckets),
+            ..StreamRx::default()
+        };
+        let streams = report.streams.iter().take(STREAMS).map(|stream| StreamReport {
+            name: stream.name.clone(),
+            tx_packets: stream.tx_packets,
+            rx: stream.rx.as_ref().map(received),
+            ..StreamReport::default()
+        });
+        Self { ports: report.ports.clone(), streams: streams.collect() }
+    }
+}
 
 pub fn routes() -> Routes {
     let says = Operation::new("daemon", "Counters of runs and of the daemon, for Prometheus");
@@ -179,15 +205,16 @@ fn all(service: &Service) -> Families {
     process(&mut all, service.started);
     for live in live {
         let moment = live.moment();
-        run(&mut all, &live.row(), moment.as_ref().map(|moment| &moment.report));
+        let figures = moment.as_ref().map(|moment| (&*moment.report.ports, &*moment.report.streams));
+        run(&mut all, &live.row(), figures);
     }
-    for (row, report) in service.runs.lately(Instant::now()) {
-        run(&mut all, &row, Some(&report));
+    for (row, figures) in service.runs.lately(Instant::now()) {
+        run(&mut all, &row, Some((&figures.ports, &figures.streams)));
     }
     all
 }
 
-fn run(all: &mut Families, row: &RunRow, report: Option<&Report>) {
+fn run(all: &mut Families, row: &RunRow, figures: Option<(&[PortReport], &[StreamReport])>) {
     let of = |more: &[(&'static str, &str)]| -> Labels {
         let run = [("run", row.id.as_str())];
         run.iter().chain(more).map(|(name, value)| (*name, (*value).to_owned())).collect()
@@ -195,8 +222,8 @@ fn run(all: &mut Families, row: &RunRow, report: Option<&Report>) {
     let labels = of(&[("name", &row.name), ("kind", row.kind.word()), ("state", row.state.word())]);
     all.gauge("squall_run_state", "1 for the state that a run is in, or ended in", &labels, 1.0);
     all.gauge("squall_run_elapsed_seconds", "Since the run started", &of(&[]), row.elapsed_s);
-    let Some(report) = report else { return };
-    for port in &report.ports {
+    let Some((ports, streams)) = figures else { return };
+    for port in ports {
         let interface = squall::interface_of(&port.address).unwrap_or_default();
         let here = [("port", port.name.as_str()), ("interface", interface.as_str())];
         let labels = of(&here);
@@ -215,7 +242,7 @@ fn run(all: &mut Families, row: &RunRow, report: Option<&Report>) {
             }
         }
     }
-    for stream in report.streams.iter().take(STREAMS) {
+    for stream in streams.iter().take(STREAMS) {
         let labels = of(&[("stream", &stream.name)]);
         all.count("squall_stream_tx_packets", "Frames sent of a stream", &labels, stream.tx_packets);
         let Some(rx) = &stream.rx else { continue };
@@ -257,6 +284,19 @@ const BOUNDS_NS: [u64; 22] = [
     5_000_000_000,
     10_000_000_000,
 ];
+
+/// With one bin for each bucket of [`seconds`].
+fn in_buckets(of: &Distribution) -> Distribution {
+    let mut bins: Vec<(u64, u64, u64)> = Vec::new();
+    for &(lower, upper, count) in &of.bins {
+        let bucket = |upper: u64| BOUNDS_NS.partition_point(|&bound| bound < upper.saturating_sub(1));
+        match bins.last_mut().filter(|last| bucket(last.1) == bucket(upper)) {
+            Some(last) => (last.1, last.2) = (upper, last.2 + count),
+            None => bins.push((lower, upper, count)),
+        }
+    }
+    Distribution { bins, count: of.count, mean: of.mean, ..Distribution::default() }
+}
 
 /// A bin of which a part is above a bound is above it: as exact as the bins are narrow.
 fn seconds(of: &Distribution) -> Value {
@@ -346,5 +386,15 @@ mod tests {
         assert!((sum - 12e-6).abs() < 1e-12);
         assert_eq!(buckets.last(), Some(&(f64::INFINITY, 3)));
         assert!(BOUNDS_NS.is_sorted());
+        // What stays of a run tells the same.
+        let kept = in_buckets(&of);
+        assert_eq!(kept.bins.len(), 3);
+        let many: Vec<_> = (0..2_000).map(|i| (i * 997, (i + 1) * 997, i)).collect();
+        let many = Distribution { bins: many, mean: 7.0, ..Distribution::default() };
+        let Value::Histogram(sum, count, buckets) = seconds(&many) else { panic!("no histogram") };
+        let kept = in_buckets(&many);
+        assert!(kept.bins.len() <= BOUNDS_NS.len() + 1);
+        let Value::Histogram(kept_sum, kept_count, kept_buckets) = seconds(&kept) else { panic!("no histogram") };
+        assert_eq!((kept_sum, kept_count, kept_buckets), (sum, count, buckets));
     }
 }

@@ -27,7 +27,7 @@ use crate::{
     error::Detail,
     history::{self, Packed},
     leases::{Held, Keep, Lease},
-    metrics,
+    metrics::{self, Figures},
     service::Service,
 };
 
@@ -214,8 +214,8 @@ pub enum Because {
 pub struct Runs {
     live: Mutex<BTreeMap<String, Arc<Live>>>,
     last: Mutex<Numbers>,
-    /// Reports of those that have ended lately, the latest last, without their series.
-    lately: Mutex<VecDeque<(Instant, RunRow, Arc<Report>)>>,
+    /// What came of those that have ended lately, the latest last.
+    lately: Mutex<VecDeque<(Instant, RunRow, Arc<Figures>)>>,
     /// Counts changes of runs and leases, so that who watches looks again.
     changed: tokio::sync::watch::Sender<u64>,
     pub started: std::sync::atomic::AtomicU64,
@@ -387,10 +387,10 @@ impl Runs {
     }
 
     /// What came of those that have ended lately.
-    pub fn lately(&self, now: Instant) -> Vec<(RunRow, Arc<Report>)> {
+    pub fn lately(&self, now: Instant) -> Vec<(RunRow, Arc<Figures>)> {
         let mut lately = lock(&self.lately);
         lately.retain(|(ended, ..)| now.duration_since(*ended) < metrics::STAY);
-        lately.iter().map(|(_, row, report)| (row.clone(), report.clone())).collect()
+        lately.iter().map(|(_, row, figures)| (row.clone(), figures.clone())).collect()
     }
 
     fn ended(&self, row: &RunRow, report: &Report) {
@@ -398,8 +398,7 @@ impl Runs {
         while lately.len() >= metrics::STAYING {
             lately.pop_front();
         }
-        let report = Report { series: Vec::new(), ..report.clone() };
-        lately.push_back((Instant::now(), row.clone(), Arc::new(report)));
+        lately.push_back((Instant::now(), row.clone(), Arc::new(Figures::of(report))));
     }
 
     pub fn changes(&self) -> tokio::sync::watch::Receiver<u64> {
@@ -645,11 +644,13 @@ impl Service {
                     row.verdict = Some(RunVerdict { status, valid, ended_by, reasons });
                     row.elapsed_s = report.duration_s;
                     let sent = report.ports.iter().any(|port| port.tx.packets > 0);
-                    let lost = report.verdict.reasons.iter().find(|reason| reason.code == ReasonCode::PortLost);
+                    let lost = report.verdict.reasons.iter().filter(|reason| reason.code == ReasonCode::PortLost);
+                    let lost: Vec<_> = lost.map(|reason| reason.text.as_str()).collect();
                     row.state = match because {
                         Some(Because::Interrupted(_)) => State::Interrupted,
-                        _ if lost.is_some() => {
-                            row.error = row.error.or_else(|| lost.map(|reason| reason.text.clone()));
+                        _ if !lost.is_empty() => {
+                            // What was not sent for it, and why the port is of no use.
+                            row.error.get_or_insert_with(|| lost.join("; "));
                             State::Failed
                         }
                         _ if !live.listens && !sent => {

@@ -69,7 +69,7 @@ pub use squall_plan::{Multiplier, Placement, Plan, PlanPort, PlanStream, PlanWor
 pub use squall_port::{Address, AddressError, PortFacts, Timestamps};
 pub use squall_port_linux::{
     Channels, InterfaceInfo, InterfaceState, Offload, Permissions, Timestamping, Xdp, XdpFeatures, XdpMode,
-    give_back_memory, lab, list_interfaces, tcp_user, user,
+    give_back_memory, keep_memory_together, lab, list_interfaces, tcp_user, user,
 };
 pub use squall_profile::{
     Diagnostic, Diagnostics, Format, Mode as ProfileMode, Profile, Stream as ProfileStream, read_file, read_open,
