@@ -3,6 +3,7 @@ import json
 import pathlib
 import traceback
 
+import pytest
 import squall
 
 
@@ -23,6 +24,11 @@ def test_what_is_printed_steers_no_terminal() -> None:
         assert error.args[0] == evil
         assert not steers & set("".join(traceback.format_exception(error)))
     assert str(squall.Error("two\n\tlines")) == "two\n\tlines"
+    with pytest.raises(FileNotFoundError) as found:
+        squall.info(evil)
+    assert not steers & set(str(found.value)) and found.value.filename == evil
+    with pytest.raises(IsADirectoryError):
+        squall.info("/")
     stream = squall.Stream(name="s", packet="eth/ipv4/udp", rate="1 kpps", mode={"burst": 3})
     report = squall.run(squall.Profile(ports={"A": "null:"}, streams=[stream])).to_json()
     changed = json.loads(report)

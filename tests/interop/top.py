@@ -19,7 +19,7 @@ import threading
 import time
 import urllib.request
 
-from tools import Failed, same
+from tools import Failed, run, same
 
 COLUMNS, ROWS = 100, 30
 PATIENCE_S = 20
@@ -240,6 +240,9 @@ def main():
             terminal.until("a run of the new daemon", r"▸ one +running")
             ends(terminal, "q")
             same("a view ends no run", daemon.state(one), "running")
+            by_socket = [squall, "top", f"unix:{state}/squall/socket", "--once", "--json"]
+            looked = json.loads(run(*by_socket).stdout)
+            same("runs by the socket", [one["name"] for one in looked["runs"] if one["state"] == "running"], ["one"])
             for how in ["\x03", signal.SIGTERM, signal.SIGINT]:
                 terminal = watch(squall, state, daemon.url)
                 terminal.until("the run", r"▸ one +running")

@@ -52,7 +52,7 @@ SIGNALS = {"SIGINT": 130, "SIGTERM": 143, "SIGHUP": 129}
 GENERATOR = {"generator-bound", "starved", "not-done", "burst"}
 # Of what did not come about by the generator, at least one of these is named.
 CAUSES = {
-    "flap": {"link-down", "port-lost"},
+    "flap": {"link-down"},
     "deleted": {"port-lost", "link-down"},
     "mtu": {"port-refused", "port-lost", "counters-differ"},
     "full-disk": {"port-refused", "port-lost"},

@@ -23,7 +23,7 @@ pub struct Output {
     #[arg(long, value_name = "EXPR", value_parser = FailIf::parse)]
     pub fail_if: Vec<FailIf>,
     /// Ends with exit status 0, not 4, where the verdict is NOT VALID
-    #[arg(long, env = "SQUALL_ALLOW_INVALID", value_parser = clap::builder::FalseyValueParser::new())]
+    #[arg(long, env = "SQUALL_ALLOW_INVALID", hide_env_values = true, value_parser = clap::builder::FalseyValueParser::new())]
     pub allow_invalid: bool,
     /// Adds a hash of all frames to the report, the same for the same frames in any order
     #[arg(long)]

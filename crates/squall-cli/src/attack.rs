@@ -36,7 +36,8 @@ Payloads are octets that match the rules' patterns; they exploit nothing. Frames
 nowhere else; without a port they go into attacks.pcap. Addresses are RFC 1918 inside and 198.18.0.0/15 (RFC 2544)
 outside, unless the rules or you say otherwise.
 
-Exit status: 0 done, 1 failed by --fail-if, 2 wrong usage or input, 3 environment.")]
+Exit status: 0 done, 1 failed by --fail-if, 2 wrong usage or input, 3 environment, 4 NOT VALID (unless --allow-invalid),
+129, 130, 143 interrupted before its end by SIGHUP, SIGINT, SIGTERM.")]
 pub struct Args {
     /// Files of rules (Snort 2, Snort 3, Suricata), or folders of them
     #[arg(value_name = "RULES", required_unless_present_any = ["template", "templates", "evasions"])]

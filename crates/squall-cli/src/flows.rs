@@ -33,7 +33,8 @@ Examples:
 Addresses of clients and servers are ours: they are in no interface, and ARP and ND are answered for them.
 More than one application, or one of your own, is a profile: --print-profile shows how it begins.
 
-Exit status: 0 done, 1 failed by --fail-if, 2 wrong usage or input, 3 environment."
+Exit status: 0 done, 1 failed by --fail-if, 2 wrong usage or input, 3 environment, 4 NOT VALID (unless --allow-invalid),
+129, 130, 143 interrupted before its end by SIGHUP, SIGINT, SIGTERM."
 )]
 pub struct Args {
     #[command(subcommand)]

@@ -37,7 +37,7 @@ Options are called as in tcpreplay, and mean the same. What is counted as sent w
 -M counts octets as captures do, without FCS; --rate 100Mbps counts them with it.
 
 Exit status: 0 done, 1 failed by --fail-if, 2 wrong usage or a damaged capture (what is before the damage is sent),
-3 environment.")]
+3 environment, 4 NOT VALID (unless --allow-invalid), 129, 130, 143 interrupted before its end by SIGHUP, SIGINT, SIGTERM.")]
 pub struct Args {
     /// pcap or pcapng, compressed or not, one after the other; - is the standard input
     #[arg(required_unless_present = "listnics", value_name = "FILE")]

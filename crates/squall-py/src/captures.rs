@@ -1,12 +1,12 @@
 //! What is in captures.
 
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
 use pyo3::{
-    exceptions::{PyIsADirectoryError, PyValueError},
+    exceptions::{PyOSError, PyValueError},
     prelude::*,
 };
 use squall::{info as facade, render};
@@ -15,6 +15,8 @@ use crate::error::to_py;
 
 /// How often to look for signals.
 const NAP: Duration = Duration::from_millis(20);
+/// Of Linux.
+const EISDIR: i32 = 21;
 
 #[pyclass(frozen, module = "squall._native")]
 pub struct Info(facade::Info);
@@ -49,6 +51,18 @@ impl Info {
     }
 }
 
+/// As Python's own, which shows the file's name in quotes and steers no terminal by it.
+fn os_error(error: &std::io::Error, file: &Path) -> PyErr {
+    match error.raw_os_error() {
+        Some(number) => {
+            let text = error.to_string();
+            let text = text.split(" (os error").next().unwrap_or_default().to_owned();
+            PyOSError::new_err((number, text, file.to_owned()))
+        }
+        None => std::io::Error::new(error.kind(), format!("{file:?}: {error}")).into(),
+    }
+}
+
 /// Reads captures; a signal's exception ends the reading.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
@@ -72,9 +86,9 @@ pub fn info(
     // What cannot be opened is an error of the system's here, as of `open`.
     for file in &files {
         match std::fs::metadata(file) {
-            Ok(found) if found.is_dir() => return Err(PyIsADirectoryError::new_err(file.display().to_string())),
+            Ok(found) if found.is_dir() => return Err(os_error(&std::io::Error::from_raw_os_error(EISDIR), file)),
             Ok(_) => {}
-            Err(error) => return Err(std::io::Error::new(error.kind(), format!("{}: {error}", file.display())).into()),
+            Err(error) => return Err(os_error(&error, file)),
         }
     }
     let settings = facade::Settings { filter, bins, top, max_flows, flow_expiry_s, checksums, duplicates, hash };

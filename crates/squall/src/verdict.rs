@@ -95,8 +95,7 @@ fn judge_source(source: &SourceRecord, duration: f64, verdict: &mut Verdict) {
         false => format!("port {}", source.name),
     };
     let mut say = |code, text: String, hint: &str| verdict.say(code, format!("{name}: {text}"), hint);
-    let short = if source.asked > 0 { source.not_sent.values().sum::<u64>() as f64 / source.asked as f64 } else { 0.0 };
-    let limit = limit(source, short, duration);
+    let limit = limit(source, duration);
     let mut said = false;
     for (code, reasons) in missed(&source.not_sent, limit) {
         let missing: u64 = reasons.iter().map(|r| r.1).sum();
@@ -214,8 +213,8 @@ fn failed_hint(reason: &str) -> &'static str {
 
 /// Who kept frames back: the CPU that the sender did not have, the port (if it was full or taking frames for more than half of the
 /// run), or the sender itself.
-fn limit(source: &SourceRecord, missing: f64, duration_s: f64) -> ReasonCode {
-    let missing = missing.max(source.lag_s / duration_s.max(1e-9));
+fn limit(source: &SourceRecord, duration_s: f64) -> ReasonCode {
+    let missing = source.not_sent_ratio.max(source.lag_s / duration_s.max(1e-9));
     if source.starved_s > duration_s * missing / 2.0 && source.starved_s > LEAST_S {
         ReasonCode::Starved
     } else if source.blocked_s.max(source.sending_s - source.starved_s) > duration_s / 2.0 {
@@ -369,6 +368,7 @@ mod tests {
             unit: "packets".into(),
             asked: 100_000,
             sent: 100_000 - not_sent.values().sum::<u64>(),
+            not_sent_ratio: not_sent.values().sum::<u64>() as f64 / 1e5,
             not_sent,
             asked_rate: Some(1e4),
             excess: Some(Excess { window_s: 0.01, allowed_s: 0.0012, ..Excess::default() }),

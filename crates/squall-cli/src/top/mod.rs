@@ -33,6 +33,7 @@ Examples:
   squall top                                     # the daemon of this machine
   squall top https://lab7.example:8443           # another, which wants its token: SQUALL_TOKEN=... or --token
   squall top lab7.example --verify lab7.pem             # whose certificate is in this file, or sha256:FINGERPRINT
+  squall top unix:/var/lib/squall/socket         # by its socket: no token for root and the user who started it
   squall top --json | jq '.runs[].streams[].lost'       # a line of JSON each half second, until Ctrl-C
   squall top --once                              # one look
 
@@ -40,7 +41,7 @@ Keys: arrows select a port or stream; + and - change the stream's rate by 10 %, 
 and resumes it; s stops it, when y follows; tab shows the next run; ? explains; q ends the view, and no run.
 Off a terminal it prints JSON. Nobody's lease is kept by looking.")]
 pub struct Args {
-    /// https://HOST[:PORT], or http://... of a daemon that is --plain
+    /// https://HOST[:PORT], http://... of a daemon that is --plain, or unix:PATH of one on this machine
     #[arg(value_name = "URL", default_value = "https://127.0.0.1:8443")]
     url: String,
     /// Its token [default: SQUALL_TOKEN, or of a daemon on this machine the one in its folder, where that can be read]

@@ -14,7 +14,7 @@ use socket2::{SockRef, TcpKeepalive};
 use squall::Error;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::TcpStream,
+    net::{TcpStream, UnixStream},
     time::{sleep, timeout},
 };
 use tokio_rustls::{TlsConnector, rustls::pki_types::ServerName};
@@ -84,8 +84,10 @@ pub enum Heard {
 
 /// Where, and how it is asked.
 struct To {
-    /// `https://127.0.0.1:8443`
+    /// `https://127.0.0.1:8443`, `unix:/var/lib/squall/socket`
     url: String,
+    /// Instead of host and port.
+    socket: Option<PathBuf>,
     /// `127.0.0.1:8443`
     authority: String,
     host: String,
@@ -114,12 +116,26 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
 impl Client {
     /// Nothing is asked yet. `url` is `https://HOST[:PORT]` or `http://...`; without a scheme it is https, without a port
-    /// 8443. Without `token` that of a daemon on this machine is taken, where its file can be read.
+    /// 8443; or `unix:PATH`, the socket of a daemon on this machine. Without `token` that of a daemon on this machine is taken, where its file can be read.
     ///
     /// # Errors
     /// A URL that is none, a file of certificates that cannot be read.
     pub fn new(url: &str, token: Option<String>, verify: &Verify) -> Result<Self, Error> {
         let wrong = |why: &str| Error::Usage(format!("URL {url:?}: {why}"));
+        if token.as_ref().is_some_and(|token| HeaderValue::from_str(&format!("Bearer {token}")).is_err()) {
+            return Err(Error::Usage("the token has characters that no token has".into()));
+        }
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.map_err(|error| Error::Environment(format!("no thread can be started: {error}")))?;
+        let client = |to| Self { to: Arc::new(to), runtime: Some(runtime) };
+        if let Some(path) = url.strip_prefix("unix:") {
+            if path.is_empty() {
+                return Err(wrong("expected unix:PATH, such as unix:/var/lib/squall/socket"));
+            }
+            let (host, authority) = (String::new(), "localhost".to_owned());
+            let (socket, tls) = (Some(path.into()), None);
+            return Ok(client(To { url: url.to_owned(), socket, authority, host, port: 0, tls, token }));
+        }
         let whole = if url.contains("://") { url.to_owned() } else { format!("https://{url}") };
         let parsed: Uri = whole.parse().map_err(|error| wrong(&format!("{error}")))?;
         let expected = format!("expected https://HOST:PORT, such as https://127.0.0.1:{PORT}");
@@ -150,12 +166,7 @@ impl Client {
             }
             _ => None,
         };
-        if token.as_ref().is_some_and(|token| HeaderValue::from_str(&format!("Bearer {token}")).is_err()) {
-            return Err(Error::Usage("the token has characters that no token has".into()));
-        }
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-        let runtime = runtime.map_err(|error| Error::Environment(format!("no thread can be started: {error}")))?;
-        Ok(Self { to: Arc::new(To { url, authority, host, port, tls, token }), runtime: Some(runtime) })
+        Ok(client(To { url, socket: None, authority, host, port, tls, token }))
     }
 
     /// `https://127.0.0.1:8443`
@@ -234,6 +245,17 @@ impl To {
         let away = |why: &dyn std::fmt::Display| {
             Failure::Away(format!("{}: {why}\n  is `squall serve` running there?", self.url))
         };
+        if let Some(path) = &self.socket {
+            return match timeout(PATIENCE, UnixStream::connect(path)).await {
+                Ok(Ok(stream)) => Ok(Box::new(stream)),
+                Ok(Err(error)) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    let who = "it is for root and the user who started the daemon";
+                    Err(Failure::Refused(format!("{}: {error}\n  {who}", self.url)))
+                }
+                Ok(Err(error)) => Err(away(&error)),
+                Err(_) => Err(away(&"no answer")),
+            };
+        }
         let connecting = TcpStream::connect((self.host.as_str(), self.port));
         let stream = match timeout(PATIENCE, connecting).await {
             Ok(Ok(stream)) => stream,
@@ -394,10 +416,13 @@ mod tests {
             ("lab7.example", "https://lab7.example:8443"),
             ("http://[::1]:80/", "http://[::1]:80"),
             ("localhost:9", "https://localhost:9"),
+            ("unix:/run/squall/socket", "unix:/run/squall/socket"),
         ] {
             assert_eq!(Client::new(said, None, &Verify::Known).map_err(|e| e.to_string()).expect(said).url(), url);
         }
-        for said in ["ftp://a", "https://", "https://a/b", "https://a?b", "https://u:p@a", "a:99999", "a:", "a b", ""] {
+        for said in
+            ["ftp://a", "https://", "https://a/b", "https://a?b", "https://u:p@a", "a:99999", "a:", "a b", "", "unix:"]
+        {
             let error = Client::new(said, None, &Verify::Known).err().expect(said);
             assert_eq!(error.exit_status(), 2, "{said}: {error}");
         }
