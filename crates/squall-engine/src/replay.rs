@@ -550,9 +550,8 @@ impl Replayer {
         count = count.min(batch.len());
         let blocked = count == 0;
         let mut filled = 0;
-        // Ports that wait themselves get frames before the start, too; behind it such a frame has no instant.
+        // Ports that wait themselves get frames before the start, too.
         let at_once = match self.clock {
-            Clock::Real(start) if out.ahead.0 > 0 && now >= start => Nanos::ZERO,
             Clock::Real(start) => start.max(now),
             Clock::Virtual => self.clock.instant(at),
         };

@@ -31,9 +31,6 @@ pub const FULL_SINCE: usize = 21;
 const NOW: usize = 22;
 pub const UNDER_WAY: Words =
     Words { cpu: 23, pending: 24, generated: 25, taken: 26, driver_error: 27, redirect_error: 28, last_left: 29 };
-/// By how much the schedule is behind the clock, nanoseconds, and when that was computed last.
-const LAG: usize = 30;
-const READ: usize = 31;
 /// Numbers of the frames under way: a power of two, and more than a batch.
 const RING: usize = 32;
 const RING_FRAMES: usize = 64;
@@ -67,10 +64,6 @@ const PART: i32 = 10_000;
 /// No wait is longer while frames are under way: they leave when the kernel has run the program as often as it hands
 /// frames over at once, which without a frame takes about as long.
 const HELD: i32 = 1_000;
-/// Nanoseconds of the schedule that may follow at once after a stall, and the part of the time that passes by which the rest is
-/// regained: as all pacing has it (docs/adr/0036-pacing.md).
-const ALLOWED: i32 = 750_000;
-const REGAIN: i32 = 125;
 /// Looks at the clock in one wait, at most: far more than a part takes.
 const LOOKS: i32 = 10_000;
 /// Looks at the ring for a new frame: some microseconds.
@@ -218,23 +211,14 @@ fn write(a: &mut Asm, maps: Maps, layout: &Layout) {
     a.mov(R0, 1).bind(waiting).exit();
 }
 
-/// Goes to `go` when the instant R3 (at [`DUE`], too; 0: at once) is there by a schedule that lags behind the clock, to `idle`
-/// if it is not for long, to `leave` if what is under way has to leave before.
+/// Goes to `go` when the instant R3 (at [`DUE`], too) is there, to `idle` if it is not for long, to `leave` if what is under
+/// way has to leave before.
 fn wait(a: &mut Asm, (idle, leave): (Label, Label), until: Label, go: Label) {
-    let (alone, near, regained) = (a.label(), a.label(), a.label());
-    a.jump_if(Cond::Eq, R3, 0, go);
+    let (alone, near) = (a.label(), a.label());
     // What was due when the clock was read last is due now.
-    a.load(U64, R1, R8, word(LAG)).add(R3, R1).load(U64, R1, R8, word(NOW)).jump_if(Cond::Le, R3, R1, go);
+    a.load(U64, R1, R8, word(NOW)).jump_if(Cond::Le, R3, R1, go);
     a.call(helper::KTIME_GET_NS).store(U64, R8, word(NOW), R0);
-    a.load(U64, R2, R8, word(READ)).mov(R4, R0).alu(Alu::Sub, R4, R2).alu(Alu::Div, R4, REGAIN);
-    a.store(U64, R8, word(READ), R0).load(U64, R1, R8, word(LAG));
-    a.jump_if(Cond::Ge, R1, R4, regained).mov(R4, R1).bind(regained).alu(Alu::Sub, R1, R4);
-    a.load(U64, R3, R10, DUE).add(R3, R1).store(U64, R10, DUE, R3).store(U64, R8, word(LAG), R1);
-    // R4: how late it is beyond what is allowed.
-    let on_time = a.label();
-    a.mov(R4, R3).add(R4, ALLOWED).jump_if(Cond::Ge, R4, R0, on_time);
-    a.mov(R2, R0).alu(Alu::Sub, R2, R4).add(R1, R2).store(U64, R8, word(LAG), R1).jump(go);
-    a.bind(on_time).jump_if(Cond::Le, R3, R0, go);
+    a.load(U64, R3, R10, DUE).jump_if(Cond::Le, R3, R0, go);
     a.load(U64, R1, R8, word(UNDER_WAY.pending)).jump_if(Cond::Eq, R1, 0, alone);
     a.mov(R4, R0).add(R4, HELD).jump_if(Cond::Lt, R4, R3, leave);
     a.bind(alone).mov(R4, R0).add(R4, NEAR).jump_if(Cond::Ge, R4, R3, near);
@@ -394,35 +378,6 @@ mod tests {
             }
             assert!((2..20).contains(&runs), "{runs} parts");
             assert!((1_100_000..1_100_100).contains(&k.program.now), "{}", k.program.now);
-        });
-    }
-
-    #[test]
-    fn what_a_stall_owes_does_not_leave_at_once_and_is_regained() {
-        with_kernel(|k| {
-            let mut page = vec![0; 100];
-            let mut leaves = |k: &mut Kernel<'_>| {
-                while k.run(&mut page) == DROP {}
-                let now = k.program.now;
-                k.hand_over(1, 0, now);
-                now
-            };
-            // One each 100 us; the machine stands still for 8 ms.
-            (0..1000).for_each(|i| k.put(60, 1_100_000 + 100_000 * i));
-            (0..10).for_each(|_| _ = leaves(k));
-            k.program.now += 8_000_000;
-            let stalled = k.program.now;
-            let left: Vec<u64> = (0..900).map(|_| leaves(k)).collect();
-            let soon = left.iter().filter(|&&at| at < stalled + 1_000_000).count();
-            assert!((15..=19).contains(&soon), "{soon} frames in the first millisecond");
-            let lag = k.word(LAG);
-            // 890 frames later 0.8 % of 89 ms is regained.
-            assert!((6_300_000..6_700_000).contains(&lag), "{lag} ns behind");
-            // Who has no instant waits for nobody.
-            k.set(TAIL, 1000);
-            k.put(60, 0);
-            let now = k.program.now;
-            assert!(leaves(k) < now + 1000);
         });
     }
 
