@@ -324,6 +324,9 @@ class Matrix:
         if cell.disturbance == "full-disk" and process.returncode == 3 and "No space left" in said:
             # Found before anything was sent: there is nothing to report of.
             return None
+        if cell.disturbance in STALLS and process.returncode == 3 and "did not begin" in said:
+            # So starved that its port could not be opened, which it says.
+            return None
         try:
             read = json.loads(report.read_text())
         except (OSError, ValueError) as error:
