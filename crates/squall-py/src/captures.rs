@@ -57,7 +57,7 @@ fn os_error(error: &std::io::Error, file: &Path) -> PyErr {
         Some(number) => {
             let text = error.to_string();
             let text = text.split(" (os error").next().unwrap_or_default().to_owned();
-            PyOSError::new_err((number, text, file.to_owned()))
+            PyOSError::new_err((number, text, file.as_os_str().to_owned()))
         }
         None => std::io::Error::new(error.kind(), format!("{file:?}: {error}")).into(),
     }
